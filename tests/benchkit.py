@@ -18,7 +18,9 @@ from typing import Any
 
 from gitkit import make_repo, write
 from placet.agent.calls import call_on_record
-from placet.agent.record import CALL, Record
+from placet.agent.entries import CALL
+from placet.agent.record import Record
+from placet.core.box import Box, BoxLimits, Level
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolUse
 from placet.files.confine import Root
@@ -27,7 +29,6 @@ from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal
 from placet.sandbox.process import never, run
-from placet.sandbox.values import Box, BoxLimits, Level
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Outcome, Run, Toolbox, Workplace
 from placet.tools.control import SubmitPlan

@@ -41,6 +41,15 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Daemon, "run_once", watched)
 
 
+@pytest.fixture(autouse=True)
+def _journals_begin_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin journals of this process in it, except where that is what is tested."""
+    from vaultkit import migrate_near
+
+    if request.path.name != "test_journal.py":
+        monkeypatch.setattr("placet.journal.opening.migrate_aside", migrate_near)
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print what the sweeps counted as one table: `pytest -m sweep`."""
     if config.option.markexpr != "sweep":

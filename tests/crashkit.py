@@ -21,9 +21,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
 from placet.cli.leftovers import remove_leftovers
+from placet.core.text.note import stamp
 from placet.files.vault import Vault
-from placet.host.lock import VaultLock
+from placet.host.lock import MarkerLock, VaultLock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddRecord, Guard, MarkDone, PutCase
 from placet.loop.app import daemon
@@ -52,7 +53,7 @@ from placet.repo import (
     worktree,
 )
 from placet.repo import commit as committing
-from vaultkit import PLAN, hands_off, make_vault
+from vaultkit import PLAN, TestVault, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
@@ -83,6 +84,7 @@ class Job:
     tools: list[str]
     replies: list[dict[str, Any]]
     settings: str = ""
+    asks: tuple[tuple[str, dict[str, Any]], ...] = ()  # calls of the planner before its plan
 
 
 WHOLE = Job(
@@ -122,12 +124,22 @@ WHOLE = Job(
 )
 
 
+Act = Callable[[TestVault], None]
+"""What a person does to the notes."""
+
+
 class Bench:
     """A folder with a vault, its state and a repository, which can be put back to how they were at
     a stage.
+
+    `acts` are what people do, by the name of the stage that begins then: a daemon has worked before
+    each until nothing was left to do.
     """
 
-    def __init__(self, folder: Path, job: Job = WHOLE) -> None:
+    def __init__(
+        self, folder: Path, job: Job = WHOLE, acts: Mapping[str, Act] | None = None
+    ) -> None:
+        self.acts = {"mission": TestVault.approve} if acts is None else acts
         self.folder = folder
         self.here = folder / "here"
         self.vault = make_vault(self.here)
@@ -143,7 +155,7 @@ class Bench:
             (
                 "plan",
                 [
-                    {"calls": [("read_file", {"path": job.read})]},
+                    {"calls": [("read_file", {"path": job.read}), *job.asks]},
                     {"calls": [("submit_plan", {**PLAN, "scope": job.scope, "steps": steps})]},
                 ],
             ),
@@ -151,9 +163,10 @@ class Bench:
         )
         self.vault.drop("---\nportal: code\n---\nSay hello.\n")
         self.keep("plan")
-        assert self.live(None) == 0
-        self.vault.approve()
-        self.keep("mission")
+        for stage, act in self.acts.items():
+            assert self.live(None) == 0
+            act(self.vault)
+            self.keep(stage)
 
     def keep(self, stage: str) -> None:
         shutil.copytree(self.here, self.folder / stage, symlinks=True)
@@ -267,6 +280,7 @@ def _alike(text: str) -> str:
     call cost that a kill cut off.
     """
     text = re.sub(r" \(of which at most \$[\d.]+ for calls that were cut off\)", "", text)
+    text = re.sub(r"\b\d+ (?:s|min)\b", "# s", text)  # two minutes, on a machine that is busy
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
 
 
@@ -363,8 +377,9 @@ def spoil(variant: str) -> None:
     elif variant == "record":
         Record.load = classmethod(_empty)  # type: ignore[assignment, method-assign]
     elif variant == "lock":
-        VaultLock.__enter__ = lambda self: self  # type: ignore[method-assign]
-        VaultLock.__exit__ = lambda *_: None  # type: ignore[method-assign, assignment]
+        for lock in (VaultLock, MarkerLock):
+            lock.__enter__ = lambda self: self  # type: ignore[method-assign]
+            lock.__exit__ = lambda *_: None  # type: ignore[method-assign]
     elif variant == "trusting":
         # The lock alone is one wall of several: behind it are the lease, its token and the cases'
         # versions.
@@ -509,6 +524,125 @@ def failpoints(
                 bench.asked() - asked,
                 judge(bench, good, asked, 2) + ended,
             )
+
+
+# --- stories in which a person is asked
+
+
+def _tick(path: str, option: str) -> Act:
+    def act(vault: TestVault) -> None:
+        note = vault.root / path
+        note.write_text(note.read_text().replace(f"- [ ] {option}", f"- [x] {option}"))
+
+    return act
+
+
+def _answer(path: str, words: str) -> Act:
+    def act(vault: TestVault) -> None:
+        note = vault.root / path
+        note.write_text(note.read_text() + f"{words}\n")
+
+    return act
+
+
+def _decide(path: str, word: str) -> Act:
+    def act(vault: TestVault) -> None:
+        note = vault.root / path
+        note.write_bytes(stamp(note.read_bytes(), {"decision": word}))
+
+    return act
+
+
+def _move(path: str, folder: str) -> Act:
+    def act(vault: TestVault) -> None:
+        note = vault.root / path
+        note.rename(vault.root / folder / note.name)
+
+    return act
+
+
+_QUESTION = ("ask_person", {"question": "Which one?", "options": ["This", "That"], "why": "So."})
+_MORE = ("request_scope", {"why": "It needs it.", "write": ["third.txt"]})
+_FIRST = ("write_file", {"path": "hello.txt", "content": "one\n"})
+_REST = [
+    {"calls": [("run_command", {"command": "python3", "args": ["step.py"]})]},
+    {
+        "calls": [
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("write_file", {"path": "other.txt", "content": "x\n"}),
+            ("complete_step", {"step": 2, "summary": "More"}),
+        ]
+    },
+    {"calls": [("finish", {"summary": "Done."})]},
+]
+_WIDER = [
+    {"calls": [_FIRST, _MORE, ("write_file", {"path": "third.txt", "content": "3\n"})]},
+    *_REST,
+]
+_PLAN, _ASKED = "Inbox/Plans/say-hello_plan.md", "Inbox/Questions/say-hello"
+_AMENDMENT = "Inbox/Plans/say-hello_amendment1.md"
+STORIES: Mapping[str, tuple[Job, Mapping[str, Act]]] = {
+    "ask": (
+        replace(
+            WHOLE,
+            asks=(_QUESTION,),
+            replies=[{"calls": [_FIRST, _QUESTION, _FIRST]}, *_REST],
+        ),
+        {
+            "plan answered": _tick(f"{_ASKED}_1.md", "That"),
+            "mission": _decide(_PLAN, "approve"),
+            "mission answered": _answer(f"{_ASKED}_2.md", "Neither."),
+        },
+    ),
+    "widen": (
+        replace(WHOLE, replies=_WIDER),
+        {"mission": TestVault.approve, "widened": _decide(_AMENDMENT, "approve")},
+    ),
+    "refuse": (
+        replace(WHOLE, replies=[{"calls": [_FIRST, _MORE]}, *_REST]),
+        {"mission": TestVault.approve, "refused": _move(_AMENDMENT, "Inbox/Rejected")},
+    ),
+}
+"""Missions in which a person is asked, with what that person does."""
+
+
+def stories(
+    bench: Bench, part: int, parts: int, step: int, variant: str, early: str = "", only: str = ""
+) -> Iterator[Case]:
+    """Kill at every `step`-th failpoint of each stage, let a daemon go on, and let the person do
+    the rest.
+
+    With `early` the person acts before the next daemon comes, where the killed one wrote the note
+    already. `only` leaves out the failpoints whose name is another.
+    """
+    stages = ["plan", *bench.acts]
+    known = [undisturbed(bench, stage) for stage in stages]
+    good = known[-1][1]
+    for nth, stage in enumerate(stages):
+        names, later = known[nth][0], list(bench.acts.values())[nth:]
+        asked = sum(calls for _, _, calls in known[nth:])
+        points = [n for n, name in enumerate(names) if only in ("", name)]
+        for at in points[part * step :: parts * step]:
+            bench.put_back(stage)
+            first = bench.live(partial(prepare, bench, variant, at=at))
+            done = bool(early and later) and _done(later[0], bench.vault)
+            bad = go_on(bench, 1, variant)
+            for act in later[done:]:
+                if not _done(act, bench.vault):
+                    bad.append("the note that a person is to decide on is not there")
+                    break
+                bad += go_on(bench, 1, variant)
+            bad += judge(bench, good, asked, 2)
+            yield [stage, at, names[at]], first == -9, bench.asked() - asked, bad
+
+
+def _done(act: Act, vault: TestVault) -> bool:
+    """Let a person act; return whether the note was there."""
+    try:
+        act(vault)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iterator[Case]:
@@ -693,11 +827,13 @@ if __name__ == "__main__":
     os.environ.update(settle_home(Path(where) / "home"))
     run = {
         "failpoints": failpoints,
+        "stories": stories,
         "edited": edited,
         "calls": system_calls,
         "errors": errors,
         "crowd": crowd,
         "stopped": stopped,
     }[kind]
-    bench = Bench(Path(where))
+    told = STORIES[rest.pop(0)] if kind == "stories" else (WHOLE, None)
+    bench = Bench(Path(where), *told)
     print(json.dumps(tally(run(bench, int(part), int(parts), int(step), *rest))))

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.repo.commit import writing
-from placet.repo.runner import Author
+from placet.repo.values import Author
 from placet.repo.worktree import Worktree
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")

@@ -13,23 +13,28 @@ import os
 import random
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from placet.agent.planner import Assignment
-from placet.agent.record import Postponed
+from placet.agent.calls import AsksPerson
+from placet.agent.entries import CALL, Begun, Key
+from placet.agent.plan_writing import Assignment
+from placet.agent.record import Postponed, Record
 from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
+from placet.core.box import Level
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.case import CASE_JSON, WORKING, NoteSeen, State
-from placet.core.life.events import Drafted, PlanningFailed
+from placet.core.life.case import CASE_JSON, WORKING, Case, NoteSeen, State
+from placet.core.life.events import Asked, Drafted, PlanningFailed
 from placet.core.life.lease import Owner
+from placet.core.life.question_note import answer_in, is_approved, shown_digest
 from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import ASKS, look_at
+from placet.core.life.sight import APPROVE, ASKS, decision_of, look_at
 from placet.core.text.names import (
     QUEUES,
     TEMP_PREFIX,
@@ -41,19 +46,21 @@ from placet.core.text.names import (
 from placet.core.text.note import read_note, stamp
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scalars import UnsafeEdit
+from placet.core.text.scope import Scope
+from placet.core.text.ticks import box
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended, Spent
 from placet.core.turn.retry import RetryPolicy
 from placet.files.vault import Vault
 from placet.host.clock import Clock
-from placet.host.config import Config, VaultTable
+from placet.host.tables import Config, VaultTable
 from placet.host.watch import Mode
 from placet.journal.maintenance import verify
-from placet.journal.reader import open_reader, query
+from placet.journal.query import query
+from placet.journal.reader import open_reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Committed, PutCase
 from placet.loop.tick import Loop
-from placet.sandbox.values import Level
 from placet.tools.registry import PLANNABLE
 
 STEPS = 60
@@ -178,6 +185,11 @@ class Play:
         self.crash_in = -1
         self.quiet = False
         self.waiting: list = []
+        # how often people answered in each generation of a case
+        self.answered: Counter[tuple[str, int]] = Counter()
+        # digests of the notes by which people approved a wider scope, and of those that asked
+        self.widened: set[str] = set()
+        self.asked: dict[tuple[str, int], str] = {}
         for path in (self.root / "System" / "Agents", self.state):
             path.mkdir(parents=True)
         (self.root / "System" / "Agents" / "reviewer.md").write_text("Be brief.\n")
@@ -302,10 +314,16 @@ class Play:
         self.ticks += 1
         self.note(f"tick {sorted(hinted)}")
         try:
-            return self.loop.tick(hinted, Mode.EVENTS)
+            tick = self.loop.tick(hinted, Mode.EVENTS)
         except Killed:
             self.restart()
             return None
+        wrong = [
+            *self.loop.decisions.mistakes.values(),
+            *(p.error for p in self.loop.book.outbox.pending if "made a mistake" in p.error),
+        ]
+        self.must(not wrong, f"placet made a mistake: {wrong}")
+        return tick
 
     def looked(self) -> None:
         """Remember what the watched folders hold in the moment in which the daemon lists them."""
@@ -319,7 +337,10 @@ class Play:
         if self.waiting:
             thread = self.waiting.pop(self.dice.randrange(len(self.waiting)))
             self.note(f"{thread.name} works")
-            thread.run()
+            try:
+                thread.run()
+            except Killed:
+                self.restart()
 
     # --- the workers
     # ----------------------------------------------------------------------------------------
@@ -338,10 +359,30 @@ class Play:
         if luck < 0.14:
             raise RuntimeError("a mistake")
         self.must_have_its_keys(assignment)
+        self.may_ask(ports, case)
         text = plan_text(
             case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}"
         )
         return Drafted(case.generation, text, case.revision + 1)
+
+    def may_ask(self, ports: Ports, case: Case, *, wider: bool = False) -> None:
+        """Ask a person now and then; go on where that has an answer, which a person gave."""
+        record = Record.load(ports.journal, case, case.generation, ports.clock)
+        number = 1
+        while record.has(CALL.at(number, 0)):
+            number += 1
+        self.must(
+            number - 1 <= self.answered[case.trace_id, case.generation],
+            f"an answer is on the record of {case.request_id} that no person gave",
+        )
+        began = record.begun(Key(CALL.at(number, 0).key, Begun))
+        if began is None and (self.dice.random() >= 0.2 or number > 2):
+            return
+        entry = CALL.at(number, 0)
+        wider = wider if began is None else began.tool == "request_scope"
+        record.intend(Key(entry.key, Begun), Begun("request_scope" if wider else "ask_person", {}))
+        more = Scope(write=(f"more{number}.txt",)) if wider else None
+        raise AsksPerson(Asked(case.generation, entry.key, "Which?", ("yes", "no"), "Why.", more))
 
     def must_have_its_keys(self, assignment: Assignment) -> None:
         """Hold what a planner is told of a request's keys against the text of the request that it
@@ -391,31 +432,21 @@ class Play:
             raise Postponed("busy", 3.0)
         if luck < 0.15:
             raise RuntimeError("a mistake")
+        if not cancel.is_set():
+            self.may_ask(ports, mission.case, wider=self.dice.random() < 0.5)
         ok = luck < 0.7 and not cancel.is_set()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
         return Ended(
-            ok,
-            End.FINISHED if ok else End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP,
-            words,
-            "Error",
-            None,
-            words,
-            "",
-            "",
-            "",
-            "",
-            (),
-            (),
-            (),
-            (),
-            {},
-            "",
-            "",
-            self.runs,
-            Spent(),
-            1.0,
-            "",
+            ok=ok,
+            end=End.FINISHED if ok else End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP,
+            detail=words,
+            error_type="Error",
+            summary=words,
+            iterations=self.runs,
+            spent=Spent(),
+            duration_s=1.0,
+            repository="",
         )
 
     # --- what is recorded
@@ -450,6 +481,12 @@ class Play:
                     f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}",
                 )
                 self.running[row.trace_id] = (name, self.approved.pop(name))
+                left_out = parse_plan(self.running[row.trace_id][1], PLANNABLE).left_out
+                self.must(
+                    tuple(row.metadata.get("steps_left_out", ())) == left_out,
+                    f"a mission of {row.entity_id} does not leave out {left_out}",
+                )
+                self.kinds |= {"steps left out"} if left_out else set()
             elif row.action in ENDS:
                 self.must(
                     self.running.pop(row.trace_id, None) is not None,
@@ -462,6 +499,15 @@ class Play:
                 self.last_report[row.trace_id] = path
             elif row.action is Action.REQUEST_EDITED:
                 self.must_be_its_own(row)
+            elif row.action in (Action.QUESTION_ASKED, Action.PLAN_AMENDMENT_REQUESTED):
+                self.must_be_asked_once(row, case)
+            elif row.action in (Action.QUESTION_ANSWERED, Action.PLAN_AMENDMENT_REJECTED):
+                self.answered[row.trace_id, case.generation] += 1
+                if row.action is Action.QUESTION_ANSWERED:
+                    self.must_be_a_persons(row)
+            elif row.action is Action.PLAN_AMENDED:
+                self.answered[row.trace_id, case.generation] += 1
+                self.must_be_widened(row)
             elif row.action in (Action.PLAN_CREATED, Action.PLAN_REVISED):
                 revision = (row.trace_id, row.metadata["revision"])
                 self.must(
@@ -469,6 +515,30 @@ class Play:
                     f"revision {revision[1]} of {row.entity_id} was made twice",
                 )
                 self.revisions.add(revision)
+
+    def must_be_asked_once(self, row: Activity, case: Case) -> None:
+        """Hold that the same thing is not asked twice."""
+        key = (row.trace_id, case.generation, f"{row.action} {case.asking.call}")
+        self.must(key not in self.once, f"{row.entity_id} asks the same thing twice")
+        self.once.add(key)
+        self.asked[row.trace_id, case.amendments] = case.asking.digest
+
+    def must_be_a_persons(self, row: Activity) -> None:
+        """Hold that a note had an answer when it was looked at, or that it was taken away."""
+        asked = [n for n in self.seen.values() if n.asks and n.trace_id in ("", row.trace_id)]
+        given = [n for n in asked if answer_in(n, ("yes", "no")).text]
+        self.must(
+            bool(given) or row.metadata["taken_away"],
+            f"a question of {row.entity_id} was answered by nobody",
+        )
+
+    def must_be_widened(self, row: Activity) -> None:
+        """Hold that a person approved this wider scope, in the note as it was written."""
+        told = self.asked[row.trace_id, row.metadata["number"]]
+        self.must(told in self.widened, f"nobody approved the wider scope of {row.entity_id}")
+        with open_reader(self.journal.path) as reader:
+            raw = reader.text(row.metadata["digest"])
+        self.running[row.trace_id] = (row.metadata["digest"], read_note(raw).body)
 
     def must_be_its_own(self, row: Activity) -> None:
         """Hold that an edited request is the one that has the case's trace_id, as long as some note
@@ -480,6 +550,7 @@ class Play:
             if n.folder is Folder.REQUESTS
             and n.trace_id == row.trace_id
             and not n.is_plan
+            and not n.asks
             and not n.problem
         }
         self.must(
@@ -535,9 +606,15 @@ class Play:
         self.touched.add(path)
 
     def put(self, path: str, raw: bytes) -> None:
-        """Remember that a person put this text into System/Active."""
-        if path.startswith(f"{Folder.ACTIVE}/") and conflict_of(Path(path).name) is None:
-            seen = look_at(path, raw, "alice")
+        """Remember that a person approved this text, by its place or its property."""
+        folders = tuple(f"{q}/" for q in QUEUES)
+        if not path.startswith(folders) or conflict_of(Path(path).name) is not None:
+            return
+        seen = look_at(path, raw, "alice")
+        said = seen.folder in (Folder.PLANS, Folder.REJECTED) and decision_of(seen) == APPROVE
+        if seen.asks:
+            self.widened |= {shown_digest(raw)} if is_approved(seen) else set()
+        elif seen.folder is Folder.ACTIVE or said:
             self.approved[seen.digest] = read_note(raw).body
 
     def rename(self, src: str, dst: str) -> None:
@@ -581,7 +658,11 @@ class Play:
                     ),
                 ),
                 (2, lambda: self.spoil(plans)),
+                (6, lambda: self.set_decision(plans)),
+                (8, lambda: self.leave_out(plans)),
             ]
+        if asked := [p for p in notes if b"asked_at:" in (self.root / p).read_bytes()]:
+            ways += [(12, lambda: self.answer(asked))]
         if notes:
             ways += [
                 (6, lambda: self.edit(notes)),
@@ -726,7 +807,7 @@ class Play:
         seen = (
             look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
         )
-        if seen is not None and seen.folder is Folder.ACTIVE:
+        if seen is not None:
             case = self.loop.cases.get(seen.trace_id)
             if case is None or case.state not in (State.APPROVED, State.RUNNING):
                 self.put(path, raw)
@@ -748,11 +829,14 @@ class Play:
 
     def comment(self, plans: list[str]) -> None:
         path = self.dice.choice(plans)
-        raw = (
-            self.root / path
-        ).read_bytes() + f"\n## Review Comments\n\n- Not like this, {self.mark()}.\n".encode()
+        raw, words = (self.root / path).read_bytes(), f"Not like this, {self.mark()}."
+        at_step, is_remark = self.marks % 2, self.marks % 3 == 0
+        if at_step and b"\n## Scope" in raw:
+            raw = raw.replace(b"\n## Scope", f"\n> @placet {words}\n\n## Scope".encode(), 1)
+        else:
+            raw += f"\n## Review Comments\n\n- {words}\n".encode()
         with suppress(UnsafeEdit):
-            raw = stamp(raw, {"status": "needs_revision"})
+            raw = raw if is_remark else stamp(raw, {"status": "needs_revision"})
         self.note(f"> comment on {path}")
         self.save(path, raw)
 
@@ -762,6 +846,58 @@ class Play:
         if new is not None:
             self.note(f"> set {path} to {value!r}")
             self.save(path, new)
+
+    def answer(self, asked: list[str]) -> None:
+        """Answer a question, or decide on a wider scope."""
+        path = self.dice.choice(asked)
+        raw = (self.root / path).read_bytes()
+        way = self.dice.randrange(6)
+        if b"amendment:" not in raw:
+            new = [
+                raw.replace(b"- [ ] yes", b"- [x] yes"),
+                raw.replace(b"- [ ] no", b"- [x] no"),
+                raw + (f"\nRather {self.mark()}.\n" if way == 2 else "").encode(),
+                self.stamp_of(raw, {"answer": "2"}),
+                raw.replace(b"- [ ] ", b"- [x] "),
+                self.stamp_of(raw, {"answer": "perhaps"}),
+            ][way]
+            self.note(f"> answer {way} in {path}")
+            self.save(path, new)
+        elif way < 2:
+            self.rename(path, f"{self.dice.choice([Folder.ACTIVE, Folder.REJECTED])}/wider.md")
+        else:
+            said = self.dice.choice(("approve", "approve", "reject", "revise"))
+            self.note(f"> decide {said} in {path}")
+            self.save(path, self.stamp_of(raw, {"decision": said}))
+
+    def set_decision(self, plans: list[str]) -> None:
+        """Decide by the property."""
+        path = self.dice.choice(plans)
+        said = self.dice.choice(
+            ("approve", "approve", "approve", "reject", "revise", "Approve ", "x")
+        )
+        new = self.stamped(path, {"decision": said})
+        if new is None:
+            return
+        self.note(f"> decide {said!r} in {path}")
+        self.save(path, new)
+
+    def leave_out(self, plans: list[str]) -> None:
+        """Tick or untick a step, or strike a line of the scope."""
+        path = self.dice.choice(plans)
+        raw = (self.root / path).read_bytes()
+        places = [*re.finditer(rb"(?m)^- \[( |x)\] Do this|^write = (.*)$", raw)]
+        if not places:
+            return
+        found = self.dice.choice(places)
+        if found[1] is not None:
+            at, old, new = found.start(1), found[1], b" " if found[1] == b"x" else b"x"
+        else:
+            at, old, entry = found.start(2), found[2], b'"b.txt"'
+            struck = b"~~" + entry + b"~~"
+            new = old.replace(struck, entry) if struck in old else old.replace(entry, struck)
+        self.note(f"> {new.decode()} for {old.decode()} in {path}")
+        self.save(path, raw[:at] + new + raw[at + len(old) :])
 
     def spoil(self, notes: list[str]) -> None:
         """Make something of a note's frontmatter that it should not be."""
@@ -822,7 +958,7 @@ class Play:
             if not (self.root / path).exists():
                 self.note(f"> bring {path} back")
                 self.write(path, raw)
-                if not read_note(raw).meta.get("approved_at"):
+                if path.startswith(Folder.ACTIVE) and not read_note(raw).meta.get("approved_at"):
                     self.put(path, raw)
 
     def stale_save(self) -> None:
@@ -899,6 +1035,7 @@ class Play:
             self.grow()
             self.have_it_done_again()
             self.settle()
+            self.answer_all()
             self.check_end()
             before = self.everything()
             self.restart()
@@ -990,6 +1127,15 @@ class Play:
             self.let_work()
         self.quiet = quiet
 
+    def answer_all(self) -> None:
+        """Answer what is still asked; two notes of one question may leave it open."""
+        for _ in range(4):
+            for path in self.files(Folder.QUESTIONS, Folder.PLANS):
+                raw = (self.root / path).read_bytes()
+                if b"asked_at:" in raw and b"revision:" not in raw:
+                    self.save(path, self.stamp_of(raw, {"answer": "1", "decision": "approve"}))
+            self.settle()
+
     def let_work(self) -> None:
         for _ in range(10):
             self.tick()
@@ -1047,7 +1193,8 @@ class Play:
             self.must(verify(self.journal.path) is None, "the chain of rows is broken")
             pending = reader.pending_commands()
         self.must(not pending, f"commands were left: {pending}")
-        self.must(not self.running, "a mission was started and never ended")
+        asks = {c.trace_id for c in self.loop.cases.values() if c.state is State.ASKING}
+        self.must(self.running.keys() <= asks, "a mission was started and never ended")
         files, _ = self.everything()
         reports = {p for p in files if p.startswith(f"{Folder.REPORTS}/")}
         self.must(
@@ -1066,11 +1213,17 @@ class Play:
         lost = {m for m in self.required if m not in kept}
         self.must(not lost, f"texts that people wrote are lost: {lost}")
         # One that is approved still waits for its plan's note, which cannot be read: that is said
-        # beside the plan.
-        waits = {case.trace_id for case in self.loop.cases.values() if case.state is State.APPROVED}
+        # beside the plan. One that asks has two answers, which is said beside the question.
+        still = (State.APPROVED, State.ASKING)
+        waits = {
+            known
+            for case in self.loop.cases.values()
+            if case.state in still
+            for known in (case.trace_id, case.request_path)
+        }
         for path in self.files(Folder.REQUESTS):
             seen = look_at(path, files[path], "alice")
-            if seen.trace_id in waits:
+            if not waits.isdisjoint((seen.trace_id, path)):
                 continue
             beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
             self.must(
@@ -1089,8 +1242,9 @@ class Play:
 def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:
     """Return a plan's note as the planner writes it."""
     body = (
-        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
-        'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
+        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\n{box(ticked=True)}\n\n"
+        f"Tools: `write_file`\n\n### 2. Do more\n\n{box(ticked=True)}\n\n## Scope\n\n```toml\n"
+        'write = ["a.txt", "b.txt"]\n```\n\n## Risks\n\n- none\n'
     )
     return stamp(
         body.encode(),

@@ -15,7 +15,7 @@ from messages_api import MessagesApi, call, reply
 from placet.core.errors import UserError
 from placet.host.accepted import accept, guarded, holding, in_force
 from placet.host.config import load, parse
-from placet.host.state import vault_state
+from placet.host.vault_state import vault_state
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 KEY = "sk-ant-test-0123456789"
@@ -240,9 +240,16 @@ def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
         ("daemon.scan_interval_s", "soon"),
         ("model", "x"),
         ("daemon.paused.x", "1"),
+        ("model.name", ""),
+        ("model.name", "a\nb"),
+        ("model.name", "a\u202eb"),
     ):
         assert vault.click("config", "set", key, value, check=False).returncode in (1, 2), key
     assert vault.click("config", "get", "model.nope", check=False).returncode == 2
+    said = vault.click("config", "set", "vault.default_agent", "a\u202eb").stdout
+    assert said == '"a\\u202eb"\n' == vault.click("config", "get", "vault.default_agent").stdout
+    vault.click("config", "set", "vault.default_agent", "default")
+    before = (vault.root / "System/placet.toml").read_bytes()
     # the first start accepts what is there
     assert vault.click("config", "accept", check=False).returncode == 1
     assert (vault.root / "System/placet.toml").read_bytes() == before

@@ -21,10 +21,11 @@ from placet.core.life.decide import decide
 from placet.core.life.events import Started
 from placet.core.life.notice import beside
 from placet.core.life.observe import observe
-from placet.core.life.plan_note import bare, headed, show
+from placet.core.life.plan_note import headed, own_text, show
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp, without_keys
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import Vault
@@ -144,28 +145,52 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
         assert look_at(ACTIVE, changed, "alice").digest != approved.approved_digest, at
 
 
-@pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected"])
+@pytest.mark.parametrize(
+    "place", ["System/Active/r_plan.md", ACTIVE, "Inbox/Rejected/r_rejected.md", "Inbox/Plans/x.md"]
+)
 def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(
-    tmp_path: Path, folder: str
+    tmp_path: Path, place: str
 ) -> None:
     """A crash comes between the two, and the person is quicker than the next start: a second copy
     would take the approval away.
     """
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
-        desk = OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML)
-        for _ in range(2):
-            perform(Publish(PLANS, "text"), REVIEW, desk)
-        decided = tmp_path / folder / Path(PLANS).name
+        vault.create_marker("0" * 32)
+        plan = stamp(TEXT, {"created_at": NOW})
+        desk = OutboxPorts(vault, lambda _: plan, Frontmatter.YAML)
+
+        def publish() -> bool:
+            perform(Publish(PLANS, "text"), REVIEW, desk, again=True)
+            return (tmp_path / PLANS).exists()
+
+        assert publish()
+        assert publish()
+        (tmp_path / PLANS).write_bytes(plan + b"A person's line.\n")
+        assert publish()
+        assert len(list((tmp_path / PLANS).parent.iterdir())) == 1
+        decided = tmp_path / place
         (tmp_path / PLANS).rename(decided)
-        perform(Publish(PLANS, "text"), REVIEW, desk)
-        assert not (tmp_path / PLANS).exists()
-        decided.write_bytes(stamp(TEXT, {"status": "approved", "approved_by": "ann"}))
-        perform(Publish(PLANS, "text"), REVIEW, desk)
-        assert not (tmp_path / PLANS).exists()
-        decided.write_bytes(TEXT + b"another plan\n")
-        perform(Publish(PLANS, "text"), REVIEW, desk)
-        assert (tmp_path / PLANS).read_bytes() == TEXT
+        assert not publish()
+        decided.write_bytes(stamp(plan, {"status": "approved", "approved_by": "ann"}))
+        assert not publish()
+        decided.write_bytes(plan.replace(b"revision: 1", b"revision: 2"))
+        assert publish()
+        assert (tmp_path / PLANS).read_bytes() == plan
+
+
+def test_a_picture_is_published_once_and_beside_what_has_its_name(tmp_path: Path) -> None:
+    picture = f"{Folder.REPORTS}/{REVIEW.trace8}_r-1-1.png"
+    with Vault(tmp_path) as vault:
+        vault.ensure_folders()
+        desk = OutboxPorts(vault, lambda _: b"\x89PNG", Frontmatter.YAML)
+        for _ in range(2):
+            perform(Publish(picture, "picture"), REVIEW, desk)
+        assert len(list((tmp_path / Folder.REPORTS).iterdir())) == 1
+        (tmp_path / picture).write_bytes(b"drawn upon")
+        perform(Publish(picture, "picture"), REVIEW, desk)
+        assert (tmp_path / picture).read_bytes() == b"drawn upon"
+        assert (tmp_path / picture.replace(".png", "-2.png")).read_bytes() == b"\x89PNG"
 
 
 def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
@@ -186,7 +211,7 @@ def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
         put_away = (tmp_path / kept).read_bytes()
         assert b"awaits you" not in put_away
         assert b"made room for a new one" in put_away
-        assert bare(put_away) == bare(edited)
+        assert own_text(put_away) == own_text(edited)
         assert len(list((tmp_path / "Inbox/Archive").iterdir())) == 1
 
 
@@ -220,5 +245,5 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
     note = look_at(PLANS, back, "alice")
     why = beside(decision.case, CaseNotes(None, [note]))[PLANS]
     assert why.startswith(
-        "`status: approved` decides nothing here, so this plan still awaits you. **Approve**: move"
+        "`status: approved` has no effect here. The plan still waits for you. **Approve**: set"
     )

@@ -37,7 +37,7 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("state", "path", "status", "told"),
     [
-        (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still awaits you"),
+        (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still waits for you"),
         (State.APPROVED, "System/Active/x.md", "hold", "move it to `Inbox/Plans`"),
         (State.RUNNING, "System/Active/x.md", "pending", "move it to `Inbox/Plans`"),
         (
@@ -56,7 +56,7 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
         (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
     ],
 )
-def test_a_plan_s_status_or_place_that_decides_nothing_is_explained(
+def test_a_plan_s_status_or_place_without_effect_is_explained(
     state: State, path: str, status: str, told: str
 ) -> None:
     assert told in said(state, plan_at(path, keys=f"status: {status}"))[path]
@@ -64,11 +64,11 @@ def test_a_plan_s_status_or_place_that_decides_nothing_is_explained(
 
 @pytest.mark.parametrize("state", [State.REVIEW, State.RUNNING, State.REJECTED, State.WITHDRAWN])
 @pytest.mark.parametrize("status", ["rejected", "done", "completed"])
-def test_a_request_s_status_that_decides_nothing_is_explained(state: State, status: str) -> None:
+def test_a_request_s_status_without_effect_is_explained(state: State, status: str) -> None:
     raw = REQUEST.raw.replace(b"planned", status.encode())
     own = status == "rejected" and state in (State.REJECTED, State.WITHDRAWN)
     found = said(state, look_at(REQUEST.path, raw, "cleo"))
-    assert (f"`status: {status}` decides nothing" in found.get(REQUEST.path, "")) is not own
+    assert (f"`status: {status}` has no effect" in found.get(REQUEST.path, "")) is not own
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_request_whose_plan_went_away_says_so_and_how_it_comes_back() -> None:
 
 def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
     commented = plan_at(CASE.plan_path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
-    assert "1 review comment(s)" in said(State.REVIEW, commented)[CASE.plan_path]
+    assert "No answer yet: 1 review comment." in said(State.REVIEW, commented)[CASE.plan_path]
     assert not said(State.REVIEW, plan_at(CASE.plan_path, keys="status: review"))
     assert not said(State.REVIEW, plan_at(CASE.plan_path, body=BODY + "\nA remark.\n"))
 

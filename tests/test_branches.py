@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
@@ -25,14 +26,15 @@ from placet.cli import branches
 from placet.cli.undo import drop, undo
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
-from placet.core.text.portal import BEGIN, END, Card, how_to_test, languages, render_card
+from placet.core.text.portal import BEGIN, END, PortalCard, how_to_test, languages, render_card
 from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.state import vault_state
+from placet.host.vault_state import vault_state
 from placet.loop import branches as watching
 from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches
 from placet.repo.removal import tidy
 from placet.repo.repository import open_repo
 from placet.repo.worktree import add_worktree
+from placet.tools.commits import blank_secrets
 from vaultkit import PLAN, TestVault, make_vault, meddling, until
 
 
@@ -121,7 +123,7 @@ def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(
     for name, path, said in (
         ("a b", str(repo), "cannot be a portal's name"),
         ("x", str(tmp_path / "none"), "is not a folder"),
-        ("x", str(repo / "sub"), "lies inside the one at"),
+        ("x", str(repo / "sub"), "is inside the one at"),
     ):
         done = vault.click("portal", "add", name, path, check=False)
         assert done.returncode == 2
@@ -141,8 +143,8 @@ def test_folders_that_are_no_place_for_missions_are_no_portals(
     for path, said in (
         ("System", "the vault's own folders"),
         ("Inbox/Requests", "the vault's own folders"),
-        ("..", "the vault lies in it"),
-        ("/", "the vault lies in it"),
+        ("..", "it holds the vault"),
+        ("/", "it holds the vault"),
         ("~nobody-at-all/x", "is not a folder"),
         ("", "is not a folder"),
         (str(tmp_path / "two\nlines"), "must not have a line break"),
@@ -297,11 +299,11 @@ def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(
 
 
 def test_a_card_whose_marks_are_gone_is_all_the_persons() -> None:
-    card = Card("x", "/r", "main", (), ())
+    card = PortalCard("x", "/r", "main", (), ())
     assert render_card(card, "Mine only.\n").startswith("Mine only.\n\n" + BEGIN)
     turned = f"{END}\nmine\n{BEGIN}\n"
     assert render_card(card, turned).startswith(turned)
-    hostile = render_card(Card("x", "/r", "a`b\u202e", (), ()), None)
+    hostile = render_card(PortalCard("x", "/r", "a`b\u202e", (), ()), None)
     assert "`a'b\\u202e`" in hostile
 
 
@@ -345,6 +347,7 @@ def test_languages_are_counted_by_extension() -> None:
 # ------------------------------------------------------------------------------------------
 
 
+TOKEN = "ghp_" + "aB3d" * 9
 FILES = {"a.txt": "".join(f"{n}\n" for n in range(20)), ".gitignore": "*.log\n"}
 
 
@@ -418,8 +421,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(
     assert fingerprint(repo) == before
     text = vault.reports()[0].read_text()
     for piece in (
-        "It is 2 commits ahead of `main`.\n",
-        "It merges into `main` without conflicts.",
+        "When this was written it was 2 commits ahead of `main`.\n",
+        "It could be merged into `main` without conflicts.",
         "placet merge say-hello",
         f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
         "placet drop say-hello --reason",
@@ -890,6 +893,105 @@ def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(
         undo(vault.site, "say-hello", yes)
     assert {**fingerprint(repo), "index": None} == before
     assert git(repo, "status", "--porcelain") == ""
+
+
+def became(vault: TestVault) -> str:
+    return str(json.loads(vault.click("show", "say-hello", "--json").stdout)["became"])
+
+
+def hands(vault: TestVault) -> list[tuple[str, str, str]]:
+    rows = [row for row in vault.rows() if row["action_type"].startswith("pr.")]
+    return [
+        (row["action_type"], row["metadata"]["reviewed_by"], row["metadata"]["via"]) for row in rows
+    ]
+
+
+def test_who_merged_and_took_back_by_command_is_known_and_nobody_else(
+    done: tuple[TestVault, Path, str],
+) -> None:
+    vault, repo, _ = done
+    vault.click("merge", "say-hello")
+    vault.here()
+    vault.click("undo", "say-hello", "--yes")
+    vault.here()
+    git(repo, "revert", "--no-edit", "HEAD")
+    vault.here()
+    me, anybody = getpass.getuser(), "someone who can write the repository"
+    assert hands(vault) == [
+        ("pr.merged", me, "cli"),
+        ("pr.reverted", me, "cli"),
+        ("pr.merged", anybody, "move"),
+    ]
+
+
+def test_a_merge_is_taken_back_though_the_request_was_asked_for_again(
+    done: tuple[TestVault, Path, str],
+) -> None:
+    vault, repo, _ = done
+    vault.click("merge", "say-hello")
+    vault.here()
+    vault.click("retry", "say-hello")
+    vault.here()
+    assert vault.click("diff", "say-hello").stdout
+    vault.click("undo", "say-hello", "--yes")
+    vault.here()
+    assert not (repo / "one.txt").exists()
+    assert [action for action, *_ in hands(vault)] == ["pr.merged", "pr.reverted"]
+
+
+def test_what_was_taken_back_is_merged_again(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    for _ in range(2):
+        vault.click("merge", "say-hello")
+        why = vault.click("why", "say-hello").stdout
+        assert f"What became of its branch {branch}: merged" in why, "though no daemon looked"
+        vault.here()
+        assert became(vault) == "merged"
+        assert (repo / "one.txt").exists()
+        again = vault.click("merge", "say-hello", check=False)
+        assert f"main has {branch} already" in again.stderr
+        assert "placet undo say-hello" in again.stderr
+        vault.click("undo", "say-hello", "--yes")
+        why = vault.click("why", "say-hello").stdout
+        assert f"What became of its branch {branch}: reverted" in why
+        assert "placet merge say-hello" in why
+        vault.here()
+        assert became(vault) == "reverted"
+        assert not (repo / "one.txt").exists()
+    # also what a person took back with git
+    vault.click("merge", "say-hello")
+    git(repo, "revert", "--no-edit", "HEAD")
+    (repo / "one.txt").write_text("mine\n")
+    git(repo, "add", "one.txt")
+    git(repo, "commit", "-qm", "mine")
+    conflict = vault.click("merge", "say-hello", check=False)
+    assert "conflicts in: one.txt" in conflict.stderr
+    assert git(repo, "status", "--porcelain") == ""
+    git(repo, "reset", "-q", "--hard", "HEAD^")
+    vault.click("merge", "say-hello")
+    assert (repo / "one.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("by", ["drop", "undo", "git"])
+def test_merging_what_was_dropped_names_the_command_that_brings_it_back(
+    done: tuple[TestVault, Path, str], by: str
+) -> None:
+    vault, repo, branch = done
+    if by == "drop":
+        vault.click("drop", "say-hello", "--reason", "no")
+    elif by == "undo":
+        vault.click("undo", "say-hello", "--yes")
+    else:
+        git(repo, "branch", "-D", branch)
+    assert f"{branch}: dropped" in vault.click("why", "say-hello").stdout
+    vault.here()
+    gone = vault.click("merge", "say-hello", check=False)
+    assert gone.returncode == 3
+    command, _, then = gone.stderr.partition("then merge it: ")[2].strip().partition(" && placet ")
+    subprocess.run(shlex.split(command), check=True)
+    vault.here()
+    vault.click(*shlex.split(then))
+    assert (repo / "one.txt").read_text() == "one\n"
 
 
 def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, str]) -> None:
@@ -1407,13 +1509,13 @@ def test_references_go_only_where_a_branch_has_what_they_keep(
     (left.path / "half.txt").write_text("half\n")
     before = fingerprint(repo)
     now = datetime.now(UTC)
-    assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now) == []
+    assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now, blank_secrets) == []
     soon = now + timedelta(minutes=1)
-    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon) == [
+    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon, blank_secrets) == [
         "refs/placet/ckpt/aaaaaaaa-1",
         "refs/placet/left/y",
     ]
-    assert tidy(opened, worktrees, {"cccccccc"}, soon, soon) == [str(left.path)]
+    assert tidy(opened, worktrees, {"cccccccc"}, soon, soon, blank_secrets) == [str(left.path)]
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines() == [
         "refs/placet/ckpt/cccccccc-1",
         "refs/placet/failed/x-bbbbbbbb-1",
@@ -1444,16 +1546,28 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
     add_worktree(
         open_repo(repo), state.worktrees / "deadbee0-1", "", git(repo, "rev-parse", "HEAD")
     )
-    (worked.path / "half.txt").write_text("half\n")
+    (worked.path / "half.txt").write_text(f"half\n{TOKEN}\n")
+    linked = add_worktree(
+        open_repo(repo),
+        state.worktrees / "deadbee1-1",
+        "feat/left-deadbee1",
+        git(repo, "rev-parse", "HEAD"),
+    )
+    (linked.path / "a.txt").write_text(TOKEN)
+    (linked.path / "b.txt").hardlink_to(linked.path / "a.txt")
     (state.worktrees / "strange").mkdir()
     before = fingerprint(repo)
     said = vault.click("doctor", "--fix", check=False).stderr
     assert "its work is kept at refs/placet/left/deadbeef-1" in said
     assert "it had no work in it" in said
     assert "strange is left as it is: it belongs to no repository" in said
-    assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
-    assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
-    assert git(repo, "worktree", "list").count("\n") == 0
+    assert "deadbee1-1 is left as it is: placet cannot look for secrets in 'a.txt', 'b.txt'" in said
+    kept = git(repo, "show", "refs/placet/left/deadbeef-1:half.txt")
+    assert kept == "half\n[redacted: GitHub token]"
+    left = ["deadbee1-1", "strange"]
+    assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == left
+    assert git(repo, "for-each-ref", "refs/placet/left").count("\n") == 0
+    assert git(repo, "worktree", "list").count("\n") == 1
     assert fingerprint(repo) == before
 
 
@@ -1654,6 +1768,10 @@ def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Pa
     vault, repo, branch = done
     git(repo, "branch", "-m", branch, "mine")
     git(repo, "symbolic-ref", f"refs/heads/{branch}", "refs/heads/mine")
+    for nothing in ("", " \n"):
+        done = vault.click("drop", "say-hello", "--reason", nothing, check=False)
+        assert done.returncode == 2
+        assert "The reason is empty." in done.stderr
     vault.click("drop", "say-hello", "--reason", "Mine now")
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads").splitlines() == [
         "refs/heads/main",
@@ -1794,7 +1912,7 @@ def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Pa
     git(repo, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     branch = mission(vault, repo)
     text = vault.reports()[0].read_text()
-    assert "It is 2 commits ahead of `develop`.\n" in text
+    assert "it was 2 commits ahead of `develop`.\n" in text
     assert "gh pr create --base develop" in text
     assert branches.merge(vault.site, "say-hello", here=False)[1] == "develop"
     git(repo, "reset", "-q", "--hard", "HEAD~1")

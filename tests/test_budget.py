@@ -12,24 +12,26 @@ from hypothesis import strategies as st
 
 from placet.core.errors import End
 from placet.core.turn.budget import (
-    LEAST_OUTPUT_TOKENS,
-    PREAMBLE_TOKENS,
     Amount,
     Exceeded,
     Ledger,
     Limit,
     Limits,
-    ModelCall,
-    Reserved,
     exceeded,
     money_problem,
     no_tool_call_left,
-    prompt_at_most,
-    reserve,
     tell,
-    worst_case,
 )
 from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
+from placet.core.turn.reservation import (
+    LEAST_OUTPUT_TOKENS,
+    PREAMBLE_TOKENS,
+    ModelCall,
+    Reserved,
+    prompt_at_most,
+    reserve,
+    worst_case,
+)
 from placet.core.turn.talk import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
 
 FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))

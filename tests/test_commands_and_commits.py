@@ -22,6 +22,7 @@ from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.agent.workplace import denied_in
+from placet.core.box import Box, Level
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
 from placet.files.denied import ALWAYS
@@ -32,7 +33,6 @@ from placet.repo.rules import found_in_modules, not_kept_here
 from placet.repo.worktree import add_worktree
 from placet.sandbox import visible_paths
 from placet.sandbox.probe import probe
-from placet.sandbox.values import Box, Level
 from placet.tools.commits import refuse_lost
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -344,6 +344,38 @@ def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
         line for line in vault.reports()[0].read_text().splitlines() if "ignored by git" in line
     ]
     assert told.endswith("worktree: `b.log`, `out/`.")
+
+
+@needs_wall
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_cannot_be_searched_for_secrets_is_kept_at_no_reference(
+    tmp_path: Path, failed: bool
+) -> None:
+    script = (
+        "import os\ntoken = 'token=ghp_' + 'aB3d' * 9\n"
+        "deep = '/'.join('d' * 70)\nos.makedirs(deep)\n"
+        "for f in ('plain', 'a', deep + '/x'):\n    open(f, 'w').write(token)\n"
+        "os.link('a', 'b')\nos.unlink('old')\nos.link('b', 'old')\n"
+        "open('big', 'w').write(token + ' ' * 17_000_000)\n"
+    )
+    vault, repo = mission(
+        tmp_path,
+        {"old": "old\n"},
+        {"write": ["**" if failed else "in.txt"]},
+        script,
+        ("write_file", {"path": "in.txt", "content": "in\n"}),
+    )
+    assert bool(vault.rows("execution.failed")) is failed
+    (ref,) = git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines()
+    assert git(repo, "show", f"{ref}:plain") == "token=[redacted: GitHub token]"
+    assert git(repo, "show", f"{ref}:old") == "old"
+    known = git(repo, "ls-tree", "-r", "--name-only", ref).splitlines()
+    assert known == ["README.md", "in.txt", "old", "plain", "tool.py"]
+    (report,) = (path.read_text() for path in vault.reports())
+    (told,) = (line for line in report.splitlines() if "Gone with the worktree" in line)
+    assert all(f"`{name}`" in told for name in ("a", "b", "old", "big", "/".join("d" * 70) + "/x"))
+    assert "`plain`" not in told
+    assert not failed or "a" in vault.rows("git.rolled_back")[0]["metadata"]["not_kept"]
 
 
 @needs_wall

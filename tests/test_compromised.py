@@ -27,13 +27,13 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
+from placet.core.box import BoxLimits, Level
 from placet.core.secret_files import git_config_secrets
 from placet.core.text.scope import Scope
 from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.repo.repository import head, open_repo
 from placet.repo.worktree import add_worktree
 from placet.sandbox.probe import probe
-from placet.sandbox.values import BoxLimits, Level
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LEVEL = probe().level
@@ -744,6 +744,7 @@ def naive(at: World, tool: str, given: dict[str, Any]) -> str:
     return ""
 
 
+@pytest.mark.sweep
 def test_control_the_same_transcripts_work_without_walls(tmp_path: Path) -> None:
     """Only those that stay within the test's own folder, and kill nothing but the stand-in."""
     harmless = (

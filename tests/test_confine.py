@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.errors import ToolError, UserError
-from placet.files import confine
+from placet.files import confine, links, paths
 from placet.files.confine import Entry, Root
 from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.files.handles import EntryKind, enter, open_below
@@ -174,8 +174,8 @@ class TestReading:
         (folder / "l0").symlink_to("README.md")
         for n in range(1, 42):
             (folder / f"l{n}").symlink_to(f"l{n - 1}")
-        assert root.read(f"l{confine.MAX_LINKS - 1}") == b"# Read me\n"
-        assert fault(lambda: root.read(f"l{confine.MAX_LINKS}")) is Fault.BAD_PATH
+        assert root.read(f"l{links.MAX_LINKS - 1}") == b"# Read me\n"
+        assert fault(lambda: root.read(f"l{links.MAX_LINKS}")) is Fault.BAD_PATH
 
     def test_a_link_that_grows_the_path_is_bounded(self, root: Root, folder: Path) -> None:
         (folder / "grow").symlink_to("./" + "docs/../" * 60 + "grow")
@@ -292,15 +292,15 @@ class TestListing:
 
     def test_a_tree_deeper_than_any_path_ends(self, root: Root, folder: Path) -> None:
         here = os.open(folder, os.O_RDONLY)
-        for _ in range(confine.MAX_DEPTH + 6):
+        for _ in range(paths.MAX_DEPTH + 6):
             os.mkdir("d", dir_fd=here)
             below = os.open("d", os.O_RDONLY, dir_fd=here)
             os.close(here)
             here = below
         os.close(here)
         last = list(root.walk("d", max_entries=999))
-        assert last == [Entry("/".join(["d"] * confine.MAX_DEPTH), EntryKind.OTHER, 0)]
-        assert fault(lambda: root.list("d/" * (confine.MAX_DEPTH + 1))) is Fault.TOO_DEEP
+        assert last == [Entry("/".join(["d"] * paths.MAX_DEPTH), EntryKind.OTHER, 0)]
+        assert fault(lambda: root.list("d/" * (paths.MAX_DEPTH + 1))) is Fault.TOO_DEEP
 
     def test_a_walk_left_early_holds_no_handle(self, root: Root) -> None:
         if not Path("/proc/self/fd").exists():

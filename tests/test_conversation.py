@@ -19,8 +19,8 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
+from placet.agent.entries import Attempted
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
-from placet.agent.record import Attempted
 from placet.core.stored import Stored
 from placet.core.turn.budget import Amount
 from placet.core.turn.price import DEFAULT_PRICES

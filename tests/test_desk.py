@@ -20,6 +20,8 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from placet.cli.stage import LINE_S, paced
+from placet.files.errors import AlreadyThere
+from placet.files.vault import Vault
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -155,9 +157,10 @@ def test_the_demo_is_as_wide_as_the_terminal_and_can_be_read(tmp_path: Path) -> 
     assert code == 0
     assert 30 < time.monotonic() - began < 120
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
-    assert "Next: placet init" in plain[-1]
-    assert all(len(line) <= 80 for line in plain if max(map(len, line.split()), default=0) < 60), (
-        plain
+    assert re.match(r"Next: \S*placet init", plain[-1])
+    broken = [line for line in plain if not line.startswith("  │     ")]  # code is not
+    assert all(len(line) <= 80 for line in broken if max(map(len, line.split()), default=0) < 60), (
+        broken
     )
 
 
@@ -196,6 +199,40 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
     assert "too loud" in spoken
     assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
     assert json.loads(vault.click("status", "--json").stdout)["cases"][0]["state"] == "review"
+
+
+@pytest.mark.parametrize(
+    ("command", "home", "action"),
+    [
+        (("reject", "--reason", "too loud"), "Inbox/Rejected/say-hello_rejected", "plan.rejected"),
+        (("approve", "--yes"), "System/Active/say-hello", "plan.approved"),
+    ],
+)
+def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
+    vault: TestVault, command: tuple[str, ...], home: str, action: str
+) -> None:
+    taken = vault.root / f"{home}.md"
+    taken.write_text("Somebody's.\n")
+    said = vault.click(command[0], "say-hello", *command[1:]).stdout
+    assert said == f"{home}-2.md\n"
+    assert not vault.plan().exists()
+    vault.here()
+    assert vault.rows(action)[0]["metadata"]["via"] == "cli"
+    assert taken.read_text() == "Somebody's.\n"
+
+
+def test_a_decision_that_cannot_be_made_leaves_the_note_as_it_is(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = vault.plan().read_bytes()
+
+    def late(_vault: Vault, _src: str, dst: str, _expected: str) -> None:
+        raise AlreadyThere(dst)
+
+    monkeypatch.setattr(Vault, "move", late)
+    done = vault.click("reject", "say-hello", "--reason", "too loud", check=False)
+    assert done.returncode == 1
+    assert vault.plan().read_bytes() == before
 
 
 def test_retry_does_not_wait_for_an_editor(vault: TestVault) -> None:

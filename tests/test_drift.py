@@ -4,6 +4,8 @@ the person again.
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet.agent.drift import what_changed
 from placet.core.life.drift import Drift, DriftVerdict, Facts, judge
 from placet.core.text.scope import Scope
-from placet.repo.runner import Repo
+from placet.repo.places import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -113,6 +115,29 @@ def test_what_changed_elsewhere_is_noted_and_stops_nothing(planned: TestVault, r
     assert len(planned.rows("execution.completed")) == 1
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_the_daemons_own_notes_are_no_change_where_a_portal_has_the_vault_in_it(
+    tmp_path: Path, below: bool
+) -> None:
+    vault = make_vault(tmp_path / "all")
+    shutil.rmtree(vault.state, ignore_errors=True)
+    vault = replace(vault, state=tmp_path / "state")
+    home = vault.root.parent if below else vault.root
+    git(home, "init", "-q")
+    commit_all(home, "Begin")
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{home}"\n')
+    plan = {**PLAN, "scope": {"write": ["**"]}, "steps": [WRITE]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
+    with meddling():  # the vault's notes are among the repository's files
+        vault.drop("---\nportal: code\n---\nSay hello.\n")
+        vault.here()
+        write(vault.root, {"Knowledge/Reports/new.md": "A report.\n"})
+        git(home, "add", "-f", str(vault.root / "Knowledge"))
+        git(home, "commit", "-q", "-m", "Reports")
+        run(vault)
+    assert vault.rows("execution.completed")
+
+
 @pytest.mark.parametrize("name", ["read.txt", "mine.txt"])
 def test_what_changed_under_the_plan_asks_again_before_anything_is_done(
     planned: TestVault, repo: Path, name: str
@@ -147,7 +172,7 @@ def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: 
     assert drift["verdict"] == "changed under the plan"
     done = planned.rows("execution.completed")[0]["metadata"]
     assert git(repo, "rev-parse", f"{done['branch']}^") == drift["base"]
-    assert "it would conflict in: `mine.txt`" in planned.reports()[0].read_text()
+    assert "it would have conflicted in: `mine.txt`" in planned.reports()[0].read_text()
 
 
 def test_a_word_that_means_nothing_approves_nothing(planned: TestVault) -> None:

@@ -31,7 +31,7 @@ from placet.core.errors import UserError
 from placet.host.broadcast import MAX_CLIENTS, MAX_WAITING, POLL_S, Broadcast
 from placet.host.events import EVENT, FailureDetected, Skipped, event_of, line_of
 from placet.host.sockets import listen, places
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import PLAN, TestVault, make_vault, printing, running, until
 
 SECRET = "sk-ant-api03-" + "Zq9" * 31 + "AA"
 
@@ -122,8 +122,8 @@ def test_a_mission_is_followed_live_on_socket_and_journal(tmp_path: Path, runtim
         where = Path(vault.cli("events", "path").stdout.strip())
         assert where.is_relative_to(runtime)
         with (
-            told(vault, "events") as client,
-            told(vault, "journal", "--follow", "--json", "--limit", "0") as follower,
+            printing(vault, "events") as client,
+            printing(vault, "journal", "--follow", "--json", "--limit", "0") as follower,
         ):
             await_clients(daemon.pid, where, 1)
             await_follower(vault, follower)
@@ -153,23 +153,6 @@ def test_a_mission_is_followed_live_on_socket_and_journal(tmp_path: Path, runtim
     assert "daemon.started" not in [row["action_type"] for row in followed], (
         "with --limit 0 only what is new"
     )
-
-
-@contextlib.contextmanager
-def told(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """A command of placet's that goes on printing."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "placet", *args],
-        cwd=vault.root,
-        env=vault.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def lines(process: subprocess.Popen[str], last: str) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import pytest
 
 from exercises import EXERCISES, Exercise
 from gitkit import git, make_repo, settle_home, write
+from placet.core.box import Level
 from placet.sandbox.probe import probe
-from placet.sandbox.values import Level
 from vaultkit import PLAN, TestVault, make_vault
 
 

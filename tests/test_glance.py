@@ -15,7 +15,12 @@ from typing import Any
 import pytest
 
 from placet.cli import glance as glancing
+from placet.cli.case_line import case_line, waits_for_you
+from placet.cli.site import find
 from placet.cli.terminal import shown_time
+from placet.core.life.case import State
+from placet.files.vault import Vault
+from placet.journal.reader import open_reader
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -153,6 +158,20 @@ def test_a_daemon_that_runs_is_said_to_look_within_seconds(vault: TestVault) -> 
         assert "not taken up yet; is looked at within seconds" in told(vault)
         process.send_signal(signal.SIGCONT)
         vault.await_action("plan.approved")
+
+
+def test_a_case_that_the_daemon_took_up_during_the_glance_is_as_it_left_it(
+    vault: TestVault,
+) -> None:
+    """Else an approved plan, whose approval the snapshot does not have yet, still waits."""
+    site = vault.site
+    with running(vault), Vault(vault.root) as folder, open_reader(site.state.journal) as before:
+        vault.approve()
+        vault.await_action("tool.called")
+        seen = glancing.glance(site, folder, before, [find(before, "say-hello")])
+        ((trace, case),) = seen.cases.items()
+        assert (case.state, seen.undecided) == (State.RUNNING, {})
+        assert not waits_for_you(case_line(site, folder, before, seen, trace))
 
 
 def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(

@@ -4,6 +4,7 @@ behind.
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, Case, State
 from placet.host.config import load
-from placet.host.configured import configured
-from placet.journal.reader import Reader, connect
+from placet.host.configured import DEFAULTS, configured
+from placet.host.tables import Config
+from placet.journal.connection import connect
+from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
 from vaultkit import PLAN, TestVault, make_vault, started
@@ -319,6 +322,10 @@ def test_those_who_look_say_what_is_wrong_with_the_configuration_as_the_daemon_d
     with pytest.raises(UserError) as seen:
         configured(vault.root, vault.env)
     assert str(seen.value) == str(whole.value)
+
+
+def test_new_defaults_of_a_new_version_are_read_again() -> None:
+    assert Path(inspect.getfile(Config)) == DEFAULTS
 
 
 def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):

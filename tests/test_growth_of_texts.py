@@ -19,8 +19,9 @@ from placet.core.life.plan_note import headed, show
 from placet.core.life.sight import look_at
 from placet.core.secrets import outside, redact
 from placet.core.shorten import cut, fold
-from placet.core.text.comments import comments, diff_callout
+from placet.core.text.comments import comments
 from placet.core.text.dangers import dangers
+from placet.core.text.differences import diff_callout
 from placet.core.text.markdown import code, paragraphs, sentence
 from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
 from placet.core.text.scope import Scope, ScopeProblems, scope_from

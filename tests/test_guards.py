@@ -15,15 +15,12 @@ from placet.core.turn.budget import (
     Complexity,
     Ledger,
     Limits,
-    prompt_at_most,
-    prompt_likely,
 )
 from placet.core.turn.compaction import (
     WORTH_STUBBING,
     Compaction,
     compacted,
     make_room,
-    stub_old_results,
 )
 from placet.core.turn.guards import (
     REPEATED,
@@ -37,6 +34,7 @@ from placet.core.turn.guards import (
     iteration_cap,
 )
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, canonical
+from placet.core.turn.reservation import prompt_at_most, prompt_likely
 from placet.core.turn.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.tools.base import Effect
 
@@ -576,12 +574,12 @@ def chars(turns):
 @pytest.mark.parametrize(("spare", "compacts"), [(-1, True), (0, False), (1, False)])
 def test_a_conversation_is_compacted_once_it_is_longer_than_its_budget(spare, compacts):
     turns = conversation(5000, 5000, 5000)
-    assert (stub_old_results(turns, 2, chars(turns) + spare, KEPT) != turns) == compacts
+    assert (compacted(turns, Compaction(2, chars(turns) + spare), KEPT) != turns) == compacts
 
 
 def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
     turns = conversation(5000, 5000)
-    after = stub_old_results(turns, 2, 10_000, KEPT)
+    after = compacted(turns, Compaction(2, 10_000), KEPT)
     stub = after[2].blocks[0]
     assert "\n" not in stub["content"]
     assert stub["content"].startswith("[5,000 characters left out")
@@ -598,20 +596,20 @@ def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
 
 def test_what_would_free_little_is_left_until_it_is_worth_the_cache():
     turns = conversation(600, 5000)
-    assert stub_old_results(turns, 2, 10_000, KEPT) == turns
-    assert stub_old_results(turns, 2, 1_000, KEPT) != turns
+    assert compacted(turns, Compaction(2, 10_000), KEPT) == turns
+    assert compacted(turns, Compaction(2, 1_000), KEPT) != turns
 
 
 @pytest.mark.parametrize("size", [WORTH_STUBBING - 1, WORTH_STUBBING])
 def test_only_results_longer_than_a_stub_are_replaced(size):
     turns = conversation(size, *[2000] * 10, 10)
-    after = stub_old_results(turns, 2, 5_000, KEPT)
+    after = compacted(turns, Compaction(2, 5_000), KEPT)
     assert (after[2] != turns[2]) == (size >= WORTH_STUBBING)
 
 
 def test_the_newest_turn_cannot_be_dropped():
     with pytest.raises(ValueError, match="newest"):
-        stub_old_results(conversation(10), 0, 10, KEPT)
+        compacted(conversation(10), Compaction(0, 10), KEPT)
 
 
 @settings(max_examples=60)
@@ -627,8 +625,8 @@ def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
     sent, compactions, freed = whole[:1], 0, 0
     for end in range(3, len(whole) + 1, 2):
         before = (*sent, *whole[end - 2 : end])
-        sent = stub_old_results(before, keep_last, budget, KEPT)
-        assert stub_old_results(sent, keep_last, budget, KEPT) == sent
+        sent = compacted(before, Compaction(keep_last, budget), KEPT)
+        assert compacted(sent, Compaction(keep_last, budget), KEPT) == sent
         assert len(sent) == end
         if sent != before:
             compactions += 1
@@ -691,5 +689,5 @@ def test_a_picture_counts_by_what_it_is_to_a_model_and_goes_too():
         *exchange(2, 10),
     )
     assert prompt_at_most(Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000), None) < 20_000
-    after = stub_old_results(turns, 2, 10_000, KEPT)
+    after = compacted(turns, Compaction(2, 10_000), KEPT)
     assert "take_screenshot" in after[2].blocks[0]["content"]

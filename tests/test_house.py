@@ -17,6 +17,8 @@ MAX_ARROWS = 40
 MAX_METHODS = 20
 MAX_FUNCTION_LINES = 60
 MAX_DOUBLE_NAMES = 0
+MODULE_LINES = 300
+MAX_LONG_MODULES = 6
 RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
 MAX_RELATIVE = 0
 
@@ -84,6 +86,12 @@ def test_no_class_and_no_function_is_too_long_to_be_read_at_once() -> None:
                 long[f"{name}.{node.name}"] = lines
     assert not long
     assert methods.most_common(1)[0][1] <= MAX_METHODS, methods.most_common(5)
+
+
+def test_few_modules_are_too_long_to_be_read_at_once() -> None:
+    lines = {path: path.read_text().count("\n") for path in PACKAGE.rglob("*.py")}
+    long = {path.name: count for path, count in lines.items() if count > MODULE_LINES}
+    assert len(long) <= MAX_LONG_MODULES, long
 
 
 def test_docstrings_begin_with_their_subject() -> None:

@@ -30,10 +30,11 @@ from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
-from placet.journal import files, schema, writer
+from placet.journal import batches, files, schema
 from placet.journal.blobs import INLINE_BYTES
 from placet.journal.maintenance import backup, verify
-from placet.journal.reader import open_reader, query
+from placet.journal.query import query
+from placet.journal.reader import open_reader
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -655,8 +656,8 @@ def test_a_full_disk_is_written_on_in_the_space_kept_for_that(tmp_path, monkeypa
             assert not ballast.exists()
             assert ["full" in said for said in world.said] == [True], world.said
             (place / "fill").unlink()
-            monkeypatch.setattr(writer, "_BALLAST_S", 0.0)
-            journal._ballast_after_s = 1e-9
+            monkeypatch.setattr(batches, "_BALLAST_S", 0.0)
+            journal._batches._ballast_after_s = 1e-9
             journal.commit([event(100)])
             assert ballast.exists()
         fill_up(place / "fill")  # full when it starts, too

@@ -9,25 +9,47 @@ From each world every gesture of a person and every step of the daemon is tried,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 
+from placet.cli import text
+from placet.core.life import why
 from placet.core.life.approval import may_begin
 from placet.core.life.builder import sha256
-from placet.core.life.case import CASE_JSON, TABLE, Case, EventKind, NoteSeen, State
+from placet.core.life.case import (
+    ANSWERS,
+    CASE_JSON,
+    TABLE,
+    Asking,
+    Case,
+    EventKind,
+    NoteSeen,
+    State,
+    target,
+)
 from placet.core.life.commands import Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.decide import decide, open_case
-from placet.core.life.events import Drafted, Event, Gesture, MissionEnded, PlanningFailed, Started
+from placet.core.life.events import (
+    Asked,
+    Drafted,
+    Event,
+    Gesture,
+    MissionEnded,
+    PlanningFailed,
+    Started,
+)
 from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed
+from placet.core.life.question_note import shown_digest
 from placet.core.life.request import read_request
 from placet.core.life.sight import look_at, trace_of
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
 
 TOOLS = ("read_file", "write_file")
@@ -54,6 +76,7 @@ def plan_text(version: str, revision: int) -> bytes:
             "revision": revision,
             "base_commit": "0" * 40,
             "created_at": NOW,
+            "decision": "",
         },
     )
 
@@ -68,6 +91,8 @@ class World:
     case: Case
     files: frozenset[tuple[str, bytes]]
     approved: frozenset[str] = frozenset()
+    old: tuple[str, bytes] | None = None
+    """A note whose `decision: approve` was used, as a sync tool may bring it back."""
 
     @property
     def by_path(self) -> dict[str, bytes]:
@@ -82,6 +107,10 @@ def seen(path: str, raw: bytes) -> NoteSeen:
 @cache
 def stamped(raw: bytes, changes: tuple[tuple[str, str | None], ...]) -> bytes:
     return stamp(raw, dict(changes))
+
+
+TEXTS: dict[str, bytes] = {}
+"""Every text that was stored, by name, as the journal has it."""
 
 
 def start() -> World:
@@ -101,6 +130,7 @@ def is_for(raw: bytes, unchanged: str) -> bool:
 def perform(world: World, decision) -> World:
     files = world.by_path
     texts = {sha256(text): text for text in decision.texts}
+    TEXTS.update(texts)
     for command in decision.commands:
         match command:
             case Stamp(path, changes, unchanged):
@@ -131,7 +161,7 @@ def perform(world: World, decision) -> World:
         for p, raw in files.items()
         if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith(("/r.md", "/r_plan.md"))
     }
-    return World(decision.case, frozenset(files.items()), world.approved)
+    return replace(world, case=decision.case, files=frozenset(files.items()))
 
 
 def notes_of(world: World) -> CaseNotes:
@@ -146,8 +176,10 @@ def notes_of(world: World) -> CaseNotes:
 def gestures(world: World) -> Iterator[tuple[str, World]]:
     """Give everything that a person can do with a mouse and an editor."""
     files = world.by_path
+    asked = [p for p in files if "amendment" in p or p.startswith(Folder.QUESTIONS)]
     plans = [p for p in files if "plan" in p or p.startswith(("System/Active", "Inbox/Rejected"))]
-    requests = [p for p in files if p not in plans]
+    plans = [p for p in plans if p not in asked]
+    requests = [p for p in files if p not in plans and p not in asked]
 
     def after(name: str, new: dict[str, bytes], approved: str = "") -> tuple[str, World]:
         more = world.approved | {approved} if approved else world.approved
@@ -176,6 +208,14 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
             yield after(
                 f"set {path} to {status}", {**rest, path: stamped(raw, (("status", status),))}
             )
+        for said in ("approve", "reject", "revise"):
+            counts = said == "approve"  # also where it has no effect before the note is moved
+            put = digest(raw, PLAN_STAMPS) if counts else ""
+            decided = stamped(raw, (("decision", said),))
+            name, then = after(f"decide {said} in {path}", {**rest, path: decided}, put)
+            yield name, replace(then, old=(path, decided)) if counts else then
+        if world.old is not None and world.old[1] != raw:
+            yield after("bring an old decision back", {**rest, world.old[0]: world.old[1]})
         if b"It is A." in raw:
             edited = raw.replace(b"It is A.", b"It is edited.")
             yield after(f"edit {path}", {**rest, path: edited})
@@ -194,6 +234,22 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
                 f"put an old copy of {path} back",
                 {**rest, path: stamped(raw, (("status", "approved"),))},
             )
+    for path in asked:
+        raw, asking = files[path], world.case.asking
+        rest = {p: r for p, r in files.items() if p != path}
+        yield after(f"delete {path}", rest)
+        if b"- [ ] yes" in raw:
+            yield after(f"tick {path}", {**rest, path: raw.replace(b"- [ ] yes", b"- [x] yes")})
+            continue
+        own = asking is not None and shown_digest(raw) == asking.digest
+        put = asking.amended if own and asking is not None else ""
+        for said in ("approve", "reject"):
+            decided = stamped(raw, (("decision", said),))
+            yield after(f"decide {said} in {path}", {**rest, path: decided}, put)
+        yield after(f"approve {path}", {**rest, "System/Active/amendment.md": raw}, put)
+        if b"why not" in raw:
+            edited = raw.replace(b"why not", b"why")
+            yield after(f"edit {path}", {**rest, path: edited})
     if not requests:
         yield after(
             "put the request back",
@@ -233,6 +289,8 @@ def events(world: World) -> Iterator[Event]:
         text = plan_text("A", case.revision + 1)
         yield Drafted(case.generation, text, case.revision + 1)
         yield PlanningFailed(case.generation, "no", "X")
+        if not case.asked:
+            yield Asked(case.generation, "call:1:0", "Which?", ("yes",), "why not")
     if case.state is State.APPROVED:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
@@ -253,6 +311,17 @@ def events(world: World) -> Iterator[Event]:
             for plan in notes_of(world).plans[:1]
             if plan.folder is Folder.ACTIVE and not case.stop
         )
+        if not case.stop and not case.amendments:
+            approved, first = TEXTS[case.approved_digest], TEXTS[case.first_approved]
+            wider = Scope(write=("more.txt",))
+            yield Asked(
+                case.generation,
+                "call:1:0",
+                why="why not",
+                wider=wider,
+                approved=approved,
+                first=first,
+            )
         for kind in (EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED):
             yield MissionEnded(
                 case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why"
@@ -272,7 +341,7 @@ def key(world: World) -> tuple[object, ...]:
         (p, raw.replace(b"revision: 3", b"revision: 2").replace(b"revision: 4", b"revision: 2"))
         for p, raw in world.files
     )
-    return CASE_JSON.dump_json(case), files, world.approved
+    return CASE_JSON.dump_json(case), files, world.approved, world.old
 
 
 def search(limit: int, look) -> int:
@@ -287,6 +356,9 @@ def search(limit: int, look) -> int:
         world = queue.popleft()
         following: list[World] = []
         gesture = observe(world.case, notes_of(world), TOOLS)
+        if gesture is not None and gesture.kind is EventKind.SCOPE_WIDENED:
+            assert world.case.asking is not None
+            gesture = replace(gesture, written=TEXTS[world.case.asking.amended])
         if gesture is not None:
             # What a person did is always acknowledged before the daemon's own work goes on.
             decision = decide(world.case, gesture, NOW)
@@ -306,7 +378,7 @@ def search(limit: int, look) -> int:
                 following.append(after)
             following += [new for _, new in gestures(world)]
         for new in following:
-            if len(new.files) <= 3 and (k := key(new)) not in seen_keys:
+            if len(new.files) <= 4 and (k := key(new)) not in seen_keys:
                 seen_keys.add(k)
                 queue.append(new)
     return len(seen_keys)
@@ -317,11 +389,21 @@ def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
     reached, queue = {State.PLANNING}, [State.PLANNING]
     while queue:
         state = queue.pop()
-        for (source, kind), target in TABLE.items():
-            if source is state and kind is not EventKind.PLAN_APPROVED and target not in reached:
-                reached.add(target)
-                queue.append(target)
+        for (source, kind), to in TABLE.items():
+            if source is state and kind is not EventKind.PLAN_APPROVED and to not in reached:
+                reached.add(to)
+                queue.append(to)
     assert reached == set(State) - {State.APPROVED, State.RUNNING, State.COMPLETED}
+
+
+def test_an_answer_leads_back_to_the_work_that_asked() -> None:
+    """What stands still is decided on as before, so it adds no way to a run."""
+    for work in State:
+        asking = Asking(work, "call:1:0", "Inbox/Questions/r_1.md", "", NOW, 1)
+        case = replace(start().case, state=State.ASKING, asking=asking)
+        for kind in EventKind:
+            to = target(case, kind)
+            assert to is (work if kind in ANSWERS else TABLE.get((work, kind)))
 
 
 def test_nothing_runs_that_no_person_approved() -> None:
@@ -343,6 +425,8 @@ def test_nothing_runs_that_no_person_approved() -> None:
             assert world.case.approved_digest in world.approved, (
                 "started a text that nobody put into System/Active"
             )
+        if decision.case.approved_digest != world.case.approved_digest != "":
+            assert decision.case.approved_digest in {"", *world.approved}
         if decision.case.state is State.APPROVED and world.case.state is not State.APPROVED:
             assert decision.case.approved_digest in world.approved
 
@@ -409,17 +493,17 @@ def test_every_state_can_be_reached_and_left() -> None:
         reached.add(decision.case.state)
         ways.setdefault(world.case.state, set()).add(decision.case.state)
 
-    search(6_000, look)
+    search(9_000, look)
     assert reached == set(State)
     for state in State:
         assert ways[state] - {state}, f"there is no way out of {state}"
 
 
 def test_the_table_has_no_dead_end() -> None:
+    asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/r_1.md", "", NOW, 1)
     for state in State:
-        assert any(
-            source is state and target is not state for (source, _), target in TABLE.items()
-        ), state
+        case = replace(start().case, state=state, asking=asking if state is State.ASKING else None)
+        assert {target(case, kind) for kind in EventKind} - {None, state}, state
 
 
 @pytest.mark.sweep
@@ -449,3 +533,8 @@ def test_an_event_that_is_not_in_the_table_changes_nothing(state: State) -> None
 def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     case = start().case
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
+
+
+@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN])
+def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
+    assert set(table) >= set(State)

@@ -104,7 +104,7 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
     assert fingerprint(repository) == before
     report = vault.reports()[0].read_text()
     assert "status: completed" in report
-    assert "| `hello.py` | M | +1 \N{MINUS SIGN}1 |" in report
+    assert "| `hello.py` | changed | +1 \N{MINUS SIGN}1 |" in report
     assert "| `python3 -m unittest` | 0 |" in report
     assert vault.notes("Inbox/Archive") == ["Fix the greeting.md", "fix-the-greeting_plan.md"]
     assert (

@@ -54,8 +54,9 @@ from placet.core.turn.talk import (
     text_block,
     user_turn,
 )
-from placet.models import PROVIDERS, ModelSettings, open_model
-from placet.models.messages import kind_of, reply_of, retry_after_s
+from placet.models import PROVIDERS, ModelSettings, check, open_model
+from placet.models.api_errors import kind_of, retry_after_s
+from placet.models.messages import reply_of
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT
@@ -1069,3 +1070,7 @@ def test_a_script_must_be_named_and_there(tmp_path):
     tmp_path.joinpath("latin.toml").write_bytes(b"x = '\xe4'")
     with pytest.raises(UserError, match=r"latin\.toml: not TOML"):
         open_model(ModelSettings("scripted", script=str(tmp_path / "latin.toml")), {})
+
+
+def test_a_provider_without_a_server_has_nothing_to_check() -> None:
+    assert check(ModelSettings("scripted"), {})

@@ -109,6 +109,25 @@ def test_failures_are_told_a_plan_s_and_a_mission_s(vault: TestVault) -> None:
     )
 
 
+def test_a_question_is_told_once_with_the_note_that_asks(vault: TestVault) -> None:
+    plan = {**PLAN, "title": f"The {SECRET}"}
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": [("ask_person", {"question": f"Which {SECRET}?"})]}]),
+        request="q*",
+    )
+    vault.drop("Try.\n", "quiz.md")
+    vault.once()
+    vault.approve("quiz")
+    vault.once()
+    vault.once()
+    plan_waits, asks = told(vault)
+    assert plan_waits["event"] == "plan_waits"
+    assert (asks["event"], asks["state"]) == ("needs_you", "asking")
+    assert asks["title"] == "placet asks you something"
+    assert asks["link"] == "obsidian://open?vault=vault&file=Inbox%2FQuestions%2Fquiz_1.md"
+
+
 def test_a_notifier_that_fails_or_hangs_stops_nothing(vault: TestVault) -> None:
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config.split("[notify]")[0] + '[notify]\ncommand = ["false"]\n')

@@ -18,7 +18,8 @@ import pytest
 
 from placet.core.text.names import MARKER
 from placet.host.lock import MarkerLock
-from placet.host.state import StateFolder, known_id, original_of, vault_state
+from placet.host.state import StateFolder
+from placet.host.vault_state import known_id, original_of, vault_state
 from vaultkit import PLAN, TestVault, copy_of, make_vault, running
 
 BIND = """

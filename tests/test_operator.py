@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -24,13 +26,15 @@ from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.cli.doctor import doctor, look_at_git
-from placet.core.errors import cannot_write
+from placet.core.box import Level
+from placet.core.errors import UserError, cannot_write
 from placet.core.life.settle import SETTLE_S
 from placet.files.errors import VaultTrouble
-from placet.host.state import vault_state
+from placet.host.vault_state import vault_state
 from placet.host.watch import Mode
+from placet.loop import config_watch
+from placet.loop.app import daemon
 from placet.sandbox.probe import Probe, probe
-from placet.sandbox.values import Level
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -57,18 +61,18 @@ def vault(tmp_path: Path) -> TestVault:
 
 def test_a_paused_daemon_takes_nothing_up_and_forgets_nothing(vault: TestVault) -> None:
     with running(vault):
-        vault.cli("pause")
+        vault.click("pause")
         vault.drop("Say hello.\n")
         vault.await_action("request.detected")
-        assert "paused" in vault.cli("status").stdout
+        assert "paused" in vault.click("status").stdout
         assert vault.rows("model.called") == []
-        vault.cli("resume")
+        vault.click("resume")
         until(lambda: vault.plan().exists(), "the plan")
-    vault.cli("pause")
+    vault.click("pause")
     vault.approve()
     vault.once()
     assert "execution.started" not in vault.actions()
-    vault.cli("resume")
+    vault.click("resume")
     vault.once()
     assert "execution.completed" in vault.actions()
 
@@ -77,9 +81,9 @@ def test_pausing_changes_one_line_of_the_configuration(vault: TestVault) -> None
     path = vault.root / "System" / "placet.toml"
     before = "# mine\n[daemon]   # kept\nmissions_at_once = 1\n"
     path.write_text(before)
-    vault.cli("pause")
+    vault.click("pause")
     assert path.read_text() == before + "paused = true\n"
-    vault.cli("resume")
+    vault.click("resume")
     assert path.read_text() == before + "paused = false\n"
 
 
@@ -132,6 +136,31 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     assert not run.said or max(took_s) > SETTLE_S / 2
 
 
+def test_a_clock_that_jumps_makes_half_of_a_configuration_no_older(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that was suspended in the middle of a save: the file is minutes old, and half."""
+    vault.configure(
+        "[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text()
+    )
+    path = vault.root / "System" / "placet.toml"
+    good = path.read_text()
+    with looping(vault) as run:
+        path.write_text("")
+
+        def sleep(_s: float) -> None:
+            if not path.read_text():
+                path.write_text(good)
+
+        clock = SimpleNamespace(
+            time=lambda: path.stat().st_ctime + 60, sleep=sleep, monotonic=time.monotonic
+        )
+        monkeypatch.setattr(config_watch, "time", clock)
+        run.loop.tick((), Mode.POLLING)
+        assert run.loop.ports.config.daemon.paused
+        assert not run.said
+
+
 def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
     vault: TestVault,
 ) -> None:
@@ -170,16 +199,28 @@ def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: Test
     vault.once()  # it is ours now
 
 
+def test_a_daemon_ends_when_another_machine_claims_its_vault(vault: TestVault) -> None:
+    path = vault.root / "System" / "placet.toml"
+    said: list[str] = []
+    with daemon(vault.root, vault.env, said.append) as running_here:
+        vault.drop("Say hello.\n")
+        vault.configure('[vault]\nhost = "elsewhere"\n' + path.read_text())
+        with pytest.raises(UserError, match="The daemon of elsewhere works on this vault"):
+            running_here.run()
+    assert not vault.plan().exists()
+    assert vault.rows("daemon.stopped")
+
+
 def test_the_journal_is_verified_and_backed_up(vault: TestVault, tmp_path: Path) -> None:
     vault.drop("Say hello.\n")
     vault.once()
-    vault.cli("journal", "verify")
-    vault.cli("journal", "backup", str(tmp_path / "copy.db"))
+    vault.click("journal", "verify")
+    vault.click("journal", "backup", str(tmp_path / "copy.db"))
     connection = sqlite3.connect(vault.db)
     connection.execute("UPDATE activity SET entity_id = 'forged' WHERE id = 2")
     connection.commit()
     connection.close()
-    done = vault.cli("journal", "verify", check=False)
+    done = vault.click("journal", "verify", check=False)
     assert done.returncode == 1
     assert "row 2 " in done.stderr
     connection = sqlite3.connect(tmp_path / "copy.db")
@@ -251,6 +292,58 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
         for command in (("status",), ("why", "say-hello")):
             said = vault.cli(*command, check=False)
             assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
+
+
+@pytest.mark.parametrize("ballast", [True, False])
+def test_a_start_on_a_full_disk_uses_the_ballast_or_names_the_folder(
+    vault: TestVault, tmp_path: Path, ballast: bool
+) -> None:
+    with small_disk_at(tmp_path / "disk", "80m") as disk:
+        vault = replace(vault, state=disk / "st")
+        vault.drop("Say hello.\n")
+        vault.here()
+        kept = vault.db.with_name("journal.ballast")
+        assert kept.exists()
+        if not ballast:
+            kept.unlink()
+        whose = vault.db.with_name("vault.json").stat().st_mtime_ns
+        for n, size in enumerate((65536, 4096, 512, 1)):
+            with (disk / f"fill{n}").open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+        done = vault.click("run", "--once", check=False)
+        assert vault.db.with_name("vault.json").stat().st_mtime_ns == whose
+        if ballast:
+            assert done.returncode == 0, done.stderr
+            assert not kept.exists()
+            assert f"The disk of {vault.db.parent} is full" in done.stderr
+            assert "Free some space" in done.stderr
+        else:
+            assert done.returncode == 1
+            assert "No space left on device" in done.stderr or "is full" in done.stderr
+            assert str(vault.db.parent) in done.stderr
+            assert "space" in done.stderr.replace("No space", "")
+        (disk / "fill0").unlink()
+        vault.once()
+    assert not list(vault.state.parent.glob("*.tmp"))
+
+
+def test_a_setting_and_a_lock_that_cannot_be_written_say_what_helps(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:
+        vault = make_vault(disk)
+        vault.here()
+        fill_up(disk / "fill")
+        for command in (["pause"], ["portal", "add", "code", str(vault.root)]):
+            said = vault.click(*command, check=False)
+            assert said.returncode == 1
+            assert "placet.toml cannot be written: No space left on device." in said.stderr
+            assert f"Free some space on the disk of {vault.root}/System" in said.stderr
+        (disk / "fill").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        said = vault.click("run", "--once", check=False)
+        assert said.returncode == 1
+        assert "lock cannot be written: Read-only file system." in said.stderr
+        assert f"Mount the file system of {vault.db.parent} writable" in said.stderr
 
 
 def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_path: Path) -> None:
@@ -404,11 +497,11 @@ def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
     vault.drop("Say hello.\n")
     vault.once()
-    vault.cli("pause")
+    vault.click("pause")
     vault.approve()
     vault.once()
     assert vault.rows("plan.approved")[0]["metadata"]["sandbox"] == int(probe().level)
-    vault.cli("resume")
+    vault.click("resume")
     vault.configure(
         (vault.root / "System" / "placet.toml").read_text() + '[commands]\nsandbox = "none"\n'
     )
@@ -453,10 +546,10 @@ def test_whatever_runs_asks_again_where_the_box_is_weaker(
     )
     vault.drop("Say hello.\n")
     vault.once()
-    vault.cli("pause")
+    vault.click("pause")
     vault.approve()
     vault.once()
-    vault.cli("resume")
+    vault.click("resume")
     monkeypatch.setattr(vaultkit, "_probed", lambda: Probe(Level.LANDLOCK, ()))
     vault.once()
     assert "execution.started" not in vault.actions()
@@ -800,10 +893,8 @@ def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text
 
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
     vault.once()
-    for target in (tmp_path / "none" / "x.db", tmp_path):
-        assert (
-            "cannot be written" in vault.click("journal", "backup", str(target), check=False).stderr
-        )
+    none = str(tmp_path / "none" / "x.db")
+    assert "cannot be written" in vault.click("journal", "backup", none, check=False).stderr
     broken = vault.click(
         "submit", "--file", "-", "--priority", "3", stdin="---\nbroken: [\n---\nHi\n", check=False
     )
@@ -812,6 +903,20 @@ def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Pa
     told = vault.click("doctor", check=False)
     assert told.returncode == 1
     assert "Inbox/Plans: No such file or directory" in told.stdout
+
+
+def test_no_box_around_a_vault_whatever_state_folder_it_has(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    vault.here()
+    around = tmp_path / "around"
+    (around / "a/b").mkdir(parents=True)
+    vault.root.rename(around / "a/b/vault")
+    stranger = replace(vault, root=around, state=tmp_path / "other")
+    done = stranger.click("sandbox", "--", "touch", "here", check=False)
+    assert done.returncode == 2
+    assert f"has the vault {around}/a/b/vault in it" in done.stderr
+    assert not (around / "here").exists()
 
 
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no box")

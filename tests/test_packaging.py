@@ -55,7 +55,8 @@ def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
         "python-frontmatter",
         "sqlite-utils",
     } <= wanted
-    imported = set[str]()
+    extra = {re.split(r"[<>=]", line)[0] for line in project["optional-dependencies"]["board"]}
+    imported, by_board = set[str](), set[str]()
     for path in (ROOT / "daemon" / "placet").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
             names = (
@@ -63,12 +64,16 @@ def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
                 if isinstance(node, ast.Import)
                 else ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
             )
-            imported |= {name.partition(".")[0] for name in names}
+            board = "board" in path.relative_to(ROOT).parts
+            (by_board if board else imported).update(name.partition(".")[0] for name in names)
     owners = packages_distributions()
-    ours = {
-        owner for name in imported - {"placet"} - sys.stdlib_module_names for owner in owners[name]
-    }
-    assert {name.lower() for name in ours} == {name.lower() for name in wanted}
+
+    def owned(names: set[str]) -> set[str]:
+        foreign = names - {"placet"} - sys.stdlib_module_names
+        return {owner.lower() for name in foreign for owner in owners[name]}
+
+    assert owned(imported) == {name.lower() for name in wanted}
+    assert owned(by_board) - owned(imported) == extra
 
 
 def test_the_extra_for_pictures_says_what_it_needs() -> None:
@@ -76,7 +81,7 @@ def test_the_extra_for_pictures_says_what_it_needs() -> None:
         "screenshot"
         in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     )
-    said = (ROOT / "README.md").read_text()
+    said = (ROOT / "daemon" / "docs" / "agents.md").read_text()
     assert all(name in said for name in ("placet[screenshot]", *BROWSERS))
 
 
@@ -160,6 +165,21 @@ def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         resident_kb = int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
     assert resident_kb < 56_320, f"{resident_kb} kB before the first model call"
+
+
+def test_what_commands_read_comes_with_the_package() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert wheel["targets"]["wheel"]["packages"] == ["daemon/placet"]
+    assert wheel["targets"]["wheel"]["force-include"]["systemd"] == "placet/systemd"
+    cli = ROOT / "daemon" / "placet" / "cli"
+    folders = ("help", "demo_files", "board/templates", "board/static")
+    data = [path for folder in folders for path in (cli / folder).iterdir()]
+    assert len(data) >= 25
+    if (ROOT / ".git").exists():  # what git ignores is left out of the wheel
+        ignored = subprocess.run(
+            ["git", "check-ignore", *map(str, data)], cwd=ROOT, capture_output=True, text=True
+        )
+        assert ignored.stdout == ""
 
 
 def test_each_command_is_listed_with_the_first_sentence_of_its_own_help() -> None:

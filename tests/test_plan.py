@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 
 from placet.core.text.characters import UnseenKind
 from placet.core.text.comments import (
-    SHOWN_CHARS,
     Comment,
-    changed_lines,
     comments,
     comments_section,
-    diff_callout,
     rejection_reason,
     with_answers,
     with_comment,
 )
+from placet.core.text.differences import SHOWN_CHARS, changed_lines, diff_callout
 from placet.core.text.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.reading_view import commented_lines, lines_of
@@ -36,6 +34,8 @@ Two files, one test.
 ## Steps
 
 ### 1. Write the form
+
+- [x] Do this step only if ticked
 
 Use the existing `Form` class:
 
@@ -63,13 +63,23 @@ X = r"\\d"
 
 ### 2. Test it
 
+- [x] Do this step only if ticked
+
 Tools: `run_command`
 
 ## Scope
 
 ```toml
-write = ["src/auth/**", "tests/test_auth.py"] # globs in the repository that may be created, changed or deleted
-run = ["python -m pytest -q", "ruff check ."] # commands that may run; each entry is an argv prefix
+# files that may be created, changed or deleted (* and ** are any names)
+write = [
+    "src/auth/**",
+    "tests/test_auth.py",
+]
+# commands that may run; each may go on with more words
+run = [
+    "python -m pytest -q",
+    "ruff check .",
+]
 network = false
 budget_usd = 0.50
 max_iterations = 10
@@ -352,9 +362,9 @@ def test_every_problem_is_told_at_once_in_order():
     body = scoped(block, before="Tools: nope, nada\n### 2.\n")
     assert [line for line, _ in problems(body)] == [4, 4, 5, 8, 8, 9, 10]
     with pytest.raises(PlanProblems) as caught:
-        parse_plan(body, TOOLS, first_line=21)
-    assert [p.line for p in caught.value.problems] == [24, 24, 25, 28, 28, 29, 30]
-    assert "line 24: " in str(caught.value)
+        parse_plan(body, TOOLS)
+    assert [p.line for p in caught.value.problems] == [4, 4, 5, 8, 8, 9, 10]
+    assert "line 4: " in str(caught.value)
 
 
 def test_structure_in_code_is_not_structure():
@@ -399,6 +409,9 @@ FORGERIES = [
     "Tools: bash",
     "**Tools:** bash",
     "- Tools: `bash`",
+    "> @placet x",
+    "- [ ] @placet: x\n  - **Answer:** y",
+    "1. **@Placet** x",
     "> Done when: never",
     "1. **done when**: x",
     "Tools\\: bash",
@@ -707,6 +720,10 @@ def test_no_text_makes_the_reader_fail(text):
         "**",
         "- **Answer:** x\n",
         "#" * 6,
+        "- @placet x\n",
+        "> @placet x\n",
+        "\n### x\n- @placet y\n",
+        "\n- @placet y\n\n",
     ],
 )
 def test_reading_and_writing_take_time_in_proportion_to_the_text(piece):
@@ -861,7 +878,7 @@ def test_comments_and_answers_survive_any_text(body, text, who):
     assert kept(body, commented)
     before, after = comments(body), comments(commented)
     assert after[:-1] == before
-    assert after[-1] == Comment(cleaned(text), answered=False)
+    assert (after[-1].text, after[-1].answered) == (cleaned(text), False)
     waiting = sum(not c.answered for c in after)
     answered = with_answers(commented, [f"yes {text}"] * waiting)
     assert [c.text for c in comments(answered)] == [c.text for c in after]
@@ -972,9 +989,9 @@ def test_texts_that_differ_in_too_much_are_not_compared_line_by_line():
     old = [f"line {n}" for n in range(1, 3_001)]
     new = [line if n % 2 else line + "!" for n, line in enumerate(old)]
     told = diff_callout("\n".join(old), "\n".join(new)).split("\n")
-    assert told[2] == "> From line 1 on, 2,999 line(s) became 2,999: too much to be shown here."
+    assert told[2] == "> From line 1 on, 2,999 lines became 2,999: too much to be shown here."
     assert changed_lines("\n".join(old), "\n".join(new)) == [[1, 2_999]]
-    assert "From line 2 on, 1 line(s) became 1:" in diff_callout(
+    assert "From line 2 on, 1 line became 1:" in diff_callout(
         "a\n" + "x" * SHOWN_CHARS, "a\n" + "y" * SHOWN_CHARS
     )
 

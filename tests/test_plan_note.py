@@ -6,7 +6,7 @@ from placet.core.life.case import Case, State
 from placet.core.life.plan_note import PlanHead, compose, headed, plan_digest, show
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.note import read_note
-from placet.core.text.plan import Plan, Step
+from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scope import scope_from
 from placet.core.turn.budget import Complexity
@@ -31,7 +31,7 @@ CASE = Case(
 
 
 def note(plan: Plan, kind: Frontmatter = Frontmatter.YAML) -> bytes:
-    return headed(compose(HEAD, plan, remarks=["Remark."], kind=kind), show(CASE))
+    return headed(compose(HEAD, render_plan(plan), remarks=["Remark."], kind=kind), show(CASE))
 
 
 def test_the_note_is_a_plan_with_its_keys() -> None:

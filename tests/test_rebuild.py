@@ -4,6 +4,7 @@ up, nothing runs again.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -17,17 +18,7 @@ from placet.cli.why import why, why_text
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity
-from vaultkit import PLAN, TestVault, make_vault
-
-DONE = [
-    {
-        "calls": [
-            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-            ("complete_step", {"step": 1, "summary": "Hello"}),
-            ("finish", {"summary": "Done."}),
-        ]
-    }
-]
+from vaultkit import DONE, PLAN, TestVault, make_vault
 
 
 @pytest.fixture
@@ -61,7 +52,7 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     else:
         vault.db.write_bytes(b"x" * 8192)
     said = vault.once()
-    assert "1 missions were taken up again from their reports" in said
+    assert "Taken up again from their reports: 1 mission." in said
     assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
     assert {"model.called", "execution.started", "plan.revised"} & set(vault.actions()) == set()
     assert (waiting.read_bytes(), git(vault.root, "for-each-ref")) == before
@@ -73,6 +64,29 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     assert "journal.reconciled" in vault.actions()
     vault.once()
     assert len(vault.rows("journal.reconciled")) == 1, "once is enough"
+
+
+def test_a_new_vault_has_lost_nothing_whatever_branches_its_repository_has(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    other = make_vault(tmp_path / "other")
+    other.configure(
+        f'[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n'
+        f'[portals.code]\npath = "{vault.root}"\n'
+    )
+    other.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    other.drop("Say hello.\n")
+    said = other.once()
+    assert "The journal is older" not in said
+    assert not other.rows("journal.reconciled")
+    # once it has notes of its own, a journal that is gone was lost
+    db = lose(other)
+    db.with_name("journal.mark").unlink()
+    assert "The journal is older" in other.once()
 
 
 def test_why_says_what_it_can_of_a_failure_whose_journal_is_gone(vault: TestVault) -> None:
@@ -105,8 +119,16 @@ def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:
     report.with_name("traceless.md").write_text(
         text.replace(f"trace_id: {trace}", "trace_id: ../x")
     )
+    moments = ("0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "soon")
+    for n, moment in enumerate(moments):
+        odd = report.with_name(f"odd{n}.md")
+        told = re.sub("completed_at: .*", f"completed_at: {moment}", text)
+        odd.write_text(told.replace(trace[:8], f"eeeeeee{n}"))
     lose(vault)
-    assert "folder.md is no ordinary file" in vault.once()
+    said = vault.once()
+    assert "folder.md is no ordinary file" in said
+    for n in range(len(moments)):
+        assert f"odd{n}.md: its `completed_at` is no moment, so it was not taken up" in said
     assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
 
 
@@ -194,7 +216,7 @@ def test_a_mission_that_left_commits_and_no_report_is_told(vault: TestVault) -> 
     (report,) = vault.reports()
     report.unlink()
     lose(vault)
-    assert "1 branches have commits of missions without a report" in vault.once()
+    assert "Commits of missions without a report are on 1 branch." in vault.once()
 
 
 def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault) -> None:

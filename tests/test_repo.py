@@ -30,23 +30,29 @@ from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, sett
 from placet.core.errors import ToolError, UserError
 from placet.disk import delete_tree
 from placet.repo import (
-    checkout,
     checkpoints,
     history,
     init,
+    locks,
+    oddities,
+    places,
+    program,
+    ready,
+    refs,
     removal,
     repository,
     rules,
     runner,
     staging,
     traces,
+    values,
     worktree,
 )
 from placet.repo import commit as committing
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
-BOB = runner.Author("Bob Bot", "bob@example.org")
+BOB = values.Author("Bob Bot", "bob@example.org")
 
 
 def check_pins(wt: worktree.Worktree, pinned: committing.Pins) -> None:
@@ -98,7 +104,7 @@ def start(
     )
 
 
-def paths(changes: list[runner.FileChange]) -> list[tuple[str, str]]:
+def paths(changes: list[values.FileChange]) -> list[tuple[str, str]]:
     return [(change.status, change.path) for change in changes]
 
 
@@ -123,7 +129,7 @@ def test_what_is_no_repository_is_said(person: People, tmp_path: Path) -> None:
     path = person({"notes/a.md": "a"})
     assert repository.is_repository(path)
     assert not repository.is_repository(path / "notes")
-    with pytest.raises(UserError, match="lies inside the one at"):
+    with pytest.raises(UserError, match="is inside the one at"):
         repository.open_repo(path / "notes")
     for broken in (tmp_path / "broken", path / "broken"):
         (broken / ".git").mkdir(parents=True)
@@ -201,11 +207,11 @@ def test_git_missing_or_old_is_said(
         repository.open_repo(path)
     write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
     (programs / "git").chmod(0o755)
-    runner._program.cache_clear()
+    program.program_on.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
         repository.open_repo(path)
     monkeypatch.setenv("PATH", before)
-    runner._program.cache_clear()
+    program.program_on.cache_clear()
 
 
 def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
@@ -230,8 +236,8 @@ def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Pat
     with pytest.raises(UserError, match="has no commit yet"):
         repository.head(repo)
     assert repository.resolve(repo, "HEAD") is None
-    assert repository.notes(repo) == ["There is no commit yet."]
-    assert repository.default_branch(repo) == ""
+    assert oddities.notes(repo) == ["There is no commit yet."]
+    assert refs.default_branch(repo) == ""
 
 
 def test_names_are_never_options(person: People, tmp_path: Path) -> None:
@@ -243,9 +249,9 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
     repo = repository.open_repo(person.look(path))
     assert repository.resolve(repo, "--upload-pack=evil") == sha
     assert repository.resolve(repo, "--help") is None
-    assert repository.default_branch(repo) == "--upload-pack=evil"
+    assert refs.default_branch(repo) == "--upload-pack=evil"
     wt = start(path, tmp_path)
-    assert history.ahead_behind(repo, wt.branch, repository.default_branch(repo)) == (0, 0)
+    assert history.ahead_behind(repo, wt.branch, refs.default_branch(repo)) == (0, 0)
     for name in ("--orphan", "-b", "/x", "../x"):
         with pytest.raises(ValueError, match="not a branch"):
             worktree.add_worktree(repo, tmp_path / "w", name, sha)
@@ -255,31 +261,31 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
 
 def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
     path = person()
-    assert repository.identity(repository.open_repo(path)) == runner.Author(
+    assert repository.identity(repository.open_repo(path)) == values.Author(
         "Ann Person", "ann@example.org"
     )
     git(path, "config", "user.name", "Ann Elsewhere")
     assert repository.identity(repository.open_repo(person.look(path))).name == "Ann Elsewhere"
     (tmp_path / "home/.gitconfig").unlink()
-    assert repository.identity(repository.open_repo(path)) == runner.BOT
+    assert repository.identity(repository.open_repo(path)) == values.BOT
     with pytest.raises(ValueError, match="not a name"):
-        runner.Author("a <b>", "c@d")
+        values.Author("a <b>", "c@d")
 
 
 def test_default_branch(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "-b", "topic")
     repo = repository.open_repo(person.look(path))
-    assert repository.default_branch(repo) == "main"
+    assert refs.default_branch(repo) == "main"
     git(path, "branch", "-q", "trunk")
     git(path, "update-ref", "refs/remotes/origin/trunk", "HEAD")
     git(path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
     person.look(path)
-    assert repository.default_branch(repo) == "trunk"
+    assert refs.default_branch(repo) == "trunk"
     git(path, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
     git(path, "branch", "-q", "-D", "main", "trunk")
     person.look(path)
-    assert repository.default_branch(repo) == "topic"
+    assert refs.default_branch(repo) == "topic"
 
 
 def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
@@ -291,8 +297,8 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
     os.utime(path / "b c", (1, 1))
     person.look(path)
     repo = repository.open_repo(path)
-    assert repository.dirty_paths(repo) == ["a", "d", "new/"]
-    assert repository.dirty_paths(repo)[:1] == ["a"]
+    assert oddities.dirty_paths(repo) == ["a", "d", "new/"]
+    assert oddities.dirty_paths(repo)[:1] == ["a"]
 
 
 # ---------------------------------------------------------------------------------- a mission from
@@ -319,9 +325,9 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     )
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
     assert history.changes(wt.repo, base, sha) == [
-        runner.FileChange("a.txt", "M", 1, 1),
-        runner.FileChange("old", "D", 0, 1),
-        runner.FileChange("sub/new file\n", "A", None, None),
+        values.FileChange("a.txt", "M", 1, 1),
+        values.FileChange("old", "D", 0, 1),
+        values.FileChange("sub/new file\n", "A", None, None),
     ]
     assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot")]
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
@@ -354,7 +360,7 @@ def test_a_mission_takes_few_git_processes(
     for commits in (1, 4):
         repo = repository.open_repo(path)
         at = tmp_path / f"state/worktrees/{commits:08}"
-        branch = repository.all_refs(repo).free_branch("fix", at.name, WHEN)
+        branch = refs.all_refs(repo).free_branch("fix", at.name, WHEN)
         wt = worktree.add_worktree(repo, at, branch, repository.head(repo))
         for n in range(commits):
             write(wt.path, {"deep/down/here/a.txt": f"{n}\n", f"new/{n}.txt": "x"})
@@ -614,7 +620,7 @@ def test_a_free_branch_can_be_made(
     for name in taken:
         git(path, "branch", name)
     repo = repository.open_repo(person.look(path))
-    name = repository.all_refs(repo).free_branch("fix-it", "deadbeef", WHEN)
+    name = refs.all_refs(repo).free_branch("fix-it", "deadbeef", WHEN)
     assert name == expected
     worktree.add_worktree(repo, tmp_path / "state/w", name, repository.head(repo))
     assert git(path, "rev-parse", name) == repository.head(repo)
@@ -701,7 +707,7 @@ def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path)
     commit_all(path, "Other history")
     git(path, "checkout", "-q", "main")
     person.look(path)
-    with pytest.raises(runner.RepositoryChanged, match="does not begin at"):
+    with pytest.raises(values.RepositoryChanged, match="does not begin at"):
         start(path, tmp_path)
 
 
@@ -801,7 +807,7 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
         both = [pool.submit(come_and_go, name) for name in times]
         while goes_on():
             assert worktree.registered(repo, tmp_path / "worktree") is None
-            assert checkout.where_checked_out(repo, "feat/none") is None
+            assert ready.where_checked_out(repo, "feat/none") is None
         for each in both:
             each.result()
     assert min(times.values()) > 10
@@ -961,7 +967,7 @@ def test_a_moved_branch_is_not_overwritten(
     tip = staging.read_status(place)[0]
     other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
     git(path, "update-ref", wt.ref, other)
-    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
+    with pytest.raises(values.RepositoryChanged, match="moved by somebody else"):
         staging.update_ref(place, wt.ref, tip, tip)
     assert repository.resolve(wt.repo, wt.branch) == other
 
@@ -971,7 +977,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
     git(path, "update-ref", "-d", wt.ref)
-    with pytest.raises(runner.RepositoryChanged, match="deleted by somebody else"):
+    with pytest.raises(values.RepositoryChanged, match="deleted by somebody else"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
@@ -980,7 +986,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
         lambda: rules.status(wt),
         lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base),
     ):
-        with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
+        with pytest.raises(values.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
 
 
@@ -1018,7 +1024,7 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
             (path / ".git/hooks/pre-commit").chmod(0o755)
         case name:
             write(path, {name: "evil"})
-    with pytest.raises(runner.RepositoryChanged, match="changed while the mission ran"):
+    with pytest.raises(values.RepositoryChanged, match="changed while the mission ran"):
         check_pins(wt, pinned)
     person.look(path)
 
@@ -1058,14 +1064,14 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
         },
     )
     (tmp_path / "bin/git").chmod(0o755)
-    with monkeypatch.context() as patch, worktree.holding(wt.path) as held:
+    with monkeypatch.context() as patch, locks.holding(wt.path) as held:
         place = replace(worktree.inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
-    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", 0.05)
-    with pytest.raises(UserError, match="another git process"), worktree.holding(wt.path):
+    monkeypatch.setattr(locks, "CALL_TIMEOUT_S", 0.05)
+    with pytest.raises(UserError, match="another git process"), locks.holding(wt.path):
         pass
-    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", runner.CALL_TIMEOUT_S)
+    monkeypatch.setattr(locks, "CALL_TIMEOUT_S", runner.CALL_TIMEOUT_S)
     threading.Timer(0.2, at_work.unlink).start()
     worktree.clear_stale_locks(wt)
     assert not at_work.exists()
@@ -1076,9 +1082,9 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     # git waits for somebody to write into it
     git(path, "config", "include.path", str(tmp_path / "pipe"))
-    repo = runner.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
+    repo = places.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
     with pytest.raises(runner.GitError, match=r"no answer within 0\.2 s"):
-        runner.run_git(runner.place_of(repo), "status", timeout_s=0.2)
+        runner.run_git(places.place_of(repo), "status", timeout_s=0.2)
     (path / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n")
     person.look(path)
 
@@ -1190,7 +1196,7 @@ def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktre
 def test_detached_head(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "--detach")
-    assert "HEAD is detached" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
+    assert "HEAD is detached" in " ".join(oddities.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_bare(person: People, tmp_path: Path) -> None:
@@ -1199,8 +1205,8 @@ def test_bare(person: People, tmp_path: Path) -> None:
     assert repository.is_repository(path)
     repo = work(person.look(path), tmp_path).repo
     assert repo.is_bare
-    assert "bare" in repository.notes(repo)[0]
-    assert repository.dirty_paths(repo) == []
+    assert "bare" in oddities.notes(repo)[0]
+    assert oddities.dirty_paths(repo) == []
 
 
 def test_shallow(person: People, tmp_path: Path) -> None:
@@ -1208,7 +1214,7 @@ def test_shallow(person: People, tmp_path: Path) -> None:
     commit_all(source, "More")
     path = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{person.look(source)}", str(path))
-    assert "shallow" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
+    assert "shallow" in " ".join(oddities.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_worktree_of_another(person: People, tmp_path: Path) -> None:
@@ -1220,7 +1226,7 @@ def test_worktree_of_another(person: People, tmp_path: Path) -> None:
     wt = work(person.look(tmp_path / "side"), tmp_path)
     assert wt.base == git(tmp_path / "side", "rev-parse", "HEAD")
     assert (wt.repo.path, wt.repo.common_dir) == (tmp_path / "side", main / ".git")
-    assert f"a worktree of {main / '.git'}" in " ".join(repository.notes(wt.repo))
+    assert f"a worktree of {main / '.git'}" in " ".join(oddities.notes(wt.repo))
 
 
 def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
@@ -1235,7 +1241,7 @@ def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
     commit_all(path, "Add a submodule")
     git(path, "config", "filter.crypt.clean", "false")
     wt = work(person.look(path), tmp_path)
-    said = " ".join(repository.notes(wt.repo))
+    said = " ".join(oddities.notes(wt.repo))
     assert "Submodules are empty folders in a worktree: 'module'" in said
     assert "git LFS" in said
     assert "filter 'crypt' is not run" in said
@@ -1256,8 +1262,8 @@ def test_dirty_locked_and_in_the_middle_of_a_rebase(person: People, tmp_path: Pa
     write(path, {"untracked": "1", ".git/index.lock": ""})
     git(path, "update-ref", "refs/stash", "HEAD")
     repo = repository.open_repo(person.look(path))
-    assert "A rebase is in progress" in " ".join(repository.notes(repo))
-    assert repository.dirty_paths(repo) == ["a", "untracked"]
+    assert "A rebase is in progress" in " ".join(oddities.notes(repo))
+    assert oddities.dirty_paths(repo) == ["a", "untracked"]
     work(path, tmp_path)
 
 
@@ -1296,7 +1302,7 @@ def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
 EXCLUDES = ["/Inbox/", "/.obsidian/"]
 
 
-def first(path: Path) -> tuple[runner.Repo, str]:
+def first(path: Path) -> tuple[places.Repo, str]:
     return init.init_repo(path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN)
 
 
@@ -1454,14 +1460,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 import git.cmd
 from gitkit import commit_changes
-from placet.repo import repository, runner, worktree
+from placet.repo import program, repository, runner, values, worktree
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def mission(path, where):
     repo = repository.open_repo(path)
     wt = worktree.add_worktree(repo, where, f"feat/{where.name}", repository.head(repo))
     for n in range(40):
         (wt.path / f"f{n}").write_text(str(n))
-        commit_changes(wt, f"step {n}\\n", runner.BOT, WHEN)
+        commit_changes(wt, f"step {n}\\n", values.BOT, WHEN)
 for line in sys.stdin:
     path, where = map(Path, line.split())
     child = os.fork()
@@ -1469,8 +1475,7 @@ for line in sys.stdin:
         mission(path, where)
         os._exit(0)
     print(child, flush=True)
-    os.waitpid(child, 0)
-    print("dead", flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
@@ -1499,7 +1504,7 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             time.sleep(dice.uniform(0.0, 0.35))
             with suppress(ProcessLookupError):  # one that came to its end before
                 os.kill(child, signal.SIGKILL)
-            nursery.stdout.readline()
+            assert int(nursery.stdout.readline()) in (0, signal.SIGKILL)
             wt = worktree.add_worktree(repo, where, f"feat/m{n}", repository.head(repo))
             worktree.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
@@ -1791,11 +1796,11 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     repo = repository.open_repo(path)
     base = repository.head(repo)
     repository.identity(repo)
-    repository.dirty_paths(repo)
-    repository.notes(repo)
-    repository.default_branch(repo)
+    oddities.dirty_paths(repo)
+    oddities.notes(repo)
+    refs.default_branch(repo)
     history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
-    branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
+    branch = refs.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
     assert worktree.open_worktree(repo, wt.path, branch, base) == wt
     check_pins(wt, committing.pins(wt))
@@ -1904,7 +1909,7 @@ def test_the_daemons_environment_is_not_inherited(
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"{tmp_path}/evil")
     repo = repository.open_repo(path)
-    assert repository.dirty_paths(repo) == ["README.md"]
+    assert oddities.dirty_paths(repo) == ["README.md"]
     work(path, tmp_path)
     assert not ran.exists()
     for variable in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_CONFIG_COUNT"):
@@ -1918,7 +1923,7 @@ def test_too_many_drivers_are_refused(person: People, tmp_path: Path) -> None:
         file.writelines(f'[filter "f{n}"]\n\tclean = cat\n' for n in range(600))
     person.look(path)
     with pytest.raises(UserError, match="configures 600 filter"):
-        repository.dirty_paths(repository.open_repo(path))
+        oddities.dirty_paths(repository.open_repo(path))
 
 
 def test_an_error_names_the_command_and_what_git_said(person: People) -> None:

@@ -183,6 +183,38 @@ def test_a_worktree_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "one\nmore"
 
 
+@pytest.mark.parametrize("reply", ["command", "step"])
+def test_a_lost_worktree_that_cannot_be_rebuilt_is_a_failure_like_any(
+    tmp_path: Path, reply: str
+) -> None:
+    """With what no commit had, which the report and `why` name, and without a branch."""
+    quick = ("run_command", {"command": "true", "args": []})
+    scope = {"write": ["*.txt"], "run": ["python3 step.py", "true"]}
+    done = ("complete_step", {"step": 1, "summary": "One"})
+    kept = ("write_file", {"path": "two.txt", "content": "no commit has this\n"})
+    vault = vault_with(
+        tmp_path,
+        {"calls": [WRITE, *([done] if reply == "command" else [])]},
+        {"calls": [kept]},
+        # in the second case the branch goes on after the checkpoint that is left
+        {"calls": [quick, *([done] if reply == "step" else []), COMMAND]},
+        plan={**SLOW, "scope": scope, "steps": [SLOW["steps"][0], SLOW["steps"][0]]},
+    )
+    kill_in_command(vault)
+    shutil.rmtree(next(vault.state.glob("*/worktrees/*/began")).parent)
+    vault.once()
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert failed["reason"] == "repository"
+    assert git(vault.root, "branch", "--list", "feat/*") == ""
+    (ref,) = git(vault.root, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines()
+    assert git(vault.root, "show", f"{ref}:two.txt") == "no commit has this"
+    assert git(vault.root, "show", f"{ref}:hello.txt") == "one"
+    assert f"branch rescue {ref}" in vault.reports()[0].read_text()
+    assert ref in vault.click("why", "say-hello").stdout
+    assert failed["files_changed"] == ["hello.txt", "two.txt"]
+    assert list(vault.state.glob("*/worktrees/*")) == []
+
+
 def test_a_round_that_only_reads_keeps_no_state(tmp_path: Path) -> None:
     vault = vault_with(
         tmp_path, {"calls": [("read_file", {"path": "step.py"})]}, {"calls": [COMMAND]}, END
@@ -294,13 +326,16 @@ def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_a_stop_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+def test_a_stop_waits_no_longer_than_it_is_told_meanwhile(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"delay_s": 20, "calls": [WRITE]})
-    vault.configure(
-        (vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.5\n"
-    )
+    config = (vault.root / "System/placet.toml").read_text()
+    vault.configure(config + "[daemon]\nstop_grace_s = 60\n")
     with running(vault) as process:
         until(lambda: asked(vault) == 2, "the mission's model is asked")
+        vault.configure(config + "[daemon]\nstop_grace_s = 0.5\n")
+        vault.drop("---\nporta: x\n---\nLook.\n", "Later.md")  # what shows that it looked
+        beside = vault.root / "Inbox/Requests/Later.placet.md"
+        until(beside.exists, "it looked")
         began = time.monotonic()
         process.terminate()
         process.wait(90)

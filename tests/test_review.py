@@ -113,7 +113,7 @@ def archived(vault: TestVault, ident: str) -> Path:
     return vault.root / "Inbox/Archive" / f"{ident}_plan.md"
 
 
-def test_a_status_that_decides_nothing_is_explained_until_it_is_taken_back(
+def test_a_status_without_effect_is_explained_until_it_is_taken_back(
     vault: TestVault,
 ) -> None:
     with running(vault):
@@ -123,9 +123,9 @@ def test_a_status_that_decides_nothing_is_explained_until_it_is_taken_back(
             edit(plan, "status: review", f"status: {status}")
             comes(
                 side,
-                f"`status: {status}` decides nothing here",
+                f"`status: {status}` has no effect here",
                 "`System/Active`",
-                "`status: needs_revision`",
+                "`decision: revise`",
             )
             edit(plan, f"status: {status}", "status: review")
             until(lambda: not side.exists(), "the explanation goes")
@@ -347,8 +347,8 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
             assert mark in spoken(api, 1)
             assert f"- {mark}\n  - **Answer:** Answer {number} of 4\n" in text
         assert "\n> [!abstract]-" in text or "]- " in text, "the difference is folded"
-        assert "> -Attempt 1." in text
-        assert "> +Attempt 2." in text
+        assert "> - gone: `Attempt 1.`" in text
+        assert "> - new: `Attempt 2.`" in text
         vault.cli(
             "revise", "hello", "--comment", "❌ still too long", "--comment", "💡 and\nin two lines"
         )
@@ -366,7 +366,7 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         assert "Answer 1 of 2" in text
         assert "Answer 2 of 2" in text
         assert text.count("[!") == text.count("> [!"), "callouts stay callouts"
-        assert text.count("> +Attempt") == 1, "only the last difference is shown"
+        assert text.count("> - new: `Attempt") == 1, "only the last difference is shown"
         # a third round, without a word
         plan.write_text(text.replace("status: review", "status: needs_revision"))
         await_row(vault, "hello", "plan.revised", 3)
@@ -381,7 +381,7 @@ def test_a_revision_is_asked_for_once_however_files_are_watched(
     vault: TestVault, watch: str
 ) -> None:
     """Between the daemon's own write and the look that shows it settled, the note as it was before
-    decides nothing.
+    has no effect.
     """
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config.replace("interval_s = 0.5", f'interval_s = 0.1\nwatch = "{watch}"'))
@@ -426,7 +426,7 @@ def test_an_edit_of_the_request_is_planned_whenever_it_comes(wired: TestVault, a
         assert "with my own words" in spoken(api, 2), (
             "the person's edit of the plan is what is revised"
         )
-        assert "> -Attempt 2, with my own words." in text
+        assert "> - gone: `Attempt 2, with my own words.`" in text
 
         api.planner.slow = 1
         edit(plan, "status: review", "status: needs_revision")

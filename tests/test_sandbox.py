@@ -31,12 +31,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placet.core.box import Box, BoxLimits, Level
 from placet.core.errors import ToolError, UserError
 from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.output import Kept
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
-from placet.sandbox.process import Kept, exec_in_box, run
-from placet.sandbox.values import Box, BoxLimits, Level
+from placet.sandbox.process import exec_in_box, run
 
 DAEMON = Path(__file__).parent.parent / "daemon"
 LINUX = sys.platform == "linux"
@@ -137,6 +138,25 @@ def test_landlock_leaves_exactly_the_gaps_it_documents() -> None:
 def test_level_is_3_where_bubblewrap_works() -> None:
     needs(Level.BUBBLEWRAP)
     assert probe().level is Level.BUBBLEWRAP
+
+
+def test_the_probe_takes_another_folder_where_the_first_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    level = probe().level
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def folder(**options: object) -> tempfile.TemporaryDirectory[str]:
+        asked.append(options.get("dir"))
+        if options.get("dir") == Path("/var/tmp"):
+            raise OSError(errno.EROFS, "Read-only file system", "/var/tmp/x")
+        return tempfile.TemporaryDirectory(prefix="placet-probe-", dir=options.get("dir"))
+
+    monkeypatch.setattr("placet.sandbox.probe._folder", folder)
+    assert probe().level is level
+    assert asked[:2] == [Path("/var/tmp"), tmp_path]
+    assert list(tmp_path.iterdir()) == []
 
 
 def python_as_anybody(source: str, home: Path, wrap: tuple[str, ...] = ()) -> str:
@@ -341,7 +361,7 @@ def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
 
 RUNS = """
 import sys; from pathlib import Path
-from placet.sandbox.values import Box, Level; from placet.sandbox.process import run
+from placet.core.box import Box, Level; from placet.sandbox.process import run
 boxes = [Box(Path(folder)) for folder in sys.argv[2:]]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -442,7 +462,7 @@ def test_no_process_survives_a_cancellation_that_raises(wall: Level, box: Box) -
 def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> None:
     marker = f"orphan-{os.getpid()}-{level}"
     source = (
-        "import sys; from pathlib import Path; from placet.sandbox.values import *\n"
+        "import sys; from pathlib import Path; from placet.core.box import *\n"
         "from placet.sandbox.probe import *; from placet.sandbox.process import *\n"
         "run(sys.argv[3:], Box(Path(sys.argv[1])), Level(int(sys.argv[2])))"
     )
@@ -473,7 +493,7 @@ def test_a_gigabyte_of_output_costs_at_most_20_mb(box: Box) -> None:
     source = """
 import re, sys
 from pathlib import Path
-from placet.sandbox.values import *
+from placet.core.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.process import *
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -1044,7 +1064,7 @@ def test_the_daemon_is_not_dumpable_and_still_starts_commands(tmp_path: Path) ->
     source = """
 import subprocess, sys, tempfile
 from pathlib import Path
-from placet.sandbox.values import *
+from placet.core.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.process import *
 import os
@@ -1076,7 +1096,7 @@ def test_a_wall_that_cannot_be_built_runs_nothing(wall: Level, box: Box) -> None
 LAYERS = """
 import ctypes, struct, sys
 from pathlib import Path
-from placet.sandbox.values import *
+from placet.core.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.process import *
 libc = ctypes.CDLL(None)

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, git, make_repo, settle_home, write
+from placet.repo.repository import head, open_repo
+from placet.repo.rules import not_kept_here
+from placet.repo.worktree import add_worktree
 from vaultkit import PLAN, TestVault, make_vault
 
 
@@ -32,7 +35,7 @@ class Shape:
     """
 
     make: Callable[[Path], Path]
-    report: str = "It merges into `main` without conflicts."
+    report: str = "It could be merged into `main` without conflicts."
     error: str = ""
 
 
@@ -183,7 +186,7 @@ SHAPES = {
     "renamed": Shape(renamed, "ahead of `trunk`"),
     "slashes": Shape(slashes, "Branch `feat-"),
     "names": Shape(names),
-    "not-utf-8": Shape(not_utf_8, "It is 1 commit ahead of `caf\\xe9`"),
+    "not-utf-8": Shape(not_utf_8, "it was 1 commit ahead of `caf\\xe9`"),
     "collisions": Shape(collisions),
     "many": Shape(many),
     "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),
@@ -263,6 +266,31 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
         "their files, their commit"
     )
     assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("required", False),
+        ("Required", False),
+        ("required = true", False),
+        ("required = yes", False),
+        ("required = 1k", False),
+        ("required = -1", False),
+        ("required = true\n\trequired = false", True),
+        ("required = 0x0", True),
+        ("required =", True),
+        ("required = OFF", True),
+        ("", True),
+    ],
+)
+def test_a_filter_is_required_where_git_says_so(tmp_path: Path, line: str, kept: bool) -> None:
+    repo = make_repo(tmp_path / "repo", {".gitattributes": "*.key filter=crypt\n", "a.key": "x\n"})
+    with (repo / ".git/config").open("a") as file:
+        file.write(f'[filter "crypt"]\n\tclean = cat\n\t{line}\n')
+    opened = open_repo(repo)
+    tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
+    assert (not_kept_here(tree, ["a.key", "b.txt"]) == {}) is kept
 
 
 def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: Path) -> None:

@@ -17,13 +17,19 @@ from unittest.mock import patch
 
 import pytest
 
+from placet.core.life.approval import OUTDATED, refusal
+from placet.core.life.case import EventKind
+from placet.core.life.events import Gesture
+from placet.core.life.observe import _answers
 from placet.core.life.sorting import sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.files.errors import Gone, VaultTrouble
+from placet.loop import outbox
 from placet.loop.decisions import Decisions
 from placet.loop.dispatch import Dispatch
+from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake
 from placet.loop.tick import Loop
 from placet.tools.registry import PLANNABLE
@@ -127,6 +133,32 @@ class WaitsForEveryFile(Loop):
             return Loop.tick(self, hinted, mode)
 
 
+class AnswersForThePerson(Loop):
+    """Naive: a question that nobody answers for a while is answered with the first option."""
+
+    def tick(self, hinted, mode):
+        def answers(case, notes):
+            found = list(_answers(case, notes))
+            if not found and case.asking is not None and not case.asking.amended and notes:
+                found = [Gesture(EventKind.ANSWERED, notes[0], "yes", chosen=1)]
+            return found
+
+        with patch("placet.core.life.observe._answers", answers):
+            return Loop.tick(self, hinted, mode)
+
+
+class TakesAnOldDecision(Loop):
+    """Naive: a `decision: approve` counts whatever else the note says."""
+
+    def tick(self, hinted, mode):
+        def lenient(case, plan, tools, *, put_back=False):
+            why = refusal(case, plan, tools, put_back=put_back)
+            return "" if why == OUTDATED or "This is revision" in why else why
+
+        with patch("placet.core.life.observe.refusal", lenient):
+            return Loop.tick(self, hinted, mode)
+
+
 @pytest.mark.parametrize("first", range(0, 20, 5))
 def test_the_daemon_keeps_its_word_whatever_happens(first: int) -> None:
     for seed in range(first, first + 5):
@@ -162,6 +194,13 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
     return {**figures, "reports": len(done.reports)}, ""
 
 
+def test_a_revision_has_the_keys_of_its_request_though_that_was_not_read_again() -> None:
+    """A request was renamed, another took its name, and the daemon was killed: the plan is to be
+    revised before the request is found.
+    """
+    play(21221)
+
+
 NAIVE = [
     ForgetsTheOutbox,
     RunsTheFile,
@@ -169,6 +208,8 @@ NAIVE = [
     TakesThePlaceForTheNote,
     NamesTheReportThatItWanted,
     WaitsForEveryFile,
+    AnswersForThePerson,
+    TakesAnOldDecision,
 ]
 
 
@@ -510,3 +551,48 @@ def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:
     assert failed
     assert rows(calm, "plan.created") == 1
     assert not (calm.root / "Inbox/Requests/a.placet.md").exists()
+
+
+@pytest.mark.parametrize("where", ["gestures", "outbox"])
+def test_a_mistake_holds_up_the_case_that_shows_it_and_no_other(calm: Play, where: str) -> None:
+    """One note must not stop the daemon: a bug that a case shows is said, and the others go on."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.write("Inbox/Requests/b.md", b"Do that.\n")
+    calm.settle()
+    one, other = calm.files(Folder.PLANS)
+    calm.dice.random = lambda: 0.5  # missions succeed
+    take, perform = Gestures.take, outbox.perform
+
+    def wrong_take(self, case, its):
+        if case.request_id == "a" and its.plans:
+            raise KeyError("odd")
+        return take(self, case, its)
+
+    def wrong_perform(command, case, desk, **more):
+        if case.request_id == "a":
+            raise IndexError("odd")
+        return perform(command, case, desk, **more)
+
+    calm.rename(one, "System/Active/a.md")
+    calm.rename(other, "System/Active/b.md")
+    patched = (
+        patch.object(Gestures, "take", wrong_take)
+        if where == "gestures"
+        else patch.object(outbox, "perform", wrong_perform)
+    )
+    with patched, patch.object(Play, "must", lambda *_: None):
+        for _ in range(30):
+            calm.tick()
+            while calm.waiting:
+                calm.work()
+            calm.pass_time(1.0)
+        ended = [row[1] for row in calm.everything()[1] if row[0] == "execution.completed"]
+        assert ended == ["b"]
+        assert sum("placet made a mistake" in line for line in calm.said) == 1
+        if where == "gestures":
+            side = (calm.root / "System/Active/a.placet.md").read_text()
+            assert "placet made a mistake: KeyError" in side
+    calm.restart()  # a placet without the bug
+    calm.settle()
+    assert rows(calm, "execution.completed") == 2
+    assert not (calm.root / "System/Active/a.placet.md").exists()

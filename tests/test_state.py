@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from placet.core.errors import UserError
-from placet.host.state import (
-    StateFolder,
-    state_home,
-    vault_state,
-)
+from placet.host.state import StateFolder, state_home
+from placet.host.vault_state import vault_state
 
 
 def make_vault(tmp_path: Path, name: str = "My Notes") -> Path:
@@ -87,7 +84,7 @@ def test_only_the_owner_can_read_what_ensure_makes(tmp_path):
 def test_state_in_the_vault_is_refused_and_nothing_is_made(tmp_path, home):
     vault = make_vault(tmp_path)
     state = vault_state(vault, {"PLACET_STATE_HOME": str(vault / home)})
-    with pytest.raises(UserError, match="lies in the vault"):
+    with pytest.raises(UserError, match="is in the vault"):
         state.ensure()
     assert list(vault.iterdir()) == []
 
@@ -96,7 +93,7 @@ def test_state_in_the_vault_is_refused_through_a_link(tmp_path):
     vault = make_vault(tmp_path)
     (vault / "hidden").mkdir()
     (tmp_path / "elsewhere").symlink_to(vault / "hidden")
-    with pytest.raises(UserError, match="lies in the vault"):
+    with pytest.raises(UserError, match="is in the vault"):
         vault_state(vault, {"PLACET_STATE_HOME": str(tmp_path / "elsewhere")}).ensure()
 
 

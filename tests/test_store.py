@@ -21,10 +21,20 @@ from typing import Any
 import pytest
 
 from gitkit import commit_changes, git, make_repo, settle_home, write
-from placet.repo import checkpoints, repository, rules, runner, staging, worktree
+from placet.repo import (
+    checkpoints,
+    locks,
+    refs,
+    repository,
+    rules,
+    runner,
+    staging,
+    values,
+    worktree,
+)
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-BOB = runner.Author("Bob Bot", "bob@example.org")
+BOB = values.Author("Bob Bot", "bob@example.org")
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +166,7 @@ def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
     write(wt.path, {"new": "x"})
     for author, message in (
         (BOB, "Say hello\n\nGrüße,\n\n\n"),
-        (runner.Author("Ä. Ö", "a@b"), "no end"),
+        (values.Author("Ä. Ö", "a@b"), "no end"),
     ):
         sha = commit_changes(wt, message, author, WHEN)
         assert sha is not None
@@ -299,7 +309,7 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
         git(path, "update-ref", "refs/heads/feat/deadbeef", moved[0])
         return found
 
-    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
+    with pytest.raises(values.RepositoryChanged, match="moved by somebody else"):
         commit_changes(wt, "Change\n", BOB, WHEN, choose=move)
     assert git(path, "rev-parse", "feat/deadbeef") == moved[0]
     assert not (wt.git_dir / "index.lock").exists()
@@ -318,12 +328,12 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
     work = {
-        "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
+        "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', values.BOT, datetime.now(UTC))",
         "checkpoint": "checkpoints.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
     }[what]
     code = (
         "from datetime import UTC, datetime; from pathlib import Path\n"
-        "from placet.repo import checkpoints, repository, runner, worktree\n"
+        "from placet.repo import checkpoints, repository, values, worktree\n"
         "from placet.repo import commit as committing\n"
         f"there = repository.open_repo(Path({str(path)!r}))\n"
         f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n"
@@ -479,7 +489,7 @@ def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
     """The lock of a reference is removed only when nobody can hold it any more."""
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     lock = tmp_path / "theirs/.git/refs/heads/feat/deadbeef.lock"
-    monkeypatch.setattr(worktree, "MOVE_S", 60.0)
+    monkeypatch.setattr(locks, "MOVE_S", 60.0)
     lock.touch()
     began = time.monotonic()
     timer = threading.Timer(0.4, lock.unlink)
@@ -492,7 +502,7 @@ def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
     worktree.clear_stale_locks(wt)
     assert not lock.exists()
     assert time.monotonic() - began < 50, "an old one is not waited for"
-    monkeypatch.setattr(worktree, "MOVE_S", 0.3)
+    monkeypatch.setattr(locks, "MOVE_S", 0.3)
     lock.touch()
     worktree.clear_stale_locks(wt)
     assert not lock.exists()
@@ -505,5 +515,5 @@ def test_a_branch_that_is_packed_is_taken_too(tmp_path: Path, packed: bool) -> N
     if packed:
         git(path, "pack-refs", "--all")
     repo = repository.open_repo(path)
-    refs = repository.all_refs(repo)
-    assert refs.free_branch("x", "1", WHEN) == "feat/x-1-20261121120000"
+    found = refs.all_refs(repo)
+    assert found.free_branch("x", "1", WHEN) == "feat/x-1-20261121120000"

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import placet.testing
 from benchkit import EVERYTHING, MARKER, Bench, all_of, bench, real
+from placet.core.box import Box, Level, Ran
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
-from placet.sandbox.values import Box, Level, Ran
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Effect, Toolbox
 from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
@@ -143,10 +143,10 @@ def test_searching_by_expression(at: Bench) -> None:
     )
     assert at.call("grep", pattern=r"two$", path="src/crlf.txt") == "src/crlf.txt:2:two"
     assert at.call("grep", pattern=r"\Aline 7\Z") == "many.txt:7:line 7"
-    assert at.call("grep", pattern="one\\ntwo") == "No line matches in 14 file(s)."
+    assert at.call("grep", pattern="one\\ntwo") == "No line matches in 14 files."
     assert (
         at.call("grep", pattern="nothing at all", glob="src/**/*.txt")
-        == "No line matches in 2 file(s)."
+        == "No line matches in 2 files."
     )
     for pattern in ("(", "[z-a]", "(?P<x", "*", "(" * 400 + ")" * 400, "a{2,1}", "\\"):
         assert at.fails("grep", pattern=pattern)["error_type"] == "bad_pattern", pattern
@@ -256,7 +256,7 @@ def test_secrets_are_not_shown(at: Bench) -> None:
         at.call("read_file", path=".env")
         == "DB_PASSWORD=[redacted: value]\nDEBUG=[redacted: value]\n"
     )
-    assert at.call("grep", pattern="hunter2") == "No line matches in 14 file(s)."
+    assert at.call("grep", pattern="hunter2") == "No line matches in 14 files."
     assert at.fails("edit_file", path=".env", old="hunter2", new="x")["error_type"] == "secret_file"
     token = "ghp_" + "aB3d" * 9
     at.call("write_file", path="src/k.py", content=f"K = '{token}'\nL = 1\n")
@@ -345,6 +345,8 @@ def test_the_schemas_are_as_the_messages_api_takes_them() -> None:
         "take_screenshot": [],
         "submit_plan": ["title", "summary", "steps"],
         "complete_step": ["step", "summary"],
+        "ask_person": ["question"],
+        "request_scope": ["why"],
         "finish": ["summary"],
         "give_up": ["reason"],
     }

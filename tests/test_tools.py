@@ -5,6 +5,7 @@ time.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import shutil
@@ -33,12 +34,14 @@ from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.agent import conversation
 from placet.agent.record import Record
+from placet.core.box import BoxLimits, Level
 from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import Reply, StopReason, ToolUse, Turn
 from placet.files.confine import Root
+from placet.files.errors import VaultTrouble
+from placet.files.vault import Vault
 from placet.sandbox.probe import probe
-from placet.sandbox.values import BoxLimits, Level
 from placet.tools.base import Effect, Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
@@ -216,7 +219,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
         for name in ("closed/x", "noread"):
             (odd / name).unlink()
     script = (
-        "import json, sys; from pathlib import Path; from placet.sandbox.values import Level; import test_tools\n"
+        "import json, sys; from pathlib import Path; from placet.core.box import Level; import test_tools\n"
         "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))"
     )
     with TemporaryDirectory() as programs:  # not below `tmp_path`, which nobody but root may enter
@@ -685,11 +688,18 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
         vault.drop("---\nportal: code\n---\nWhat does it look like?\n")
         vault.once()
         vault.approve()
-        vault.once()
+        folder = vault.root / "Knowledge/Reports"
+        with patch.object(
+            Vault, "publish", side_effect=VaultTrouble("x.png", OSError(errno.EACCES, ""))
+        ):
+            vault.once(code=1)
+        assert len(vault.rows("execution.completed")) == 1
+        assert not list(folder.iterdir())
+        vault.once(apart=True)  # another life has the picture from the journal
     assert [block["type"] for block in seen] == ["text", "image"]
     assert corner(seen[1]["source"]["data"]) == BLUE
     report = next(path for path in vault.reports()).read_text()
-    pictures = sorted((vault.root / "Knowledge" / "Reports").glob("*.png"))
+    pictures = sorted(folder.glob("*.png"))
     assert len(pictures) == 1
     assert f"![[{pictures[0].name}]]" in report
     assert "ended by force" not in report
@@ -702,7 +712,9 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
 def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
     everything = {tool.name for tool in TOOLS}
     assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {
+        "ask_person",
         "complete_step",
+        "request_scope",
         "finish",
         "give_up",
     }
@@ -711,6 +723,7 @@ def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
     assert "bash" in executing(PLANNABLE, SHELL, Level.LANDLOCK)
     planner = planning(revising=False, level=Level.BUBBLEWRAP)
     assert set(planner) == {
+        "ask_person",
         "read_file",
         "list_directory",
         "search_files",

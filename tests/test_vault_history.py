@@ -99,7 +99,7 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
     said = placet(tmp_path, "init", str(old)).stderr
     assert "3 text files, 0.0 MB" in said
     assert "2 attachments or large files, 4.0 MB" in said
-    assert "placet init --history" in said
+    assert f"placet init {old} --history" in said
     assert "\nhistory = false" in (old / "System/placet.toml").read_text()
     assert not (old / ".git").exists()
     assert "history" not in placet(old, "init").stderr, "it is asked once"
@@ -522,6 +522,27 @@ def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept:
     assert git(kept.root, "status", "--porcelain") == ""
 
 
+def test_a_conflict_shows_what_either_side_took_away_and_ends_by_retry(vault: TestVault) -> None:
+    vault.configure("[vault]\nhistory = true\n")
+    (vault.root / "list.txt").write_text("one\ntwo\nthree\n")
+    vault.script(*to_hello("one\nthree\n", "list.txt"))
+    vault.drop("Say hello")
+    vault.once()
+    vault.approve()
+    vault.once()
+    (vault.root / "list.txt").write_text("one\ntwo and a half\nthree\n")
+    done = vault.cli("merge", "say-hello", check=False)
+    assert done.returncode == 1
+    assert "  You wrote:\n    two and a half\n" in done.stderr
+    assert "  The mission wrote:\n    (took away) two\n" in done.stderr
+    assert (
+        "Or have it planned again for the notes of today: placet retry say-hello\n" in done.stderr
+    )
+    vault.cli("retry", "say-hello")
+    vault.once()
+    assert "on the new branch `feat/say-hello-" in vault.plan().read_text()
+
+
 def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
     vault: TestVault,
 ) -> None:
@@ -650,3 +671,22 @@ def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on
     vault.drop("Say hello", "Again.md")
     vault.once()
     assert git(vault.root, "show", "HEAD:Notes/odd.md") == "no byte order mark", "mended"
+
+
+def test_a_report_tells_who_does_not_know_git_how_to_take_it_over(vault: TestVault) -> None:
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    plan = vault.plan().read_text()
+    assert "argv" not in plan
+    assert "globs" not in plan
+    vault.approve()
+    vault.once()
+    report = vault.reports()[0].read_text()
+    assert "| `hello.txt` | new |" in report
+    assert "Your notes were untouched, and could take it as it was." in report
+    assert "placet merge say-hello    # take it into your notes" in report
+    said = vault.cli("merge", "say-hello").stderr
+    assert "your notes have it now" in said
+    assert "hooks" not in said

@@ -23,7 +23,8 @@ from placet.core.life.plan_note import PlanHead
 from placet.core.life.request import read_request
 from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note
-from placet.host.config import Config, load
+from placet.host.config import load
+from placet.host.tables import Config
 
 ROOT = template()
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())
@@ -49,8 +50,15 @@ REPORT_KEYS = {
     "dropped_reason",
 }
 REQUEST_KEYS = REQUEST_STAMPS | {"agent", "portal", "priority", "complexity", "budget_usd"}
-KEYS = REPORT_KEYS | REQUEST_KEYS | PLAN_STAMPS | {field.name for field in fields(PlanHead)}
-NUMBERS = {"priority", "budget_usd", "revision", "cost_usd"}
+QUESTION_KEYS = {"answer", "asked_at", "amendment"}
+KEYS = (
+    REPORT_KEYS
+    | REQUEST_KEYS
+    | PLAN_STAMPS
+    | QUESTION_KEYS
+    | {field.name for field in fields(PlanHead)}
+)
+NUMBERS = {"amendment", "priority", "budget_usd", "revision", "cost_usd"}
 
 
 def name(path: Path) -> str:
@@ -182,6 +190,7 @@ def test_the_base_shows_what_is_promised_with_views_that_obsidian_has() -> None:
     assert set(BASE) <= {"filters", "formulas", "properties", "summaries", "views"}
     assert [view["name"] for view in BASE["views"]] == [
         "Awaiting you",
+        "Decide",
         "Running",
         "Finished",
         "Failed",

@@ -18,7 +18,7 @@ import pytest
 
 from placet.cli.follow import Voice
 from placet.core.activity import Action, CommittedRow
-from placet.core.text.comments import diff_callout
+from placet.core.text.differences import diff_callout
 from placet.core.text.story import Loud, Story
 from vaultkit import PLAN, TestVault, make_vault, running, until
 

@@ -27,7 +27,7 @@ from placet.files.errors import Stale
 from placet.files.handles import EntryKind
 from placet.files.replace import new_file
 from placet.files.vault import Vault
-from placet.host import mounts, watch
+from placet.host import mounts, observer, watch
 from placet.host.watch import Bell, Mode
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
@@ -396,7 +396,8 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads are those of inotify")
 def test_a_dead_thread_is_noticed(root):
     with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        for thread in (bell._observer, bell._reader, next(iter(bell._observer.emitters))):
+        for number in range(3):
+            thread = bell._observer.threads[number]
             thread.stop()
             thread.join()
             bell.check()
@@ -407,7 +408,7 @@ def test_a_dead_thread_is_noticed(root):
 
 def test_an_event_that_cannot_be_understood_rings_and_kills_nothing(root):
     with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-        watch._BellHandler(bell).dispatch(None)
+        observer._Handler(bell).dispatch(None)
         assert bell.wait(1).any
 
 
@@ -423,10 +424,10 @@ def test_hints_are_bounded(root, monkeypatch):
         for n in range(10):
             (root / f"Inbox/Requests/{n}.md").write_bytes(b"x")
         last = threading.Event()
-        hear = bell._hear
+        hear = bell.hear
         monkeypatch.setattr(
             bell,
-            "_hear",
+            "hear",
             lambda event: (hear(event), "last" in str(event.dest_path) and last.set()),
         )
         (root / "last").write_bytes(b"x")

@@ -189,12 +189,21 @@ def test_a_word_counts_while_its_command_is_at_it_and_once_it_is_done(tmp_path: 
     with leave_word(tmp_path, TRACE, word):
         assert word_of(tmp_path, TRACE) == word
     assert word_of(tmp_path, TRACE) == word
+    forget(tmp_path, TRACE)
     with pytest.raises(ZeroDivisionError), leave_word(tmp_path, TRACE, word):
         raise ZeroDivisionError
     assert word_of(tmp_path, TRACE) is None
     for text in ("", "{", "[]", '{"what": "approve"}', '{"odd": 1}\ndone\n', "null\ndone\n"):
         (tmp_path / f"{TRACE}.json").write_text(text)
         assert word_of(tmp_path, TRACE) is None
+    forget(tmp_path, TRACE)
+    with leave_word(tmp_path, TRACE, word):
+        pass
+    late = Word("approve", "d" * 64, "bob", "board")
+    with pytest.raises(ZeroDivisionError), leave_word(tmp_path, TRACE, late):
+        raise ZeroDivisionError  # the first one has moved the note
+    assert word_of(tmp_path, TRACE) == word
+    assert [path.name for path in tmp_path.iterdir()] == [f"{TRACE}.json"]
     forget(tmp_path, TRACE)
     os.mkfifo(tmp_path / f"{TRACE}.json")
     assert word_of(tmp_path, TRACE) is None

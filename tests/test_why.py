@@ -17,17 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_api import MessagesApi, call, reply
+from placet.cli.gestures import not_there_any_more
 from placet.core.errors import End
 from placet.core.life.case import Case, State
 from placet.core.life.ends import ENDS, FailureClass
+from placet.core.life.estimate import against_estimate, median
 from placet.core.life.timeline import MAX_BARS, chart
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
     MAX_TRIED,
     PROOF,
     Remains,
-    against_estimate,
-    median,
+    advice,
     of_last_mission,
     proof,
     ready_request,
@@ -173,6 +174,14 @@ def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_
         assert len(rows) == min(PROOF, count)
 
 
+def test_who_went_in_circles_at_the_edge_of_the_scope_is_advised_to_widen_it() -> None:
+    edge = [called(1), refused(2), refused(3)]
+    assert "widen `write`" in advice(End.REPETITION, edge)
+    assert advice(End.REPETITION, [*edge, called(4)]) == ENDS[End.REPETITION].advice
+    assert advice(End.TIMEOUT, edge) == ENDS[End.TIMEOUT].advice
+    assert advice(End.REPETITION, []) == ENDS[End.REPETITION].advice
+
+
 def test_equal_calls_are_told_once_and_only_the_last_are_listed() -> None:
     assert tried(
         [
@@ -286,13 +295,13 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
                     2, "execution.failed", {"reason": "stopped_by_person", "report": "Reports/r.md"}
                 ),
             ],
-            "ended before (`stopped_by_person`); its report: Reports/r.md",
+            "earlier mission of it ended with `stopped_by_person`; its report: Reports/r.md",
             "placet approve",
         ),
         (
             CASE,
             [Row(1, "plan.changed_after_approval")],
-            "changed after it had been approved",
+            "changed after its approval",
             "placet show",
         ),
         (
@@ -434,10 +443,10 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         assert "```mermaid\ngantt\n" in report
         assert "- `write_file hello.txt: done`" in report
         assert facts["kept"] in report
-        request = vault.cli("why", "say-hello", "--request").stdout
+        request = vault.click("why", "say-hello", "--request").stdout
         folded = report.split("> [!example]- ")[1]
         assert all(f"> {line}".rstrip() in folded.splitlines() for line in request.splitlines())
-        told = vault.cli("why", "say-hello").stdout
+        told = vault.click("why", "say-hello").stdout
         assert all(
             piece in told
             for piece in ("gave_up", "There is no paper.", *(f"#{n} " for n in ids), facts["kept"])
@@ -478,7 +487,7 @@ def test_a_request_that_waits_with_all_others_for_the_model_says_so(tmp_path: Pa
     vault = make_vault(tmp_path)  # without a key
     vault.drop("Say hello.\n")
     vault.once(code=1)
-    told = vault.cli("why", "say-hello").stdout
+    told = vault.click("why", "say-hello").stdout
     assert "all work waits for the model: " in told
     assert "key" in told
     assert "Start it: placet run" in told
@@ -495,16 +504,22 @@ def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) ->
         "model_error",
         3,
     )
-    said = vault.cli("why", "say-hello").stdout
+    said = vault.click("why", "say-hello").stdout
     assert said.count("3 plans that are not valid") == 1, (
         "the note beside the request says the same"
     )
     assert "placet retry say-hello" in said
-    told = json.loads(vault.cli("why", "do-it", "--json").stdout)
+    told = json.loads(vault.click("why", "do-it", "--json").stdout)
     assert (told["request_id"], told["state"]) == ("do-it", "unusable")
-    assert json.loads(vault.cli("why", "do", "--json").stdout) == told, (
+    assert json.loads(vault.click("why", "do", "--json").stdout) == told, (
         "the beginning of an id will do"
     )
     assert "nowhere" in told["why"][0]
-    assert vault.cli("why", "nobody", check=False).returncode == 3
-    assert vault.cli("why", "do-it", "--request", check=False).returncode == 1
+    assert vault.click("why", "nobody", check=False).returncode == 3
+    assert vault.click("why", "", check=False).returncode == 3
+    assert vault.click("why", "do-it", "--request", check=False).returncode == 1
+
+
+def test_a_name_with_a_newline_stays_on_its_line_in_an_error() -> None:
+    error = not_there_any_more(CASE, "Inbox/Requests/two\nlines.md")
+    assert error.what.startswith("Inbox/Requests/two\\nlines.md is not there any more")

@@ -8,18 +8,19 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placet.agent.prompts import marked
-from placet.agent.report import Circumstances, outcome_of
+from placet.agent.report import outcome_of
+from placet.agent.report_parts import Circumstances
 from placet.core.errors import End
 from placet.core.life.case import Case, State
 from placet.core.life.plan_note import PlanHead, compose, headed, show
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
 from placet.core.text.note import read_note
-from placet.core.text.plan import Plan, Step
+from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.reading_view import QUERY
 from placet.core.text.scope import Scope, ScopeProblems
@@ -125,7 +126,7 @@ def test_no_scope_and_no_name_forges_or_hides_anything_in_the_callout(
     head = PlanHead(
         ONE[1], "r", "default", "", Complexity.STANDARD, 1, "0" * 40, "2026-11-21T12:00:00.000Z"
     )
-    raw = headed(compose(head, plan, remarks=[], kind=Frontmatter.YAML), show(case))
+    raw = headed(compose(head, render_plan(plan), remarks=[], kind=Frontmatter.YAML), show(case))
     body = read_note(raw).body
     callout = body[: body.index("\n\n")]
     assert callout.startswith("> [!question|placet] A plan for ")
@@ -164,27 +165,23 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         Frontmatter.YAML,
     )
     ended = Ended(
-        True,  # noqa: FBT003
-        End.FINISHED,
-        other,
-        "",
-        None,
-        one,
-        "feat/r-1",
-        "a" * 40,
-        "b" * 40,
-        "",
-        (StepDone(1, other, "c" * 40),),
-        (ChangedFile(third, "A", 1, 1),),
-        (other,),
-        (CommandRun(third, 0),),
-        {one: 1},
-        "",
-        "",
-        1,
-        Spent(),
-        1.0,
-        "/app",
+        ok=True,
+        end=End.FINISHED,
+        detail=other,
+        error_type="",
+        summary=one,
+        branch="feat/r-1",
+        base="a" * 40,
+        commit="b" * 40,
+        steps=(StepDone(1, other, "c" * 40),),
+        files=(ChangedFile(third, "A", 1, 1),),
+        left_out=(other,),
+        commands=(CommandRun(third, 0),),
+        calls={one: 1},
+        iterations=1,
+        spent=Spent(),
+        duration_s=1.0,
+        repository="/app",
     )
     text = read_note(outcome_of(ended, at).report).body
     assert_means_nothing(text, headings=7, callouts=0)
@@ -203,6 +200,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
 
 @given(WORDS, WORDS)
 @settings(max_examples=200)
+@example(name="", why="\r|\r|0")
 def test_no_server_s_words_forge_or_hide_anything_in_a_side_note(name: str, why: str) -> None:
     text = side_note(
         f"Inbox/Requests/{name.replace('/', '')}.md", f"The model's server says: {why}", known=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -10,10 +11,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, suppress
+from contextlib import chdir, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,9 +28,11 @@ from gitkit import fingerprint, git
 from placet.cli.init import init
 from placet.cli.site import Site
 from placet.core.errors import UserError
+from placet.core.text.names import MARKER
 from placet.host.accepted import accept
 from placet.host.config import load
-from placet.host.state import vault_state
+from placet.host.vault_state import vault_state
+from placet.journal import schema
 from placet.loop.app import daemon
 from placet.loop.daemon import Daemon
 from placet.sandbox.probe import probe
@@ -50,6 +54,17 @@ PLAN: dict[str, Any] = {
     "scope": {"write": ["hello.txt"]},
     "risks": ["none"],
 }
+
+DONE = [
+    {
+        "calls": [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        ]
+    }
+]
+"""What a mission for `PLAN` says."""
 
 
 def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_S) -> Any:
@@ -123,6 +138,27 @@ def hands_off(root: Path, *, files: bool = True) -> Iterator[None]:
 _probed = cache(probe)
 
 
+@contextmanager
+def nobody_writes() -> Iterator[None]:
+    """For a daemon in this process: notes and settings settle soon, as nobody writes meanwhile, and
+    the box is attacked once for all.
+    """
+    with (
+        patch("placet.core.life.settle.SETTLE_S", STEP_S),
+        patch("placet.loop.config_watch.SETTLE_S", STEP_S),
+        patch("placet.loop.means.probe", _probed),
+    ):
+        yield
+
+
+def migrate_near(path: Path) -> None:
+    """Make a journal's tables in this process: most tests begin one, and a process takes longer than
+    the test. The processes of other tests show the real one.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)) as connection:
+        schema.migrate(connection, schema.SCHEMA)
+
+
 @dataclass
 class TestVault:
     """A vault with its own state home."""
@@ -135,7 +171,10 @@ class TestVault:
     @property
     def env(self) -> dict[str, str]:
         keep = {
-            k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))
+            k: v
+            for k, v in os.environ.items()
+            # PYTHONUNBUFFERED: ordinary people's output is buffered
+            if not k.startswith(("ANTHROPIC", "PLACET", "GIT_", "PYTHONUNBUFFERED"))
         }
         return {**keep, "PLACET_STATE_HOME": str(self.state), "NO_COLOR": "1", **self.extra}
 
@@ -180,32 +219,20 @@ class TestVault:
     def once(self, *, code: int = 0, apart: bool = False) -> str:
         """Let a daemon work until nothing is left to do, in this process or `apart` in one of its
         own; return what it said.
-
-        In this process the box is attacked once for all, and notes settle soon: nobody writes
-        meanwhile.
         """
         with hands_off(self.root):
             if apart:
                 done = self.cli("run", "--once", check=False)
             else:
-                with (
-                    patch("placet.core.life.settle.SETTLE_S", STEP_S),
-                    patch("placet.loop.means.probe", _probed),
-                ):
+                with nobody_writes():
                     done = self.click("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
 
     def here(self) -> list[str]:
-        """Run the daemon in this process until nothing is left to do; return what it said.
-
-        Nobody writes notes meanwhile, so none needs time to settle.
-        """
+        """Run the daemon in this process until nothing is left to do; return what it said."""
         said: list[str] = []
-        with (
-            patch("placet.core.life.settle.SETTLE_S", STEP_S),
-            daemon(self.root, self.env, said.append) as running,
-        ):
+        with nobody_writes(), daemon(self.root, self.env, said.append) as running:
             running.run_once()
         return said
 
@@ -331,24 +358,26 @@ class TestVault:
 
 
 def make_vault(folder: Path, **extra: str) -> TestVault:
+    """Make a vault in a folder: what `placet init` makes, copied, with an id of its own."""
     vault = TestVault(folder / "vault", folder / "state", dict(extra))
-    vault.root.mkdir(parents=True)
-    init(vault.root)
+    shutil.copytree(_initialised(), vault.root)
+    (vault.root / MARKER).write_text(f"{os.urandom(16).hex()}\n")
     vault.configure("")
     return vault
 
 
+@cache
+def _initialised() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="placet-template-"))
+    atexit.register(shutil.rmtree, folder)
+    init(folder)
+    return folder
+
+
 @contextmanager
 def started(vault: TestVault) -> Iterator[Daemon]:
-    """The daemon in this process, up; `run_once` of it works.
-
-    Notes settle soon, for nobody writes meanwhile.
-    """
-    with (
-        patch("placet.core.life.settle.SETTLE_S", STEP_S),
-        patch("placet.loop.means.probe", _probed),
-        daemon(vault.root, vault.env, lambda _: None) as running,
-    ):
+    """The daemon in this process, up; `run_once` of it works."""
+    with nobody_writes(), daemon(vault.root, vault.env, lambda _: None) as running:
         yield running
 
 
@@ -388,6 +417,24 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
                     raise
     said = log.read_text()
     assert "Traceback" not in said, said
+
+
+@contextmanager
+def printing(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """A command of placet's that goes on printing."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "placet", *args],
+        cwd=vault.root,
+        env=vault.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def copy_of(vault: TestVault, target: Path) -> None:

@@ -1,10 +1,11 @@
-"""Files of placet's own on the disk: written whole, locked, flushed, and folders deleted."""
+"""Files on the disk: written whole, locked, flushed, stamped; their owners; folders deleted."""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
 import os
+import pwd
 import secrets
 import shutil
 from contextlib import suppress
@@ -53,13 +54,14 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock an open file without waiting; return False if another process holds it.
+def lock(handle: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file; unless told to wait, return False if another process holds it.
 
     Raises OSError, also for a file system without locks.
     """
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(handle, how if wait else how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -72,6 +74,27 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+Stamp = tuple[int, int, int] | None
+"""Inode, size and mtime of a file; None if it is missing."""
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of the file at `path`: a file that was changed has another one."""
+    try:
+        at = path.stat()
+    except OSError:
+        return None
+    return at.st_ino, at.st_size, at.st_mtime_ns
+
+
+def owner_of(info: os.stat_result) -> str:
+    """Return the owner of the file with this state: a user name, or `uid:1000`."""
+    try:
+        return pwd.getpwuid(info.st_uid).pw_name
+    except KeyError:
+        return f"uid:{info.st_uid}"
 
 
 def delete_tree(path: Path) -> None:

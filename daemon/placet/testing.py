@@ -46,12 +46,11 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
+from placet.core.box import Box, Level, Ran
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolSpec
 from placet.files.confine import Root
-from placet.sandbox.process import never
-from placet.sandbox.values import Box, Level, Ran
 from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import CompleteStep, Finish, GiveUp, SubmitPlan
 from placet.tools.registry import TOOLS
@@ -140,7 +139,7 @@ class InMemoryToolDispatcher:
             Box(root.path),
             Level.BUBBLEWRAP,
             self._steps.steer,
-            never,
+            lambda: False,
             secrets=tuple(secrets),
             run=partial(_answered, commands or {}),
         )

@@ -22,24 +22,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.board import crowd, event_to_screen, first_page
 from bench.growth import figures, latencies, memory
 from bench.streaming import streamed
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.box import Box
 from placet.core.life.case import CASE_JSON, Case, State
 from placet.core.text.names import QUEUES
 from placet.files.vault import Vault
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
 from placet.repo.checkpoints import checkpoint
+from placet.repo.places import Repo
+from placet.repo.refs import all_refs
 from placet.repo.removal import remove_worktree
-from placet.repo.repository import all_refs, head, identity, open_repo
-from placet.repo.runner import Repo
+from placet.repo.repository import head, identity, open_repo
 from placet.repo.worktree import add_worktree
 from placet.sandbox.probe import probe
 from placet.sandbox.process import run
-from placet.sandbox.values import Box
 from test_spending import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 
@@ -538,6 +540,19 @@ def held() -> None:
             told(name, f"{figure:.2f}")
 
 
+def board() -> None:
+    """The board: its pages, what it holds, a crowd of browsers, and how live it is."""
+    for bench in (crowd, event_to_screen):
+        with scratch() as folder:
+            os.environ.update(settle_home(folder / "home"))
+            bench(folder, told)
+    sizes = os.environ.get("PLACET_BENCH_MISSIONS", "100,10000").split(",")
+    for size in sizes:
+        with scratch() as folder:
+            os.environ.update(settle_home(folder / "home"))
+            first_page(folder, int(size), told)
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (
@@ -557,6 +572,7 @@ def main() -> None:
         processes,
         latency,
         held,
+        board,
     )
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:

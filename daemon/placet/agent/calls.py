@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from placet.agent.record import Begun, Key, Postponed, Record
+from placet.agent.entries import Begun, Key
+from placet.agent.record import Postponed, Record
 from placet.core.activity import Action, Actor
-from placet.core.errors import Interrupted
+from placet.core.errors import Interrupted, PlacetError
+from placet.core.life.events import Asked
 from placet.core.life.waiting import Why
 from placet.core.turn.talk import ToolUse
 from placet.tools.base import Effect, Outcome, Tool, Toolbox, Workplace
@@ -19,6 +21,15 @@ MACHINE_RETRY_S = 3.0
 """Retry interval after a full disk or similar."""
 MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
 """Error types of the machine's faults; the model could do nothing about them and is not told."""
+
+
+class AsksPerson(PlacetError):  # noqa: N818 - named for what happened, as Stop is
+    """A call that waits for a person's answer; `asked` is the event of the case."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__("a person is asked")
+        self.asked = asked
+
 
 Tools = Mapping[str, Tool[Any]]
 
@@ -108,7 +119,10 @@ def call_on_record(
     else:
         if not reads(tools, use):
             record.intend(Key(entry.key, Begun), Begun(use.name, dict(use.input)))
-        outcome = carried_out(use, tools, place, record)
+        try:
+            outcome = carried_out(use, tools, place, record)
+        except AsksPerson as asks:
+            raise AsksPerson(replace(asks.asked, call=entry.key)) from None
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
     if outcome.error_type in MACHINE_FAULTS:

@@ -7,14 +7,16 @@ from contextlib import suppress
 from typing import Any
 
 from placet.agent.calls import changes_files, effect_of, may_be_half_done
-from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
+from placet.agent.entries import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key
+from placet.agent.record import Record
 from placet.agent.underway import Underway, name_of, refs, whole
 from placet.core.errors import Stop, ToolError
+from placet.core.life.events import Asked
 from placet.core.turn.talk import ToolUse
 from placet.repo.checkpoints import checkpoint, delete_ref, restore
 from placet.repo.commit import commit_message
 from placet.repo.repository import resolve
-from placet.repo.runner import GitError, RepositoryChanged
+from placet.repo.values import GitError, RepositoryChanged
 from placet.tools.base import Effect, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME
@@ -61,6 +63,12 @@ def keep(work: Underway, entry: Key[str]) -> None:
         raise
 
 
+def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> None:
+    """Keep the worktree while a person is asked by one of a turn's calls: that may take days."""
+    if may_have_changed(uses):
+        keep(work, CHECKPOINT.at(asked.call))
+
+
 def put_back(work: Underway, kept: str | None) -> bool:
     """Make the worktree what a checkpoint kept; return whether it could be done."""
     if not kept or resolve(work.repo, kept) is None:
@@ -76,10 +84,11 @@ def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
     Return whether it could be done.
     """
     record = work.record
-    if not put_back(work, known_state(record, work.tree.base, iteration, uses)):
+    state, done = known_state(record, work.tree.base, iteration, uses)
+    if not put_back(work, state):
         return False
     box = Toolbox(BY_NAME, work.place)
-    for i, use in enumerate(uses):
+    for i, use in enumerate(uses[done:], done):
         outcome = record.get(CALL.at(iteration, i))
         if (
             changes_files(use.name)
@@ -122,26 +131,34 @@ def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
     return len(replies), replies[-1].reply.turn.tool_uses if replies else ()
 
 
-def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUse]) -> str:
+def known_state(
+    record: Record, base: str, iteration: int, uses: Sequence[ToolUse]
+) -> tuple[str, int]:
     """Return the commit from which the worktree after `uses`, a turn's first calls, can be made.
 
-    That is the last checkpoint before the turn, or `base` where nothing had been done. Empty where
-    one of the calls, or something since that checkpoint, cannot be done again from the record.
+    That is the last checkpoint before the turn, or `base` where nothing had been done; or the one
+    that was kept while a call of the turn asked a person. Second is how many of the calls it has.
+    Empty where one of the others, or something since that checkpoint, cannot be done again from the
+    record.
     """
-    for i, use in enumerate(uses):
+    asked = ((record.get(CHECKPOINT.at(CALL.at(iteration, i).key)), i) for i in range(len(uses)))
+    kept, done = next((found for found in reversed([*asked]) if found[0]), ("", 0))
+    for i, use in enumerate(uses[done:], done):
         outcome = record.get(CALL.at(iteration, i))
         if effect_of(use.name) is Effect.EXECUTE or (
             outcome is not None and "carried_out" in outcome.content
         ):
-            return ""
+            return "", 0
+    if kept:
+        return kept, done
     for earlier in range(iteration - 1, -1, -1):
         kept = record.get(CHECKPOINT.at(earlier))
         if kept is not None:
-            return kept
+            return kept, 0
         known = record.get(REPLY.at(earlier))
         if known is not None and may_have_changed(known.reply.turn.tool_uses):
-            return ""
-    return base
+            return "", 0
+    return base, 0
 
 
 def resumption(record: Record) -> dict[str, Any]:
@@ -163,7 +180,7 @@ def resumption(record: Record) -> dict[str, Any]:
             return {"iteration": iteration, "from": f"checkpoint {kept[:12]}"}
     for i, use in enumerate(uses):
         if record.cut_off(CALL.at(iteration, i)) and may_be_half_done(use.name):
-            state = known_state(record, place.base, iteration, uses[:i])
+            state, _ = known_state(record, place.base, iteration, uses[:i])
             return {
                 "iteration": iteration,
                 "from": f"checkpoint {state[:12]}" if state else "record",

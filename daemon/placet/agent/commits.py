@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.agent.calls import effect_of
 from placet.agent.drift import changed_under
-from placet.agent.record import STEP, Key
+from placet.agent.entries import STEP, Key
 from placet.agent.underway import Underway, astray, whole
 from placet.core.errors import End, Stop
 from placet.core.text.plan import Plan
@@ -19,7 +19,7 @@ from placet.repo.commit import Writing, commit_message, writing
 from placet.repo.history import changes
 from placet.repo.repository import resolve
 from placet.repo.rules import found_in_modules, ignored_files
-from placet.repo.runner import GitError, RepositoryChanged
+from placet.repo.values import GitError, RepositoryChanged
 from placet.repo.worktree import must_be_on_branch
 from placet.tools.base import Effect
 from placet.tools.commits import refuse_not_kept, refuse_secrets
@@ -102,7 +102,7 @@ def _must_be_unchanged(work: Underway, worktree: Writing) -> None:
         worktree.check_pins(work.pinned)
     except RepositoryChanged as error:
         raise astray(work.repo, error) from error
-    work.drift = changed_under(work.mission, work.repo, work.tree.base, work.record)
+    work.drift = changed_under(work.ports, work.mission, work.repo, work.tree.base, work.record)
     if work.drift is not None:
         raise Stop(End.DRIFT, work.drift.why)
 
@@ -137,7 +137,8 @@ def _leads_out(work: Underway, path: str) -> bool:
     said = os.path.normpath(os.path.join(folder, link.readlink()))  # noqa: PTH118 - likewise
     ends = [os.path.relpath(end, top) for end in (said, os.path.realpath(link))]
     return link.readlink().is_absolute() or any(
-        end == "." or end.split("/")[0] == ".." or work.place.root.protects(end) for end in ends
+        end == "." or end.split("/")[0] == ".." or work.place.root.denied.protects(end)
+        for end in ends
     )
 
 
@@ -168,9 +169,8 @@ def executes(plan: Plan) -> bool:
 
 def named(plan: Plan) -> frozenset[str]:
     """Return the tools that a plan names; if it names none, those that its scope has a use for."""
-    found = {tool for step in plan.steps for tool in (*step.tools, *(a.tool for a in step.actions))}
-    if found:
-        return frozenset(found)
+    if plan.tools:
+        return plan.tools
     return frozenset(
         t.name
         for t in BY_NAME.values()

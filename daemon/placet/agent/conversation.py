@@ -16,10 +16,11 @@ from placet.agent.calls import (
     reads,
     settle_call,
 )
+from placet.agent.entries import CALL, OPENING, TURN, Opening, Prepared
 from placet.agent.limits import Restraint
 from placet.agent.model_call import ask_model
 from placet.agent.prompts import guidance, system_prompt
-from placet.agent.record import CALL, OPENING, TURN, Opening, Prepared, Record
+from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor
 from placet.core.secrets import redact

@@ -12,17 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 
-from placet.core.turn.budget import (
-    Amount,
-    Exceeded,
-    Ledger,
-    Limits,
-    ModelCall,
-    Reserved,
-    Room,
-    reserve,
-)
+from placet.core.turn.budget import Amount, Exceeded, Ledger, Limits
 from placet.core.turn.cancel import Cancel
+from placet.core.turn.reservation import ModelCall, Reserved, Room, reserve
 from placet.core.wording import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from placet.agent.record import DRIFT, Record
+from pathlib import Path
+
+from placet.agent.entries import DRIFT
+from placet.agent.record import Record
 from placet.agent.underway import Mission
+from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.drift import Drift, DriftVerdict, Facts, IfChanged, judge
 from placet.core.text.names import Folder, show
 from placet.core.turn.mission import Drifted
 from placet.repo.history import changes, digests_at
+from placet.repo.places import Repo
 from placet.repo.repository import resolve, tip_now
-from placet.repo.runner import Repo
 
-_REPORTS = (f"{Folder.REPORTS}/", "Knowledge/Portals/")
+_REPORTS = (Folder.REPORTS, "Knowledge/Portals")
 """Folders of the daemon's own notes; new ones are no drift under a plan that may write `**`."""
 
 
 def changed_under(
-    mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
+    ports: Ports, mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
 ) -> Drifted | None:
     """Return the changes under the plan since `base`, its base commit.
 
@@ -27,7 +31,7 @@ def changed_under(
     """
     case = mission.case
     tip = tip or tip_now(repo, case.base_branch)
-    based_on = dict(case.based_on)
+    based_on, own_notes = dict(case.based_on), _own_notes(ports.vault, repo)
     lost = (
         bool(mission.base_commit)
         and base != mission.base_commit
@@ -40,10 +44,7 @@ def changed_under(
     drift = judge(
         Facts(mission.base_commit or base, tip, files, now),
         based_on,
-        lambda path: (
-            mission.plan.scope.allows_write(path)
-            and (bool(case.portal) or not path.startswith(_REPORTS))
-        ),
+        lambda path: mission.plan.scope.allows_write(path) and not path.startswith(own_notes),
     )
     if drift.verdict is DriftVerdict.UNDER and mission.if_changed is IfChanged.ASK:
         why = what_changed(drift, repo, base, tip, lost=lost)
@@ -76,3 +77,11 @@ def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -
         f"{named}{more}.\n"
         f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
     )
+
+
+def _own_notes(vault: Path, repo: Repo) -> tuple[str, ...]:
+    """Return the folders of `_REPORTS` as they are called in a repository that has the vault."""
+    top = vault.resolve()
+    if not top.is_relative_to(repo.path):
+        return ()
+    return tuple(f"{top.relative_to(repo.path) / folder}/" for folder in _REPORTS)

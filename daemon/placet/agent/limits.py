@@ -15,14 +15,14 @@ from typing import Any
 from placet.agent.calls import effect_of, target
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import next_day_in_s
+from placet.agent.entries import BEGAN, NOTICED, REPLY, WAITED, Key
 from placet.agent.model_call import BLOCKED_RETRY_S
-from placet.agent.record import BEGAN, NOTICED, REPLY, Postponed, Record
+from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor
 from placet.core.errors import Interrupted
 from placet.core.life.waiting import Why
-from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
-from placet.core.turn.budget import prompt_at_most as at_most
+from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, tell
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import (
     REPEATED,
@@ -36,8 +36,11 @@ from placet.core.turn.guards import (
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern
 from placet.core.turn.mission import Spent
 from placet.core.turn.patterns import detected
+from placet.core.turn.price import is_free
+from placet.core.turn.reservation import Room, worst_case
+from placet.core.turn.reservation import prompt_at_most as at_most
 from placet.core.turn.talk import Ask, StopReason, ToolUse
-from placet.host.config import GuardsTable
+from placet.host.tables import GuardsTable
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import SUBMIT_PLAN
 
@@ -58,6 +61,12 @@ def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -
         table.talk_turns,
     )
     return replace(made, way_out=way_out) if way_out else made
+
+
+def waited_s(record: Record) -> float:
+    """Return for how long the work stood still for people's answers, in seconds."""
+    keys = (key for key in record.outcomes if key.startswith(f"{WAITED.key}:"))
+    return sum(record.get(Key(key, float)) or 0.0 for key in keys)
 
 
 @dataclass(slots=True)
@@ -86,7 +95,7 @@ class Restraint:
         """Return the budget and its use so far."""
         spent = self.spent
         wall_s = (
-            self.ports.clock.wall().timestamp() - self._began()
+            self.ports.clock.wall().timestamp() - self._began() - waited_s(self.record)
             if self.limits.wall_time_s is not None
             else 0.0
         )
@@ -166,7 +175,7 @@ class Restraint:
             ask.max_tokens,
             model.name,
             ports.prices,
-            free=model.provider == "scripted",
+            free=is_free(model.provider),
         )
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
         key = f"{self.record.case.trace_id}:{self.record.attempt}"

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placet.agent.calls import MACHINE_RETRY_S
-from placet.agent.checkpoints import bring_back, keep, may_have_changed, rebuild
+from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
+from placet.agent.checkpoints import bring_back, keep, keep_while_asked, may_have_changed, rebuild
 from placet.agent.commits import named
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
-from placet.agent.ending import (
-    clean_up,
-    conclude,
-    drifted,
-    drop_temporaries,
-    not_begun,
-    tidy_up,
-    unable,
-)
+from placet.agent.ending import conclude, drifted, not_begun, unable
+from placet.agent.entries import BRANCH, CHECKPOINT, ENDED, PLACE, MissionPlace
 from placet.agent.limits import Restraint, guard_settings
-from placet.agent.record import BRANCH, CHECKPOINT, ENDED, PLACE, MissionPlace, Postponed, Record
+from placet.agent.prompts import marked
+from placet.agent.record import Postponed, Record
+from placet.agent.repositories import keep_vault, repository
 from placet.agent.steps import StepsUnderway
-from placet.agent.underway import Mission, Underway, astray, name_of, path_of, refs
-from placet.agent.workplace import Ports, keep_vault, repository, workplace
+from placet.agent.tidying import clean_up, drop_temporaries, tidy_up
+from placet.agent.underway import Mission, Underway, astray, lost_mark, name_of, path_of, refs
+from placet.agent.workplace import Ports, workplace
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import End, Interrupted, PlacetError, Stop, UserError, passing
 from placet.core.life.drift import IfChanged
 from placet.core.life.waiting import Why
 from placet.core.secrets import redact
+from placet.core.text.comments import placed
 from placet.core.text.plan import render_plan
 from placet.core.turn.budget import Limits
 from placet.core.turn.cancel import Cancel
@@ -40,13 +38,21 @@ from placet.core.turn.mission import Ended
 from placet.core.turn.talk import Purpose, StopReason
 from placet.files.errors import VaultTrouble
 from placet.repo.commit import pins
-from placet.repo.repository import all_refs, head, identity, is_kept, resolve
-from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
+from placet.repo.places import Repo
+from placet.repo.refs import all_refs
+from placet.repo.repository import head, identity, is_kept, resolve
+from placet.repo.runner import leavable
+from placet.repo.values import GitError, RepositoryChanged
 from placet.repo.worktree import add_worktree, clear_stale_locks
 from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing
 
+REMARKS = (
+    "The person approved the plan with these remarks. They are guidance: follow them where the "
+    "plan leaves you room. They do not widen the scope, and add or drop no step; say in your "
+    "summary what of them could not be done."
+)
 SILENCE = "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
 """The answer to a turn that called no tool."""
 
@@ -68,7 +74,7 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             return not_begun(ports, mission, record, cancel.stop(), began_s)
         record.leave_life()
         raise
-    except Postponed:
+    except (Postponed, AsksPerson):
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
@@ -103,7 +109,7 @@ def _carry_out(
         place, tip = _place(ports, mission, repo, record)
     if (
         not record.has(BRANCH)
-        and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
+        and (drift := changed_under(ports, mission, repo, place.base, record, tip)) is not None
     ):
         return drifted(ports, mission, record, drift, place.base, began_s)
     # A person's stop ends what git does for the plan, not what it takes to end the mission; an
@@ -133,7 +139,7 @@ def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[
         base
         and is_kept(repo)
         and mission.if_changed is IfChanged.ASK
-        and changed_under(mission, repo, base, record, tip) is None
+        and changed_under(ports, mission, repo, base, record, tip) is None
     ):
         # the notes of today: what the plan rests on and may write is the same in them
         base = tip or head(repo)
@@ -158,11 +164,10 @@ def _in_worktree(
     began_s: float,
     cancel: Cancel,
 ) -> Ended:
-    """Make the mission's worktree, or go on in it, and carry the plan out there."""
     case, path = mission.case, path_of(ports, mission.case, record)
     known = record.has(BRANCH)
     # until a lost worktree is what it was, in this life or a later one
-    mark = path.with_name(f"{path.name}.lost")
+    mark = lost_mark(path)
     lost = known and (not path.exists() or mark.exists())
     if lost:
         mark.touch()
@@ -188,10 +193,7 @@ def _in_worktree(
         record.secrets = place.secrets
         if not known:
             work.clean()
-        if lost:
-            rebuild(work)
-            mark.unlink()
-        stop, summary = _work_through(steps)
+        stop, summary = _work_through(steps, mark if lost else None)
         return conclude(steps, stop, summary, began_s)
 
 
@@ -216,10 +218,16 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> R
     )
 
 
-def _work_through(steps: StepsUnderway) -> tuple[Stop | None, str]:
-    """Do the plan's steps; return the reason for a failure, if any, and the agent's summary."""
+def _work_through(steps: StepsUnderway, lost: Path | None) -> tuple[Stop | None, str]:
+    """Do the plan's steps; return the reason for a failure, if any, and the agent's summary.
+
+    A worktree that was lost is rebuilt first; `lost` is the mark that says so, None for no such.
+    """
     work, cancel = steps.work, steps.work.limits.cancel
     try:
+        if lost is not None:
+            rebuild(work)
+            lost.unlink()
         with leavable(cancel.is_set):
             done = steps.leading_literals()
             if done:
@@ -243,7 +251,11 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
     plan = work.mission.plan
 
     def texts(agents_md: str) -> list[str]:
-        said = [f"The approved plan:\n\n<plan>\n{render_plan(plan).strip()}\n</plan>"]
+        text = render_plan(replace(plan, comments=""), boxes=False).strip()
+        said = [f"The approved plan:\n\n<plan>\n{text}\n</plan>"]
+        if remarks := work.mission.remarks:
+            listed = "\n".join(f"- {placed(one)}" for one in remarks)
+            said.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
         if agents_md:
             said.append(agents_md)
         if literals:
@@ -254,13 +266,17 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
     tools = executing(named(plan), plan.scope, place.level)
     talk = begin(work.ports, work.record, place, Purpose.EXECUTE, tools, texts, SILENCE)
     for turn in rounds(talk, place, work.limits, partial(bring_back, work)):
-        for use, outcome in turn.calls:
-            match outcome.ends:
-                case Finish(summary=summary):
-                    return summary
-                case GiveUp(reason=reason):
-                    raise Stop(End.GAVE_UP, reason)
-            steps.saw(use, outcome)
+        try:
+            for use, outcome in turn.calls:
+                match outcome.ends:
+                    case Finish(summary=summary):
+                        return summary
+                    case GiveUp(reason=reason):
+                        raise Stop(End.GAVE_UP, reason)
+                steps.saw(use, outcome)
+        except AsksPerson as asks:
+            keep_while_asked(work, asks.asked, turn.reply.turn.tool_uses)
+            raise
         if may_have_changed(turn.reply.turn.tool_uses):
             keep(work, CHECKPOINT.at(turn.iteration))
         # Not every model calls `finish`, small ones least. Who has completed all the steps and then

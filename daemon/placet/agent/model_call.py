@@ -8,25 +8,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from placet.agent.record import (
-    ATTEMPT,
-    PLACE,
-    REPLY,
-    Attempted,
-    Key,
-    Postponed,
-    Record,
-    Replied,
-)
+from placet.agent.entries import ATTEMPT, PLACE, REPLY, Attempted, Key, Replied
+from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity, Actor
 from placet.core.errors import End, Interrupted, Stop, UserError
 from placet.core.life.waiting import Why
 from placet.core.secrets import redact
-from placet.core.turn.budget import Amount, Room
+from placet.core.turn.budget import Amount
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Spent
-from placet.core.turn.price import Price, cost_usd
+from placet.core.turn.price import Price, cost_usd, is_free
+from placet.core.turn.reservation import Room
 from placet.core.turn.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
 from placet.core.turn.talk import (
     Ask,
@@ -109,6 +102,8 @@ def _attempt(
     ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
 ) -> tuple[Replied, Model] | _Failed:
     """Make one call, whose worst case is on the record before it is made."""
+    if is_free(ports.config.model.provider):
+        held = replace(held, worst=Amount())
     record.intend(entry, Attempted(held.worst))
     clock = record.clock
     began = clock.monotonic()
@@ -153,12 +148,12 @@ def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[P
         return held.worst
     used = replace(error.used, output_tokens=max(error.used.output_tokens, held.max_tokens))
     tokens = used.prompt_tokens + used.output_tokens
-    return Amount(tokens, cost_usd(used, model.name, prices, free=model.provider == "scripted"))
+    return Amount(tokens, cost_usd(used, model.name, prices, free=is_free(model.provider)))
 
 
 def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None:
     """Return a reply's cost, by the server's name for the model, or else by the one asked for."""
-    free = model.provider == "scripted"
+    free = is_free(model.provider)
     cost = cost_usd(reply.usage, reply.model, prices, free=free) if reply.model else None
     return cost_usd(reply.usage, model.name, prices, free=free) if cost is None else cost
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from posixpath import normpath
 
-from placet.agent.calls import MACHINE_RETRY_S
+from placet.agent.asking import ask
+from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.conversation import begin, rounds
+from placet.agent.entries import BASE, EARLIER
 from placet.agent.limits import Restraint, guard_settings
 from placet.agent.model_call import last_words
+from placet.agent.plan_writing import Assignment, plan_note
 from placet.agent.prompts import marked
-from placet.agent.record import BASE, EARLIER, Postponed, Record
-from placet.agent.workplace import Ports, keep_vault, repository, workplace
+from placet.agent.record import Postponed, Record
+from placet.agent.repositories import keep_vault, repository
+from placet.agent.workplace import Ports, workplace
 from placet.core.errors import (
     End,
     Interrupted,
@@ -25,29 +28,25 @@ from placet.core.errors import (
     passing,
     with_last_words,
 )
-from placet.core.life.case import Case
 from placet.core.life.events import Drafted, PlanningFailed
-from placet.core.life.plan_note import PlanHead, compose
-from placet.core.life.request import changed_keys
 from placet.core.life.waiting import Why
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.comments import comments, comments_section, diff_callout, with_answers
+from placet.core.text.comments import open_comments, placed
 from placet.core.text.markdown import code
-from placet.core.text.plan import Plan, render_plan
-from placet.core.text.plan_reader import PlanProblems, parse_plan
+from placet.core.text.plan import Plan
 from placet.core.text.scope import Scope
 from placet.core.text.submission import plan_from
-from placet.core.turn.budget import Amount, Complexity, Limits
+from placet.core.turn.budget import Amount, Limits
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts
-from placet.core.turn.mission import Spent
 from placet.core.turn.talk import Purpose, ToolUse
 from placet.core.wording import counted
 from placet.repo.history import digests_at
+from placet.repo.places import Repo
 from placet.repo.removal import remove_worktree
 from placet.repo.repository import current_branch, head, resolve
 from placet.repo.rules import ignored
-from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
+from placet.repo.runner import leavable
+from placet.repo.values import GitError, RepositoryChanged
 from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
@@ -63,22 +62,6 @@ SILENCE = "That reached nobody: only a plan that is submitted counts. Call `subm
 WAY_OUT = "call `submit_plan` with what you know by now"
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The planner's input: the request's text, and for a revision the plan's body as it is now.
-
-    `current` is None if the plan was for another repository. `request_link` is the request's name
-    for a wikilink; `earlier` is the reason for which an earlier planning of the case failed, or the
-    Failure Report of its mission.
-    """
-
-    case: Case
-    request_text: str
-    request_link: str
-    current: str | None = None
-    earlier: str = ""
-
-
 @dataclass(slots=True)
 class _Submissions:
     """The plans that the model submits, and the files that it read for them.
@@ -86,6 +69,8 @@ class _Submissions:
     `plan` is the accepted one, with its arguments `given`; `refused` counts the others.
     """
 
+    ports: Ports
+    record: Record
     budget_usd: Decimal | None
     plan: Plan | None = None
     given: SubmitPlan | None = None
@@ -94,6 +79,7 @@ class _Submissions:
 
     def steer(self, args: Args) -> Args:
         """Accept a plan, which ends the conversation; raise ToolError with every problem of it."""
+        ask(args, self.record, self.ports)
         assert isinstance(args, SubmitPlan), f"not offered while planning: {args}"
         plan, problems = plan_from(args.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
         for number, step in enumerate(args.steps, 1):
@@ -106,7 +92,7 @@ class _Submissions:
         if plan is None or problems:
             raise ToolError(
                 "invalid_plan",
-                f"The plan has {len(problems)} problem(s). Fix all of them and submit it again.",
+                f"The plan has {counted(len(problems), 'problem')}. Fix that and submit it again.",
                 problems=problems,
             )
         self.plan, self.given = plan, args
@@ -152,7 +138,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
         record.mind_crashes()
         record.fresh()  # where it crashed again and again, not even a worktree is made
         return _draft(ports, job, record, cancel)
-    except (Interrupted, Postponed):
+    except (Interrupted, Postponed, AsksPerson):
         record.leave_life()
         raise
     except Stop as stop:
@@ -182,7 +168,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
     limits = _limits(ports, record, cancel)
-    submissions = _Submissions(case.budget_usd)
+    submissions = _Submissions(ports, record, case.budget_usd)
     try:
         with (
             leavable(cancel.is_set),
@@ -197,7 +183,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
     read = submissions.read | {path for path, _ in read_before}
-    note = _note(ports, job, plan, given, base, limits.spent, remarks)
+    note = plan_note(ports, job, plan, given, base, limits.spent, remarks)
     return replace(
         note,
         base_branch=current_branch(repo),
@@ -286,15 +272,13 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
         blocks.append(agents_md)
     if job.current is not None:
         body = job.current
-        open_comments = [c.text for c in comments(body) if not c.answered]
+        waiting = open_comments(body)
         blocks.append(
             f"The plan as it is now, with what the person wrote in it:\n\n{marked('plan', body)}"
         )
-        if open_comments:
-            blocks.append(
-                "Open review comments, in order:\n"
-                + "\n".join(f"{n}. {c}" for n, c in enumerate(open_comments, 1))
-            )
+        if waiting:
+            listed = "\n".join(f"{n}. {placed(one)}" for n, one in enumerate(waiting, 1))
+            blocks.append(f"Open review comments, in order:\n{listed}")
         else:
             blocks.append(
                 "There are no open comments: the request was changed, or a new plan was asked for."
@@ -312,90 +296,3 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
             + marked("rejection", case.rejection_reason)
         )
     return blocks
-
-
-def _note(
-    ports: Ports,
-    job: Assignment,
-    plan: Plan,
-    given: SubmitPlan,
-    base: str,
-    spent: Spent,
-    remarks: Sequence[str],
-) -> Drafted:
-    case = job.case
-    revision = case.revision + 1
-    complexity = case.complexity or Complexity(given.complexity)
-    tail = ""
-    if job.current is not None:
-        old = job.current
-        said = list(getattr(given, "answers", ()))
-        # A comment that was put to the agent is not open any more, also where the agent said
-        # nothing to it.
-        answers = [
-            next((answer for answer in said[n : n + 1] if answer.strip()), NO_ANSWER)
-            for n in range(sum(not c.answered for c in comments(old)))
-        ]
-        talk = comments_section(with_answers(old, answers))
-        tail = re.sub(r"\n{3,}", "\n\n", f"{talk}\n{diff_callout(_bare(old), render_plan(plan))}")
-    head = PlanHead(
-        case.trace_id,
-        case.request_id,
-        case.agent,
-        case.portal,
-        complexity,
-        revision,
-        base,
-        ports.clock.now(),
-    )
-    remarks = [
-        *remarks,
-        *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
-        *_estimate(ports, complexity),
-        f"Commands would run in: {ports.sandbox.title}.",
-        _by(spent, ports),
-    ]
-    text = compose(
-        head, plan, remarks=remarks, kind=Frontmatter(ports.config.vault.frontmatter), tail=tail
-    )
-    facts = {
-        "steps": len(plan.steps),
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
-    }
-    return Drafted(case.generation, text, revision, facts=facts)
-
-
-NO_ANSWER = "None was given; see what changed."
-
-
-def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
-    """Say what missions of this size cost so far, where the journal knows of three."""
-    with ports.journal.read() as reader:
-        costs = sorted(reader.calls.mission_costs(complexity.value))
-    if len(costs) < 3:
-        return []
-    return [
-        f"The last {len(costs)} `{complexity.value}` missions cost "
-        f"${costs[len(costs) // 2]:.2f} in the median, "
-        f"${costs[-1]:.2f} at most."
-    ]
-
-
-def _bare(body: str) -> str:
-    """Return a plan's text without callouts and comments, to compare a new one with.
-
-    As it is where it cannot be read.
-    """
-    try:
-        return render_plan(replace(parse_plan(body, None), comments=""))
-    except PlanProblems:
-        return body
-
-
-def _by(spent: Spent, ports: Ports) -> str:
-    cost = spent.cost("unknown cost")
-    turns = counted(spent.replies, "turn")
-    model = ports.config.model
-    return f"Planned by {code(model.name)} ({model.provider}) in {turns} for {cost}."

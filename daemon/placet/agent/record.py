@@ -22,31 +22,29 @@ recorded next, at the latest the end of the turn, and go into the journal togeth
 A daemon that crashes at one place again and again would do so for good: each `LIFE` says how far
 the record was when it began, and the third crash in a row at one place ends the work.
 
-The entries below are all that is kept. Each is a key and the type of what stands there.
+The entries that are kept are in `agent/entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
+from placet.agent.entries import CALL, LIFE, LITERAL, REPLY, Key, Replied
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import End, PlacetError, Stop
 from placet.core.life.case import Case
+from placet.core.life.rows import row_of
 from placet.core.life.waiting import Why
 from placet.core.secrets import redacted
 from placet.core.stored import Stored
-from placet.core.turn.budget import Amount
-from placet.core.turn.compaction import Compaction
-from placet.core.turn.mission import Ended
-from placet.core.turn.talk import Reply, Turn, text_block, user_turn
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
-from placet.journal.writes import REPLY as REPLY_PREFIX
 from placet.journal.writes import AddActivity, AddRecord, Guard, LeaseLost, RecordEntry, Write
 from placet.tools.base import Outcome
 
@@ -66,118 +64,11 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
-class Key(Generic[T]):
-    """A key of the record, and the type of what stands there.
-
-    `operation` names the work of the git processes up to this outcome, empty where there are none.
-    """
-
-    key: str
-    kind: type[T]
-    operation: str = ""
-
-    def at(self, *where: int | str) -> Key[T]:
-        """Return the entry of one turn, call, step or commit."""
-        return Key(":".join((self.key, *map(str, where))), self.kind, self.operation)
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The start of a conversation: system prompt, texts of the first turn, and remarks for people.
-
-    `remarks` say which instructions were cut or left out, and why.
-    """
-
-    system: tuple[str, ...]
-    texts: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def turn(self) -> Turn:
-        """The first turn."""
-        return user_turn([text_block(text) for text in self.texts])
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The changes to the turns before one call: remarks at the end, old results made shorter."""
-
-    remarks: tuple[str, ...]
-    compaction: Compaction | None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempted:
-    """A model call: what it may use at most (intent), or used without a reply (outcome).
-
-    `kind` is the error's, empty in an intent.
-    """
-
-    amount: Amount
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Replied:
-    """A model's reply, its blocks unchanged. `cost_usd` is None where the price is unknown."""
-
-    reply: Reply
-    cost_usd: Decimal | None
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A call that is about to be carried out."""
-
-    tool: str
-    input: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class MissionPlace:
-    """The place of a mission, chosen once: base commit, branch, name of worktree and references."""
-
-    base: str
-    branch: str
-    name: str
-
-
-# Of every conversation. `N` is a turn of the model, from 1; `I` a call in it, from 0.
-OPENING = Key("opening", Opening)
-TURN = Key("turn", Prepared)  # :N, before it is sent
-ATTEMPT = Key(f"{ATTEMPT_PREFIX}reply", Attempted)  # :N:M, the M-th attempt at a reply
-REPLY = Key(REPLY_PREFIX.rstrip(":"), Replied)  # :N
-CALL = Key("call", Outcome)  # :N:I; its intent is a Begun
-NOTICED = Key("guard", str)  # a pattern that the model was told of, or was ended by
-BEGAN = Key("began", float)  # when the work began, in seconds since 1970
-LIFE = Key("life", int)  # a daemon took it up (intent) and left it on purpose (outcome)
-
-# Of a planning.
-BASE = Key("base", str, "open the repository")  # the commit that the plan is written from
-EARLIER = Key("earlier", Amount)  # what earlier plannings of the request used
-
-# Of a mission. `S` is a step, from 1; `J` an action of a literal step, from 0.
-PLACE = Key("place", MissionPlace)
-BRANCH = Key("branch", str, "make the worktree")  # git's own folder of the worktree
-LITERAL = Key("literal", Outcome)  # :S:J; its intent is a Begun
-CHECKPOINT = Key("checkpoint", str)  # :N after a turn, :literal:S:J before; a commit, or empty
-STEP = Key("step", str, "commit")  # :S; its commit, empty where nothing had changed
-LAST_COMMIT = Key("last commit", str, "commit")
-DRIFT = Key("drift", str)  # :COMMIT, the verdict on what changed up to it
-ENDED = Key("ended", Ended, "look at the branch")  # before git is tidied up
-ROLLED_BACK = Key("rolled back", str)  # the ref that keeps a failed mission's work
-
 MAX_CRASHES = 3
 """The third crash in the same place ends a mission or a planning."""
 
 
-_STORED: dict[Any, Stored[Any]] = {}
-
-
-def _stored(kind: Any) -> Stored[Any]:
-    return _STORED.setdefault(kind, Stored(kind))
+_stored: Callable[[Any], Stored[Any]] = cache(Stored)
 
 
 @dataclass(slots=True)
@@ -208,6 +99,15 @@ class Recorded:
     def cut_off(self, entry: Key[Any]) -> bool:
         """Return whether an entry was begun and its outcome never recorded."""
         return entry.key in self.intents and entry.key not in self.outcomes
+
+    def pictures(self) -> Sequence[bytes]:
+        """Return the PNGs that calls of tools brought, in order."""
+        calls = (
+            self.get(Key(key, Outcome))
+            for key in self.outcomes
+            if key.startswith((f"{CALL.key}:", f"{LITERAL.key}:"))
+        )
+        return [b64decode(outcome.image) for outcome in calls if outcome and outcome.image]
 
     def replies(self) -> Sequence[Replied]:
         """Return the model's replies so far, in order."""
@@ -362,16 +262,8 @@ class Record(Recorded):
         self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any
     ) -> Activity:
         """Return a journal row about this record's case."""
-        return Activity(
-            self.clock.now(),
-            self.case.trace_id,
-            actor,
-            action,
-            entity,
-            self.case.request_id,
-            self.case.agent,
-            redacted(metadata, self.secrets) if self.secrets else metadata,
-        )
+        facts = redacted(metadata, self.secrets) if self.secrets else metadata
+        return row_of(self.case, self.clock.now(), action, facts, actor=actor, entity=entity)
 
     def _write(
         self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.calls import INTERRUPTED, changes_files
-from placet.agent.record import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key, Recorded
+from placet.agent.entries import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key
+from placet.agent.record import Recorded
 from placet.agent.workplace import Bounds, workplace
 from placet.core.errors import UserError
 from placet.core.life.case import Case
@@ -21,9 +22,9 @@ from placet.core.turn.talk import ToolUse
 from placet.host.config import portal_path
 from placet.repo.checkpoints import snapshot
 from placet.repo.history import changes
+from placet.repo.places import Repo
 from placet.repo.removal import remove_worktree
 from placet.repo.repository import open_repo, resolve, tree_of
-from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome, Toolbox, Workplace
@@ -91,7 +92,7 @@ class _Play:
             yield from self._literals_from(number + 1)
 
     def _literals_from(self, number: int) -> Iterator[Difference]:
-        for n, step in enumerate(self.plan.steps[number - 1 :], number):
+        for n, step in self.plan.kept_from(number):
             if not step.actions or not self.record.has(LITERAL.at(n, 0)):
                 return
             for j, action in enumerate(step.actions):

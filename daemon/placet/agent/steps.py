@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from placet.agent.asking import ask
 from placet.agent.calls import (
     INTERRUPTED,
     call_on_record,
@@ -19,7 +20,7 @@ from placet.agent.calls import (
 )
 from placet.agent.checkpoints import keep, put_back
 from placet.agent.commits import commit_once, named
-from placet.agent.record import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
+from placet.agent.entries import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.underway import Underway
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import End, Stop, ToolError
@@ -28,6 +29,7 @@ from placet.core.text.plan import Step
 from placet.core.turn.guards import REPEATED
 from placet.core.turn.mission import CommandRun, StepDone
 from placet.core.turn.talk import ToolUse
+from placet.core.wording import counted
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import CompleteStep, Finish
@@ -42,7 +44,7 @@ class StepsUnderway:
     """The steps that are done, and the calls that were seen on the way.
 
     `trouble` is the last call's error with its tool, while it is the last word; `troubled_in` the
-    number of turns that were over then. `pictures` are PNGs in base64, for the report.
+    number of turns that were over then.
     """
 
     work: Underway
@@ -50,15 +52,16 @@ class StepsUnderway:
     commands: list[CommandRun] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     last_success: str = ""
-    pictures: list[str] = field(default_factory=list)
     trouble: tuple[str, dict[str, Any]] | None = None
     troubled_in: int = 0
 
     def steer(self, args: Args) -> Any:
         """Take a call that steers the mission: commit a step, or end the conversation.
 
-        Raises ToolError while a step before is open.
+        Raises ToolError while a step before is open, and AsksPerson where the call asks one.
         """
+        work = self.work
+        ask(args, work.record, work.ports, work.mission.plan.scope, work.place.root)
         if isinstance(args, CompleteStep):
             return self._complete(args.step, args.summary)
         if (first := self.open_step()) is not None and isinstance(args, Finish):
@@ -70,14 +73,21 @@ class StepsUnderway:
 
         It is always one of the agent's.
         """
-        steps = range(1, len(self.work.mission.plan.steps) + 1)
-        return next((number for number in steps if number not in self.done), None)
+        steps = self.work.mission.plan.kept
+        return next((number for number, _ in steps if number not in self.done), None)
 
     def _complete(self, step: int, summary: str) -> dict[str, Any]:
         steps = self.work.mission.plan.steps
         if step > len(steps):
             raise ToolError(
-                "no_such_step", f"The plan has {len(steps)} steps; there is no step {step}."
+                "no_such_step",
+                f"The plan has {counted(len(steps), 'step')}; there is no step {step}.",
+            )
+        if steps[step - 1].left_out:
+            raise ToolError(
+                "step_left_out",
+                f"Step {step} was not approved: nothing of it is to be done. Go on with the next "
+                "one.",
             )
         if step in self.done:
             raise ToolError("step_done", f"Step {step} is complete already.")
@@ -100,7 +110,7 @@ class StepsUnderway:
             "Steps are done in their order. Do it and call `complete_step` for it, "
             "or call `give_up`.",
             step=first,
-            open=[n for n in range(first, len(steps) + 1) if n not in self.done],
+            open=[n for n, _ in self.work.mission.plan.kept if n not in self.done],
         )
 
     # --- literal steps
@@ -118,10 +128,10 @@ class StepsUnderway:
 
     def _literals_from(self, number: int) -> list[dict[str, Any]]:
         done: list[dict[str, Any]] = []
-        for step in self.work.mission.plan.steps[number - 1 :]:
+        for n, step in self.work.mission.plan.kept_from(number):
             if not step.actions:
                 break
-            done.append(self._literal(step, number + len(done)))
+            done.append(self._literal(step, n))
         return done
 
     def _literal(self, step: Step, number: int) -> dict[str, Any]:
@@ -184,9 +194,7 @@ class StepsUnderway:
         self.calls[use.name] += 1
         work.touch(use)
         about = target(use, work.place.secrets)
-        if outcome.image:
-            self.pictures.append(outcome.image)
-        elif effect_of(use.name) is Effect.EXECUTE and outcome.ok:
+        if effect_of(use.name) is Effect.EXECUTE and outcome.ok and not outcome.image:
             self.commands.append(CommandRun(about, outcome.exit_code))
         if use.name == "complete_step" and outcome.ok:
             self._completed(use, json.loads(outcome.content))

@@ -8,20 +8,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from placet.agent.calls import changes_files, effect_of
+from placet.agent.entries import PLACE
 from placet.agent.limits import Restraint
-from placet.agent.record import PLACE, Record
+from placet.agent.record import Record
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.core.errors import End, Stop
 from placet.core.life.case import Case
 from placet.core.life.drift import IfChanged
+from placet.core.text.comments import Comment
 from placet.core.text.plan import Plan
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import Drifted
 from placet.core.turn.talk import ToolUse
 from placet.files.confine import TEMPORARY
 from placet.repo.commit import Pins
+from placet.repo.places import Repo
 from placet.repo.rules import status
-from placet.repo.runner import Author, Repo, RepositoryChanged
+from placet.repo.values import Author, RepositoryChanged
 from placet.repo.worktree import Worktree
 from placet.tools.base import Effect, Workplace
 
@@ -30,7 +33,8 @@ from placet.tools.base import Effect, Workplace
 class Mission:
     """An approved plan to be carried out.
 
-    `token` fences every write of this holder of the lease.
+    `token` fences every write of this holder of the lease. `remarks` are the comments that had no
+    answer when the plan was approved.
     """
 
     case: Case
@@ -39,6 +43,7 @@ class Mission:
     token: int
     base_commit: str
     if_changed: IfChanged = IfChanged.ASK
+    remarks: tuple[Comment, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,6 +103,11 @@ def name_of(case: Case, record: Record) -> str:
 def path_of(ports: Ports, case: Case, record: Record) -> Path:
     """Return where a mission's worktree is."""
     return ports.worktrees / name_of(case, record)
+
+
+def lost_mark(worktree: Path) -> Path:
+    """Return the file that is there while a worktree that was lost is not what it was."""
+    return worktree.with_name(f"{worktree.name}.lost")
 
 
 def refs(case: Case, name: str) -> tuple[str, str, str]:

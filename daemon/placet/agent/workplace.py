@@ -11,41 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.day_budget import Daybook
-from placet.agent.record import Postponed, Record
+from placet.agent.record import Record
 from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import UserError
-from placet.core.life.waiting import Why
+from placet.core.box import Box, BoxLimits, Level
 from placet.core.secret_files import git_config_secrets
 from placet.core.secrets import redact
 from placet.core.text.names import show
-from placet.core.text.portal import unfit
 from placet.core.text.scope import Scope
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.price import Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model
-from placet.core.wording import megabytes
 from placet.files.confine import Root
 from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.host.clock import Clock
-from placet.host.config import Config, VaultTable, portal_path
+from placet.host.tables import Config
 from placet.journal.writer import Journal
 from placet.repo.checkpoints import undo_since
-from placet.repo.init import Allowance, Size, TooMuch, attachment_patterns, init_repo
-from placet.repo.repository import common_dir_at, is_repository, open_repo
-from placet.repo.runner import GitCall, OnCall, Repo, RepositoryChanged
-from placet.repo.snapshots import keep_notes, not_added
+from placet.repo.places import Repo
+from placet.repo.repository import common_dir_at, is_repository
+from placet.repo.values import GitCall, OnCall
 from placet.repo.worktree import Worktree
-from placet.sandbox.values import Box, BoxLimits, Level
 from placet.tools.base import Steer, Workplace
 from placet.tools.commits import refuse_lost
 from placet.tools.text import known_secrets
-
-VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
-"""Paths outside a vault's history, by `.git/info/exclude`: its own folders, and attachments."""
-FEW_FILES = 50
-"""Maximum of notes in a new vault, which may have a history where nobody was asked."""
-HISTORY_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,127 +71,6 @@ class Ports(Bounds):
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
     daybook: Daybook = field(default_factory=Daybook)
-
-
-def repository(ports: Ports, portal: str, record: Record) -> Repo:
-    """Return the repository that a portal names.
-
-    A folder that has no repository yet gets one, with an initial commit.
-
-    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed
-    for a vault that may have no history.
-    """
-    if portal and portal not in ports.config.portals:
-        raise UserError(
-            f"There is no portal `{portal}` in System/placet.toml.",
-            f"Add [portals.{portal}] with its path, or change `portal:`.",
-        )
-    path = portal_path(ports.vault, ports.config, portal)
-    if not path.is_dir():
-        raise UserError(
-            f"The repository {path} is not a folder.",
-            "Put it back, or correct its path in System/placet.toml.",
-        )
-    if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
-        raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
-    ran = journalled(record)
-    with ports.making:  # two workers must not make the same repository at once
-        if is_repository(path):
-            return open_repo(path, on_call=ran)
-        allowed = _allowance(ports) if path.samefile(ports.vault) else None
-        try:
-            repo, commit = init_repo(
-                path,
-                excludes=VAULT_EXCLUDES if allowed else (),
-                when=ports.clock.wall(),
-                on_call=ran,
-                allowance=allowed,
-                message="Initial commit\n\nWhat was there when placet made this folder a "
-                "repository.\n",
-            )
-        except TooMuch as found:
-            raise Postponed(
-                _too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY
-            ) from found
-    record.note(
-        record.row(
-            Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit
-        )
-    )
-    return repo
-
-
-def _allowance(ports: Ports) -> Allowance:
-    """Return the size that the vault's history may have when it begins.
-
-    Raises Postponed where a person has to allow it first.
-    """
-    table = ports.config.vault
-    if table.history is False:
-        raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
-    return Allowance(
-        int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say
-    )
-
-
-NO_HISTORY = """This request names no portal, so it is about the vault itself, \
-and the vault may have no history (git) yet. placet \
-changes notes only where each change can be looked at and taken back.
-To allow a history: `placet config set vault.history true`, or `placet init --history`.
-To work in a repository instead: write `portal: NAME` into this request's properties \
-(`placet portal list` names them, \
-`placet portal add NAME PATH` adds one).
-This request goes on by itself when either is done."""
-
-
-def _too_much(size: Size, table: VaultTable) -> str:
-    """Return the message for a vault whose history would hold too much, or was not allowed."""
-    if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
-        held = f"{size.files:,} files, {megabytes(size.bytes)}"
-        return f"{NO_HISTORY}\nIt would hold {held}; {size.left_out:,} are left out."
-    kinds = ", ".join(
-        f"{show(kind)} {megabytes(some)}" for kind, some in list(size.kinds.items())[:3]
-    )
-    return (
-        f"The history (git) of the vault would hold {size.files:,} files, {megabytes(size.bytes)}: "
-        f"more than the {table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. "
-        f"The most is in: {kinds}.\n"
-        "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
-        "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
-        "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-        "This request goes on by itself when that is done."
-    )
-
-
-def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
-    """Commit people's changes in the vault, if placet keeps its history, so that work sees them."""
-    if ports.config.vault.history is False or repo.path != ports.vault.resolve():
-        return
-    try:
-        commit, files, left_out = keep_notes(
-            repo, kept_index(ports.worktrees.parent), ports.clock.wall()
-        )
-    except RepositoryChanged:  # somebody committed there in this moment
-        return
-    if not ports.left_out.issuperset(left_out):
-        ports.left_out.update(left_out)
-        ports.say(not_added(left_out))
-    if commit:
-        record.note(
-            record.row(
-                Action.GIT_SNAPSHOTTED,
-                Actor.SYSTEM,
-                Entity.REPOSITORY,
-                commit=commit,
-                files=files,
-                **({"left_out": left_out} if left_out else {}),
-            )
-        )
-
-
-def kept_index(state: Path) -> Path:
-    """Return where placet's own index of the vault is, below the vault's state folder."""
-    return state / "vault.index"
 
 
 def journalled(record: Record) -> OnCall:

@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 import click
 
-from placet.agent.workplace import kept_index
+from placet.agent.repositories import kept_index
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import harmless, out, say
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
+from placet.core.life.why import stands
 from placet.core.text.names import CONFIG_PATH, show
+from placet.host.acts import Word, leave_word
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
-from placet.repo.checkout import (
-    Conflicts,
-    merge_into_checkout,
-    must_be_ready,
-    one_at_a_time,
-)
+from placet.repo.checkout import Conflicts, merge_into_checkout, revert_in_checkout
 from placet.repo.commit import commit_message
+from placet.repo.fates import fate_here, fate_of
 from placet.repo.history import content, diff_text, is_ancestor, merge_base, patch_bytes
-from placet.repo.repository import all_refs, head, is_kept, is_repository, open_repo, resolve
-from placet.repo.runner import GitError, Repo
+from placet.repo.places import Repo
+from placet.repo.ready import must_be_ready, one_at_a_time
+from placet.repo.refs import all_refs
+from placet.repo.repository import head, is_kept, is_repository, open_repo, resolve
 from placet.repo.snapshots import keep_notes
-from placet.repo.traces import trailers_of
+from placet.repo.traces import messages_since, reverts_in, trailers_of
+from placet.repo.values import GitError
 
 MAX_NOTE_BYTES = 1_000_000
 
@@ -52,11 +54,13 @@ def diff_command(site: Site, ident: str) -> None:
 def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
     sha, onto = merge(site, ident, here=here)
-    out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
-    say(
-        f"merged into {onto}, unsigned and without your hooks; "
-        f"take it back with: placet undo {ident}"
+    what = (
+        f"merged into {onto} by this commit, unsigned and without your hooks"
+        if site.case(ident).portal
+        else f"your notes have it now, by this commit on {onto}"
     )
+    say(f"{what}; take it back with: placet undo {ident}")
+    out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
 
 
 def diff(site: Site, ident: str) -> tuple[str, bytes]:
@@ -82,12 +86,17 @@ def diff(site: Site, ident: str) -> tuple[str, bytes]:
     return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
 
 
-def merge(site: Site, ident: str, *, here: bool) -> tuple[str, str]:
-    """Merge a mission's branch into the branch that the person has checked out.
+def tip_of(site: Site, ident: str) -> str:
+    """Return the commit that a mission's branch is at; empty if it is gone."""
+    case, repo = mission_of(site, ident)
+    return resolve(repo, case.newest.ref) or ""
 
-    Return the merge commit and that branch.
 
-    `here` allows a branch other than the default one and the one that the work was begun on. Raises
+def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tuple[str, str]:
+    """Merge a mission's branch into the person's checkout; return the commit and that branch.
+
+    `seen` is the commit whose changes the person read, None for whatever the branch is at; `here`
+    allows a branch other than the default one and the one that the work was begun on. Raises
     UserError, with nothing changed, where the checkout has uncommitted changes, something is in
     progress in it, or the merge would conflict.
     """
@@ -96,10 +105,11 @@ def merge(site: Site, ident: str, *, here: bool) -> tuple[str, str]:
     with one_at_a_time(repo):
         tip = resolve(repo, case.newest.ref)
         if tip is None:
+            raise _gone(repo, case)
+        if seen is not None and seen != tip:
             raise UserError(
-                f"The branch {case.branch} is gone.",
-                f"Look at it: placet show {case.request_id}",
-                exit_code=3,
+                f"The branch {case.branch} has other commits than you read.",
+                f"Read it again: placet diff {case.request_id}",
             )
         onto = must_be_ready(repo, tip)
         refs = all_refs(repo)
@@ -110,19 +120,17 @@ def merge(site: Site, ident: str, *, here: bool) -> tuple[str, str]:
                 f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
             )
         if is_ancestor(repo, tip, "HEAD"):
-            raise UserError(
-                f"{onto} has {case.branch} already.",
-                "Where it was taken back since, git brings it in again by a revert of that commit.",
-            )
+            return _merge_again(repo, case, onto, tip), onto
         # As the mission's last commit has them: the case's own approval is used up.
         digest, approved_by = trailers_of(
             repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By"
         )
-        message = commit_message(
-            f"Merge {case.branch}: {case.title}", "", case.trace_id, digest, approved_by
-        )
+        title = f"Merge {case.branch}: {case.title}"
+        message = commit_message(title, "", case.trace_id, digest, approved_by)
+        word = Word("merge", case.branch, site.who, site.via)
         try:
-            return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
+            with leave_word(site.state.acts, case.trace_id, word):
+                return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
         except Conflicts as found:
             if is_kept(repo):
                 raise _both_changed(repo, case, tip, found.paths) from found
@@ -135,6 +143,73 @@ def merge(site: Site, ident: str, *, here: bool) -> tuple[str, str]:
             raise UserError(
                 f"git does not merge: {error.stderr}", "The checkout is as it was."
             ) from error
+
+
+def _gone(repo: Repo, case: Case) -> UserError:
+    """Return the error for a branch that is not there, with what brings it back."""
+    if resolve(repo, case.tip) is None:
+        return UserError(
+            f"The branch {case.branch} is gone.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
+    kept = [
+        name
+        for name in sorted(all_refs(repo).ours)
+        if name.startswith(f"refs/placet/dropped/{case.request_id}-{case.trace8}-")
+        and is_ancestor(repo, case.tip, name)
+    ]
+    commit = kept[-1] if kept else case.tip[:12]
+    return UserError(
+        f"The branch {case.branch} is gone; its commits are kept.",
+        "Bring it back, then merge it: "
+        f"{repo.by_hand} branch {case.branch} {commit} && placet merge {case.request_id}",
+        exit_code=3,
+    )
+
+
+def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
+    """Bring work in again that was taken back, by a revert of that; return the new commit.
+
+    Raises UserError where it was not taken back, or that conflicts.
+    """
+    sha = _taken_back_by(repo, case, tip)
+    if not sha:
+        raise UserError(
+            f"{onto} has {case.branch} already.",
+            f"Look at it: placet diff {case.request_id}. "
+            f"Take it back: placet undo {case.request_id}",
+        )
+    message = f"Merge {case.branch} again: {case.title}\n\nThis reverts commit {sha}.\n"
+    try:
+        return revert_in_checkout(repo, onto, [sha], message, Clock().wall())
+    except Conflicts as found:
+        raise UserError(
+            f"Bringing {case.branch} in again conflicts in: "
+            f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
+            f"By hand: {repo.by_hand} revert {sha[:12]}",
+        ) from found
+
+
+def _taken_back_by(repo: Repo, case: Case, merged: str) -> str:
+    """Return the commit that took a mission's work back after `merged`; empty where it is in."""
+    since = reverts_in(repo, messages_since(repo, ["HEAD"], [merged]))
+    of_this = [(sha, again) for trace, _, sha, again in since if trace == case.trace_id]
+    return of_this[0][0] if of_this and not of_this[0][1] else ""
+
+
+def became_now(site: Site, case: Case) -> str:
+    """Return what became of a case's branch by now; what the journal has where git does not say."""
+    try:
+        _, repo = mission_of(site, case.trace_id)
+        fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
+        if fate is None:
+            return ""
+        if fate.became == "merged" and _taken_back_by(repo, case, fate.commit_sha):
+            return "reverted"
+    except (UserError, GitError):
+        return case.became
+    return fate.became
 
 
 def keep_notes_of(site: Site, repo: Repo) -> None:
@@ -167,9 +242,9 @@ def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> Use
         said += [
             f"{show(path)} was changed by you and by the mission, in the same lines.",
             "  You wrote:",
-            *_new_lines(was, yours),
+            *_changed_lines(was, yours),
             "  The mission wrote:",
-            *_new_lines(was, its),
+            *_changed_lines(was, its),
         ]
     return UserError(
         "\n".join(
@@ -177,34 +252,34 @@ def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> Use
         ),
         "Write what you want of both into your note, then let the mission's go: "
         f"placet drop {case.request_id} --reason 'taken over by hand'\n"
-        "  Or have it planned again for the notes of today: `status: pending` in "
-        f"{case.request_path or 'the request'}.\n"
+        f"  Or have it planned again for the notes of today: placet retry {case.request_id}\n"
         f"  All that it changed: placet diff {case.request_id}",
     )
 
 
-def _new_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
-    known = frozenset(was)
-    new = [line for line in now if line not in known]
-    more = (
-        [f"    … and {len(new) - MAX_SHOWN_LINES} more lines"] if len(new) > MAX_SHOWN_LINES else []
-    )
-    return [*(f"    {show(line)[:200]}" for line in new[:MAX_SHOWN_LINES]), *more] or [
-        "    (took it away)"
-    ]
+def _changed_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Return what a side made of some lines: those it wrote, and those it only took away."""
+    found: list[str] = []
+    for what, i, j, k, m in SequenceMatcher(None, was, now).get_opcodes():
+        if what == "delete":
+            found += [f"    (took away) {show(line)[:200]}" for line in was[i:j]]
+        elif what != "equal":
+            found += [f"    {show(line)[:200]}" for line in now[k:m]]
+    if len(found) > MAX_SHOWN_LINES:
+        found[MAX_SHOWN_LINES:] = [f"    … and {len(found) - MAX_SHOWN_LINES} more lines"]
+    return found
 
 
 def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
-    """Return a completed case with a branch, and its repository.
+    """Return a case whose last completed mission has a branch, and its repository.
 
-    Raises UserError (exit code 3) for any other.
+    It may be asked for again since. Raises UserError (exit code 3) for any other.
     """
     case = site.case(ident)
-    if case.state is not State.COMPLETED or not case.tip:
+    if not case.tip:
+        without = " without changes" if case.state is State.COMPLETED else ""
         raise UserError(
-            f"{case.request_id} is {case.state}"
-            + (" without changes" if case.state is State.COMPLETED else "")
-            + ", so there is no branch of it.",
+            f"{stands(case)}{without}, so there is no branch of it.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )

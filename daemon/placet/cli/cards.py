@@ -6,12 +6,13 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.text.names import Folder
-from placet.core.text.portal import Card, how_to_test, languages, render_card
+from placet.core.text.portal import PortalCard, how_to_test, languages, render_card
 from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, TooLarge
 from placet.files.vault import Vault
 from placet.host.config import load, portal_path
 from placet.repo.history import content, paths_at
-from placet.repo.repository import default_branch, is_repository, open_repo, resolve
+from placet.repo.refs import default_branch
+from placet.repo.repository import is_repository, open_repo, resolve
 
 MAX_READ_BYTES = 256 * 1024
 """Maximum read of a build file, to find out how a repository is tested."""
@@ -41,20 +42,20 @@ def refresh_card(vault: Path, name: str) -> str:
     return path
 
 
-def _rendered(card: Card, raw: bytes | None) -> bytes:
+def _rendered(card: PortalCard, raw: bytes | None) -> bytes:
     text = None if raw is None else raw.decode(errors="surrogateescape")
     return render_card(card, text).encode(errors="replace" if raw is None else "surrogateescape")
 
 
-def _card(name: str, written: str, place: Path) -> Card:
+def _card(name: str, written: str, place: Path) -> PortalCard:
     if not is_repository(place):
-        return Card(name, written, "", (), (), "It is no git repository yet.")
+        return PortalCard(name, written, "", (), (), "It is no git repository yet.")
     repo = open_repo(place)
     rev = resolve(repo, "HEAD")
     if rev is None:
-        return Card(name, written, default_branch(repo), (), (), "There is no commit yet.")
+        return PortalCard(name, written, default_branch(repo), (), (), "There is no commit yet.")
     paths = paths_at(repo, rev)
-    return Card(
+    return PortalCard(
         name,
         written,
         default_branch(repo),

@@ -1,9 +1,7 @@
 """`placet demo`: the main job once, on real parts, in a temporary vault.
 
-Only the model is scripted, unless asked otherwise.
-
-On a terminal it is shown at the speed of somebody who reads along, and as wide as that is;
-elsewhere whole and at once.
+Only the model is scripted, unless asked otherwise. On a terminal it is shown at the speed of
+somebody who reads along, and as wide as that is; elsewhere whole and at once.
 """
 
 from __future__ import annotations
@@ -24,26 +22,26 @@ from typing import Any
 
 import click
 
+from placet.cli.case_line import progress
 from placet.cli.init import init
 from placet.cli.journal import journal_rows
-from placet.cli.look import progress, show
+from placet.cli.look import show
 from placet.cli.site import Site
-from placet.cli.stage import Stage, paced
+from placet.cli.stage import Stage, called, paced
 from placet.cli.terminal import colour, harmless, shown_time
 from placet.cli.text import model_line, table_text
+from placet.core.box import Level
 from placet.core.errors import UserError
+from placet.core.text.facts import facts
 from placet.core.text.names import Folder, plan_name
-from placet.core.text.note import read_note
-from placet.core.text.story import facts
 from placet.core.wording import dollars
 from placet.host.clock import wall
-from placet.journal.reader import query
+from placet.journal.query import query
 from placet.repo.history import diff_text
 from placet.repo.init import init_repo
 from placet.repo.repository import open_repo
-from placet.repo.runner import BOT
+from placet.repo.values import BOT
 from placet.sandbox.probe import probe
-from placet.sandbox.values import Level
 
 PATIENCE_S = 60.0
 LIVE_PATIENCE_S = 900.0
@@ -81,11 +79,12 @@ def demo_command(kept: str | None, live: bool, fast: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     if keep is not None:
         click.echo(
-            f"Kept: {keep}. Look around with PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))} "
-            f"placet status --vault {shlex.quote(str(keep / 'vault'))}"
+            f"Kept: {keep}. To look around, and for the commands in its report:\n"
+            f"export PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))} && "
+            f"cd {shlex.quote(str(keep / 'vault'))} && {called()} status"
         )
     else:
-        click.echo("Next: placet init ~/vault   (--keep DIR keeps this demo's vault)")
+        click.echo(f"Next: {called()} init ~/vault   (--keep DIR keeps this demo's vault)")
 
 
 def _show(folder: Path, stage: Stage, *, live: bool) -> None:
@@ -119,7 +118,7 @@ def _show(folder: Path, stage: Stage, *, live: bool) -> None:
         plan = vault / Folder.PLANS / plan_name(ident)
         stage.head("2  The plan, as it waits for review")
         _wait_for(plan)
-        stage.body(read_note(plan.read_bytes()).body)
+        stage.note(plan.read_bytes())
         stage.head("3  A person approves it by moving the file")
         stage.line(
             f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} "
@@ -132,7 +131,7 @@ def _show(folder: Path, stage: Stage, *, live: bool) -> None:
         _wait_for(vault / found["report"])
         found = show(site, ident)
     stage.head(f"5  The report  ({found['report']})")
-    stage.body(read_note((found["report_text"] or "").encode()).body)
+    stage.note((found["report_text"] or "").encode())
     if found["state"] != "completed":
         raise UserError("The mission failed; its report is above.")
     stage.head("6  The branch; your checkout was not touched")
@@ -167,32 +166,27 @@ def _prepare(vault: Path, repository: Path, level: Level, *, live: bool) -> None
         message="A little statistics\n",
         when=wall(),
     )
-    model = (
-        []
-        if live
-        else [
-            "[model]",
-            'provider = "scripted"',
-            'name = "demo"',
-            'script = "System/demo-replies.toml"',
-            "",
-        ]
-    )
+    system, model = vault / "System", ""
     if not live:
-        (vault / "System" / "demo-replies.toml").write_text(
-            files.joinpath("replies.toml").read_text()
-        )
-    # Without any sandbox commands are refused; here they are the demo's own, and the screen says
-    # so.
-    box = ["[commands]", 'sandbox = "none"', ""] if level is Level.NONE else []
-    (vault / "System" / "placet.toml").write_text(
-        "\n".join([*model, *box, "[portals.stats]", f'path = "{repository}"', ""])
-    )
+        (system / "demo-replies.toml").write_text(files.joinpath("replies.toml").read_text())
+        model = _SCRIPTED
+    # Without a sandbox commands are refused; here they are the demo's own, as the screen says.
+    box = '[commands]\nsandbox = "none"\n\n' if level is Level.NONE else ""
+    portal = f'[portals.stats]\npath = "{repository}"\n'
+    (system / "placet.toml").write_text(model + box + portal)
+
+
+_SCRIPTED = """\
+[model]
+provider = "scripted"
+name = "demo"
+script = "System/demo-replies.toml"
+
+"""
 
 
 @contextmanager
 def _daemon(site: Site) -> Iterator[None]:
-    """Run the daemon as it really runs: a process of its own."""
     log = site.vault.parent / "daemon.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -289,21 +283,8 @@ def _wait_for(path: Path) -> None:
 
 
 def _test(stage: Stage, folder: Path, repository: Path, branch: str) -> None:
-    place = folder / "look"
-    subprocess.run(
-        [
-            "git",
-            "-C",
-            str(repository),
-            "worktree",
-            "add",
-            "--quiet",
-            "--detach",
-            str(place),
-            branch,
-        ],
-        check=True,
-    )
+    place, worktree = folder / "look", ("git", "-C", str(repository), "worktree")
+    subprocess.run([*worktree, "add", "--quiet", "--detach", str(place), branch], check=True)
     result = subprocess.run(
         [sys.executable, "-m", "unittest", "-v"],
         cwd=place,
@@ -313,8 +294,6 @@ def _test(stage: Stage, folder: Path, repository: Path, branch: str) -> None:
     )
     stage.line("$ python3 -m unittest -v")
     stage.body(result.stderr)
-    subprocess.run(
-        ["git", "-C", str(repository), "worktree", "remove", "--force", str(place)], check=True
-    )
+    subprocess.run([*worktree, "remove", "--force", str(place)], check=True)
     if result.returncode != 0:
         raise UserError("The test still fails.")

@@ -13,27 +13,27 @@ from shlex import quote
 
 import click
 
-from placet.cli.gestures import user
 from placet.cli.leftovers import at_work, remove_leftovers
-from placet.cli.look import NO_ROOM, disk_trouble
 from placet.cli.portals import problem_of
-from placet.cli.site import Site, json_option, site_option
+from placet.cli.reachable import Line, event_lines, finding, key_lines, model_line
+from placet.cli.site import Site, json_option, site_option, user
 from placet.cli.terminal import colour, local_times, out, say
+from placet.cli.trouble import NO_ROOM, disk_trouble
+from placet.core.box import Level
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES
 from placet.core.text.names import show as visible
-from placet.core.turn.talk import ModelError, ModelErrorKind
 from placet.core.wording import rfc3339
 from placet.files.vault import Vault
 from placet.host.clock import Clock
-from placet.host.config import Config, portal_path, repositories
+from placet.host.config import portal_path, repositories
+from placet.host.mounts import remote_kind
 from placet.host.state import StateFolder, write_private
+from placet.host.tables import Config
 from placet.journal.maintenance import examine
-from placet.loop.means import model_answers
+from placet.repo.program import MINIMUM_GIT, git_found
 from placet.repo.repository import old_locks, open_repo
-from placet.repo.runner import MINIMUM_GIT, git_found
 from placet.sandbox.probe import probe
-from placet.sandbox.values import Level
 
 
 @click.command("doctor")
@@ -56,14 +56,10 @@ def doctor_command(site: Site, as_json: bool, fix: bool) -> None:
 
 
 LOCK_IS_OLD_S = 600.0
-"""Seconds after which a lock of git's is suspicious.
+"""Seconds after which a lock of git's is suspicious: git holds one for milliseconds.
 
-A git holds one for milliseconds; longer to pack a large repository, or while a person writes a
-commit message.
+Only to pack a large repository, or while a person writes a commit message, it holds one longer.
 """
-
-
-Line = dict[str, str]
 
 
 def doctor(site: Site) -> list[Line]:
@@ -72,37 +68,35 @@ def doctor(site: Site) -> list[Line]:
         held = site.in_force()
     except UserError as error:
         config = Config()  # so that the rest can be looked at
-        said = [_line("configuration", "bad", error.what, error.hint)]
+        said = [finding("configuration", "bad", error.what, error.hint)]
     else:
         config = held.config
-        said = [_line("configuration", "good", "every setting can be used")]
+        said = [finding("configuration", "good", "every setting can be used")]
         if held.refused:
-            said.append(_line("settings", "warn", held.problem))
+            said.append(finding("settings", "warn", held.problem, "placet config accept"))
     return [
-        _line("vault", "good", str(site.vault)),
+        finding("vault", "good", str(site.vault)),
         *said,
         *_folders(site),
         *_state_folder(site.state.folder),
         look_at_git(),
         _sandbox(),
         *_user(),
-        *([_model(site, config)] if said[0]["state"] == "good" else []),
+        *([model_line(site, config)] if said[0]["state"] == "good" else []),
+        *key_lines(site),
         *_portals(site, config),
         *_locks(site, config),
         *_daemon(site, config),
+        *event_lines(site),
         *_journal(site.state),
     ]
-
-
-def _line(what: str, state: str, found: str, helps: str = "") -> Line:
-    return {"what": what, "state": state, "found": found, "helps": helps}
 
 
 def _folders(site: Site) -> Iterator[Line]:
     marker = site.vault / MARKER
     with Vault(site.vault) as folder:
         for problem in folder.scan(QUEUES).problems:
-            yield _line(
+            yield finding(
                 "folder",
                 "bad",
                 f"{problem.path}: {problem.why}",
@@ -110,14 +104,14 @@ def _folders(site: Site) -> Iterator[Line]:
                 "counts as taken away.",
             )
         for trouble in folder.try_writing():
-            yield _line(
+            yield finding(
                 "vault",
                 "bad",
                 f"{trouble.path} cannot be written: {os.strerror(trouble.errno)}",
                 _helps_to_write(site.vault / trouble.path, trouble.errno),
             )
         if os.path.lexists(marker) and folder.marker() is None:
-            yield _line(
+            yield finding(
                 "id",
                 "bad",
                 f"{marker} holds no id",
@@ -128,11 +122,18 @@ def _folders(site: Site) -> Iterator[Line]:
 def _state_folder(folder: Path) -> Iterator[Line]:
     if not folder.is_dir():
         return
+    if kind := remote_kind(folder):
+        yield finding(
+            "state",
+            "warn",
+            f"{folder} is on {kind}: locks and SQLite are not safe there",
+            "Stop the daemon, then move it to a local folder: export PLACET_STATE_HOME=DIR",
+        )
     try:
         write_private(folder / "doctor", bytes(NO_ROOM))
         (folder / "doctor").unlink()
     except OSError as error:
-        yield _line(
+        yield finding(
             "state",
             "bad",
             f"{folder} cannot be written: {error.strerror}",
@@ -145,11 +146,11 @@ def look_at_git() -> Line:
     try:
         git, version, new_enough = git_found()
     except UserError as error:
-        return _line("git", "bad", error.what, error.hint)
+        return finding("git", "bad", error.what, error.hint)
     found = f"{git}, version {version}"
     if new_enough:
-        return _line("git", "good", found)
-    return _line("git", "bad", found, f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
+        return finding("git", "good", found)
+    return finding("git", "bad", found, f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
 
 
 def _sandbox() -> Line:
@@ -159,8 +160,8 @@ def _sandbox() -> Line:
     if gaps:
         found += f"; known gaps: {gaps}"
     if wall.level is not Level.NONE:
-        return _line("sandbox", "good", found)
-    return _line(
+        return finding("sandbox", "good", found)
+    return finding(
         "sandbox",
         "bad",
         found,
@@ -170,7 +171,7 @@ def _sandbox() -> Line:
 
 def _user() -> Iterator[Line]:
     if os.geteuid() == 0:
-        yield _line(
+        yield finding(
             "user",
             "warn",
             "root: the kernel does not count root's processes, and files of its making are root's",
@@ -178,42 +179,17 @@ def _user() -> Iterator[Line]:
         )
 
 
-def _model(site: Site, config: Config) -> Line:
-    model = config.model
-    if model.provider == "scripted":
-        return _line(
-            "model", "warn", "scripted: replies are replayed from a file, no model is asked"
-        )
-    name = f"{model.name} ({model.provider})"
-    try:
-        if model_answers(config, site.vault, site.env):
-            return _line("model", "good", f"{name}: its server takes the key and knows the model")
-    except UserError as error:
-        return _line("model", "bad", error.what, error.hint)
-    except ModelError as error:
-        if error.kind is not ModelErrorKind.TRANSIENT:
-            return _line("model", "bad", str(error))
-        return _line(
-            "model",
-            "warn",
-            f"not checked: {error}",
-            "Nothing that it needs is missing here. Try again once its server can be reached.",
-        )
-    return _line(
-        "model",
-        "warn",
-        f"{name}: its server answers, and does not say whether key and name are right",
-    )
-
-
 def _portals(site: Site, config: Config) -> Iterator[Line]:
-    for name, portal in config.portals.items():
+    for name in config.portals:
         place = portal_path(site.vault, config, name)
         if wrong := problem_of(site.vault, place):
-            helps = f"Fix that, or its path in {CONFIG_PATH}: {portal.path}"
-            yield _line(f"portal {name}", "bad", wrong, helps)
+            helps = (
+                f"Fix that, or its path in {CONFIG_PATH}: "
+                f"placet config set {quote(f'portals.{name}.path')} PATH"
+            )
+            yield finding(f"portal {name}", "bad", wrong, helps)
         else:
-            yield _line(f"portal {name}", "good", str(place))
+            yield finding(f"portal {name}", "good", str(place))
 
 
 def _locks(site: Site, config: Config) -> Iterator[Line]:
@@ -222,7 +198,7 @@ def _locks(site: Site, config: Config) -> Iterator[Line]:
         # what is wrong with a portal has its own line, and a vault need be no repository
         with suppress(UserError):
             for lock, when in old_locks(open_repo(place), before).items():
-                yield _line(
+                yield finding(
                     "lock",
                     "warn",
                     f"{visible(str(lock))} is there since {rfc3339(when)}",
@@ -233,29 +209,31 @@ def _locks(site: Site, config: Config) -> Iterator[Line]:
 
 def _daemon(site: Site, config: Config) -> Iterator[Line]:
     if holder := site.daemon:
-        yield _line("daemon", "good", f"running: {holder}")
+        yield finding("daemon", "good", f"running: {holder}")
     else:
-        yield _line("daemon", "warn", "not running", "placet run")
+        yield finding("daemon", "warn", "not running", "placet run")
     if config.daemon.paused:
-        yield _line("work", "warn", "paused", "placet resume")
+        yield finding("work", "warn", "paused", "placet resume")
 
 
 def _journal(state: StateFolder) -> Iterator[Line]:
     path = state.journal
     if not path.exists():
-        yield _line("journal", "warn", "there is none yet", "placet run")
+        yield finding("journal", "warn", "there is none yet", "placet run")
         return
     try:
-        damage = examine(path, state.mark)[2] or "\n".join(disk_trouble(path))
-        yield _line("journal", "bad" if damage else "good", damage or str(path))
+        damage, trouble = examine(path, state.mark)[2], disk_trouble(path)
+        found = damage or "\n".join(trouble) or str(path)
+        helps = _HELPS_WITH_DAMAGE if damage else f"See it: df -h {quote(str(path.parent))}"
+        yield finding("journal", "bad" if damage or trouble else "good", found, helps)
         live = at_work(path)
     except UserError as error:  # a disk that is full or read-only
-        yield _line("journal", "bad", error.what, error.hint)
+        yield finding("journal", "bad", error.what, error.hint)
         return
     trees = state.worktrees.iterdir() if state.worktrees.is_dir() else ()
     left = sorted(p.name for p in trees if p.is_dir() and not any(t in p.name for t in live))
     if left:
-        yield _line(
+        yield finding(
             "worktrees",
             "warn",
             f"left over from a crash: {', '.join(left[:5])}",
@@ -264,38 +242,36 @@ def _journal(state: StateFolder) -> Iterator[Line]:
         )
 
 
+_HELPS_WITH_DAMAGE = (
+    "See which row it is: placet journal verify. To begin anew from what vault and branches say, "
+    "stop the daemon, move journal.db away (placet journal path) with its -wal and -shm, and "
+    "start it again."
+)
+
+
 def _helps_to_write(place: Path, number: int) -> str:
-    """Return the next command for a folder that cannot be written, by the system's errno."""
-    name = quote(str(place))
-    match number:
-        case errno.ENOSPC:
-            return (
-                f"Its disk is full. See which one that is: df -h {name}. Free some space "
-                "there; what waits goes on by itself."
-            )
-        case errno.EDQUOT:
-            return (
-                "Your share of its disk is used up. See it: quota -s. Free some space "
-                "there; what waits goes on by itself."
-            )
-        case errno.EROFS:
-            return (
-                f"Its file system is mounted read-only. See which one that is: df {name}. Then "
-                "mount it writable: "
-                "sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, the "
-                "disk is failing: dmesg."
-            )
-        case errno.EACCES | errno.EPERM:
-            return (
-                f"You may not write there. See whose it is: ls -ld {name}. Then: chmod u+rwx "
-                f"{name}, or as root: "
-                f"chown {quote(user())} {name}"
-            )
-        case _:
-            return (
-                f"See what the system says of that disk: df {name}, dmesg. Keep a copy of "
-                "what is on it."
-            )
+    helps = _HELPS_TO_WRITE.get(number, _HELPS_WITH_A_DISK)
+    return helps.format(place=quote(str(place)), user=quote(user()))
+
+
+_HELPS_WITH_A_DISK = (
+    "See what the system says of that disk: df {place}, dmesg. Keep a copy of what is on it."
+)
+_NOT_YOURS = (
+    "You may not write there. See whose it is: ls -ld {place}. Then: chmod u+rwx {place}, "
+    "or as root: chown {user} {place}"
+)
+_HELPS_TO_WRITE = {
+    errno.ENOSPC: "Its disk is full. See which one that is: df -h {place}. Free some space there; "
+    "what waits goes on by itself.",
+    errno.EDQUOT: "Your share of its disk is used up. See it: quota -s. Free some space there; "
+    "what waits goes on by itself.",
+    errno.EROFS: "Its file system is mounted read-only. See which one that is: df {place}. Then "
+    "mount it writable: sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, "
+    "the disk is failing: dmesg.",
+    errno.EACCES: _NOT_YOURS,
+    errno.EPERM: _NOT_YOURS,
+}
 
 
 def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
@@ -307,12 +283,8 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
     }
     lines = []
     for line in found:
-        lines += local_times(
-            [
-                f"{marks[line['state']]}  {line['what']:<14} "
-                f"{visible(' '.join(line['found'].split()))}"
-            ]
-        )
+        told = visible(" ".join(line["found"].split()))
+        lines += local_times([f"{marks[line['state']]}  {line['what']:<14} {told}"])
         if line["helps"]:
             lines.append(f"{'':<21}{visible(line['helps'])}")
     return "\n".join(lines)

@@ -15,7 +15,6 @@ import textwrap
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 
 import click
 
@@ -47,12 +46,7 @@ class Voice:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._queue.put(None, timeout=LAST_WORDS_S)
         except queue.Full:
@@ -87,7 +81,7 @@ class Voice:
                 self._print(
                     datetime.now().astimezone(),
                     Loud.TROUBLE,
-                    f"{left_out} lines were left out: nobody read them. The journal has all of it.",
+                    f"Lines left out, as nobody read them: {left_out}. See: placet logs",
                 )
 
     def _print(self, at: datetime, loud: Loud, text: str) -> None:

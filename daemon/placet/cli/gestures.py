@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import sha256
+from itertools import count
 
 from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.life.case import Case
+from placet.core.life.sight import MAX_PLAN_BYTES
+from placet.core.text.names import Folder, numbered
+from placet.core.text.names import show as visible
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.errors import AlreadyThere, Changed, Gone, NotSettled
+from placet.files.errors import AlreadyThere, Changed, Gone, NotSettled, Stale
 from placet.files.vault import Vault
+
+
+def _can_be_read(path: str, raw: bytes, text: bytes) -> None:
+    """Raise UserError where a change makes more of a note than the daemon reads."""
+    if path.startswith(f"{Folder.REQUESTS}/") or len(text) <= max(len(raw), MAX_PLAN_BYTES):
+        return
+    raise UserError(
+        f"{visible(path)} would be {len(text):,} bytes long, and no more than "
+        f"{MAX_PLAN_BYTES:,} are read.",
+        "Say it in fewer words, or name a file that has the rest.",
+    )
 
 
 def change_note(
@@ -26,18 +40,22 @@ def change_note(
     of: str = "",
     word: Callable[[bytes], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> str:
-    """Change the case's plan, or its note `of`, and move it to `target`; return `target`.
+    """Change the case's plan, or its note `of`, and move it to `target`; return where it is.
 
-    `word` is entered meanwhile with the note's new text. Raises UserError where the note is gone,
-    keeps changing or cannot be edited, or `target` is there already.
+    Where that name is taken it gets a number. `word` is entered meanwhile with the note's new text.
+    Raises UserError where the note is gone, keeps changing or cannot be edited.
     """
     path = of or case.plan_path
+    if target != path:
+        places = (numbered(target, number) for number in count(1))
+        target = next(place for place in places if not os.path.lexists(site.vault / place))
     with Vault(site.vault) as folder:
         for _ in range(5):
             try:
                 raw, _fingerprint = folder.read(path)
                 with can_be_edited(path):
                     text = change(raw)
+                _can_be_read(path, raw, text)
                 with word(text):
                     folder.replace(path, sha256(raw).hexdigest(), text)
                     if target != path:
@@ -47,17 +65,27 @@ def change_note(
             except Gone as error:
                 raise not_there_any_more(case, path) from error
             except AlreadyThere as error:
+                with suppress(Stale):  # nothing was decided, so the note says nothing
+                    folder.replace(path, sha256(text).hexdigest(), raw)
                 raise UserError(
-                    f"{target} is there already.", "Move that note away first."
+                    f"{visible(target)} is there already.", "Move that note away first."
                 ) from error
             return target
-    raise UserError(f"{path} keeps changing.", "Close the editor that has it open, then try again.")
+    raise UserError(
+        f"{visible(path)} keeps changing.", "Close the editor that has it open, then try again."
+    )
+
+
+def must_say_something(what: str, said: Sequence[str], helps: str, example: str) -> None:
+    """Raise UserError for an empty text of the option `what`; `helps` with an `example`."""
+    if not all(one.strip() for one in said):
+        raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
 
 
 def not_there_any_more(case: Case, path: str = "") -> UserError:
     """Return the error for a note that was moved since the journal has seen it."""
     return UserError(
-        f"{path or case.plan_path} is not there any more: somebody has moved it.",
+        f"{visible(path or case.plan_path)} is not there any more: somebody has moved it.",
         f"See where it is, and what follows: placet why {case.request_id}",
     )
 
@@ -75,11 +103,3 @@ def say_if_down(site: Site) -> None:
     """Tell the person that nothing follows until the daemon runs, if it does not run."""
     if site.daemon is None:
         say("the daemon is not running; nothing follows before: placet run")
-
-
-def user() -> str:
-    """Return the name of the person at this machine, as notes and the journal have it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no name in the environment, no entry of the uid; 3.13: OSError
-        return f"uid:{os.getuid()}"

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from placet.cli.site import Site
-from placet.core.activity import Action
-from placet.core.life.case import Case, NoteSeen, State
+from placet.core.life.case import ANSWERS, CASE_JSON, Case, NoteSeen
 from placet.core.life.case import EventKind as Did
 from placet.core.life.events import Gesture
 from placet.core.life.observe import observe
 from placet.core.life.sight import DRAFT, look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
-from placet.core.text.names import QUEUES, Folder, conflict_of
+from placet.core.text.names import QUEUES, Folder, conflict_of, show
 from placet.core.wording import rfc3339
-from placet.files.errors import Unreadable
+from placet.files.errors import Gone, NotSettled, Unreadable
 from placet.files.handles import EntryKind
 from placet.files.scan import Found
 from placet.files.vault import Vault
-from placet.host.clock import Clock
 from placet.journal.reader import Reader, open_reader
 
 SLACK = timedelta(seconds=60)
@@ -51,25 +52,33 @@ class Undecided:
 class Glance:
     """The result of a glance: cases with the paths of today, and what is undecided, by trace_id.
 
-    `listed` is every path in the watched folders.
+    `listed` is every path in the watched folders. `rivals` has the paths of a case's plans where
+    there are several, so that none of them counts. `explained` is what side notes say, by the path
+    of the note that they are next to.
     """
 
     cases: Mapping[str, Case]
     undecided: Mapping[str, Undecided]
     listed: frozenset[str]
+    rivals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    explained: Mapping[str, str] = field(default_factory=dict)
 
 
 def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
     """Return what the folders show of `cases`. Only notes that may be news are read.
 
     What changed well before the journal's last event, and is where the journal has it, is no news.
+    A case that the daemon went on with since the reader's snapshot is as the journal has it by now.
     """
     known = {case.trace_id: case for case in cases}
     newest = reader.activity(limit=1, newest=True)
     busy = {command.trace_id for command in reader.pending_commands()}
+    told = {row.path: row.detail for row in reader.seen() if row.verdict}
     scan = folder.scan(QUEUES)
     if not scan.present or scan.problems:
-        return Glance(known, {}, frozenset(scan.found))  # what cannot be listed is not gone
+        return Glance(
+            known, {}, frozenset(scan.found), explained=told
+        )  # what cannot be listed is not gone
     listed = {
         path: found
         for path, found in scan.found.items()
@@ -77,11 +86,16 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
         and not found.oversized
         and conflict_of(path.rpartition("/")[2]) is None
     }
-    notes, touched = _news(folder, known, listed, newest[0].timestamp if newest else "")
+    notes, touched = _news(folder, known, listed, told, newest[0].timestamp if newest else "")
     its = sort_notes(known, [note for path, note in sorted(notes.items())]).of_case
     is_approving = any(path.startswith(f"{Folder.ACTIVE}/") for path in notes)
     tools = _plannable() if is_approving else frozenset()
     found, undecided = dict(known), {}
+    rivals = {
+        trace: tuple(sorted(note.path for note in own.plans))
+        for trace, own in its.items()
+        if len(own.plans) > 1
+    }
     # a case with commands that are not performed yet has its notes where nobody put them
     for trace in (touched & known.keys()) - busy:
         case, own = known[trace], its.get(trace, CaseNotes())
@@ -93,28 +107,45 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
             case,
             request_path=own.request.path if own.request is not None else case.request_path,
             plan_path=own.plans[0].path if len(own.plans) == 1 else case.plan_path,
+            asking=case.asking
+            and replace(
+                case.asking,
+                path=own.asked[0].path if len(own.asked) == 1 else case.asking.path,
+            ),
         )
     if undecided:  # what the daemon did meanwhile, nobody else did
         after = newest[0].id if newest else 0
         with open_reader(site.state.journal) as later:
-            undecided = {
-                trace: what
-                for trace, what in undecided.items()
-                if not later.activity(trace, after_id=after, limit=1)
-            }
-    return Glance(found, undecided, frozenset(scan.found))
+            moved_on = [one for one in undecided if later.activity(one, after_id=after, limit=1)]
+            for row in later.cases_of(moved_on):
+                del undecided[row.trace_id]
+                found[row.trace_id] = CASE_JSON.validate_json(row.body)
+    return Glance(found, undecided, frozenset(scan.found), rivals, told)
+
+
+def too_many(site: Site, case: Case, plans: Sequence[str]) -> tuple[str, str]:
+    """Return what to say of a case with several plans, and what to do."""
+    places = ", ".join(map(show, plans))
+    kept = case.plan_path if case.plan_path in plans else plans[0]
+    others = shlex.join(str(site.vault / path) for path in plans if path != kept)
+    return (
+        f"There are {len(plans)} plans of {case.request_id}, so none of them counts: {places}.",
+        f"Delete all but the one that you mean. To keep {show(kept)}: rm {others}",
+    )
 
 
 def _news(
-    folder: Vault, cases: Mapping[str, Case], listed: Mapping[str, Found], acknowledged: str
+    folder: Vault,
+    cases: Mapping[str, Case],
+    listed: Mapping[str, Found],
+    told: Collection[str],
+    acknowledged: str,
 ) -> tuple[dict[str, NoteSeen], set[str]]:
-    """Return the notes that are read, and the trace_ids of the cases that something happened to."""
-    owners = {
-        path: case
-        for case in cases.values()
-        for path in (case.request_path, case.plan_path)
-        if path in listed
-    }
+    """Return the notes that are read, and the trace_ids of the cases that something happened to.
+
+    `told` are the notes with a side note: they may be copies.
+    """
+    owners = {path: case for case in cases.values() for path in case.places if path in listed}
     since = (
         (datetime.fromisoformat(acknowledged) - SLACK).timestamp() * 1e9 if acknowledged else 0.0
     )
@@ -122,12 +153,13 @@ def _news(
         path
         for path, found in listed.items()
         if _changed_ns(found) >= since
+        or path in told
         or (path not in owners and not is_in([Folder.REQUESTS], path))
     }
     moved = {
         case.trace_id
         for case in cases.values()
-        for path in (case.request_path, case.plan_path)
+        for path in case.places
         if path not in listed and is_in(QUEUES, path)
     }
     notes: dict[str, NoteSeen] = {}
@@ -144,28 +176,28 @@ def _news(
     return notes, touched
 
 
-def held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str:
-    """Return why a request that is still being written is not planned; empty for any other case."""
-    if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
-        return ""
+def drafts(folder: Vault, paths: Collection[str]) -> list[str]:
+    """Return those of some notes that are drafts; of more than `MAX_READ` the first are read."""
+    notes: dict[str, NoteSeen] = {}
+    for path in sorted(paths)[:MAX_READ]:
+        _read(folder, path, notes)
+    return [path for path, note in notes.items() if note.status == DRAFT and not note.problem]
+
+
+def text_of(folder: Vault, path: str) -> bytes | None:
+    """Return a note's text, None where it is gone.
+
+    One that is being written is read again, for as long as a program takes to write a note. Raises
+    Unreadable, NotSettled of one that is written on and on.
+    """
     try:
-        raw, mark = folder.read(case.request_path)
-    except Unreadable:
-        return ""
-    note = look_at(case.request_path, raw, "")
-    if note.status == DRAFT:
-        return "it says `status: draft`; it is planned once that line goes, or says `pending`"
-    asked = reader.last_of(Action.REQUEST_DETECTED, Action.REQUEST_EDITED, trace_id=case.trace_id)
-    ready = asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli")
-    if ready and note.digest == case.request_digest:
-        return ""  # the person said that it is complete; only stamps were written since
-    age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
-    if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
-        return ""
-    return (
-        "waits until you stop writing: it is planned once its note has stayed as it is for "
-        f"{quiet_s:g} s ([vault] quiet_s)"
-    )
+        for pause_s in (0.02, 0.1, 0.5):
+            with suppress(NotSettled):
+                return folder.read(path)[0]
+            time.sleep(pause_s)
+        return folder.read(path)[0]
+    except Gone:
+        return None
 
 
 def is_in(folders: Collection[str], path: str) -> bool:
@@ -196,6 +228,8 @@ def _told(gesture: Gesture, listed: Mapping[str, Found]) -> Undecided:
     note = gesture.note
     if gesture.kind is Did.STOP_ASKED:
         what = gesture.why
+    elif gesture.kind in ANSWERS and note is None:
+        what = "the note that asks was taken away"
     elif gesture.kind is Did.APPROVAL_REFUSED:
         follows = f"it is put back: {gesture.why}"
     at = ""
@@ -223,4 +257,7 @@ _WORDS: Mapping[Did, tuple[str, str]] = {
         "the approval is void, or, once it runs, the edit has no effect",
     ),
     Did.STOP_ASKED: ("it was stopped", "its mission ends, with a report"),
+    Did.ANSWERED: ("what it asks was answered", "it goes on with that"),
+    Did.SCOPE_WIDENED: ("its wider scope was approved", "its mission goes on with it"),
+    Did.SCOPE_REFUSED: ("its wider scope was rejected", "its mission goes on, and is told so"),
 }

@@ -7,23 +7,37 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from placet.agent.workplace import VAULT_EXCLUDES
+from placet.agent.repositories import VAULT_EXCLUDES
+from placet.cli import completing
+from placet.cli.choices import (
+    DEMO_SCRIPT,
+    KEY,
+    ModelChoice,
+    ask_for_model,
+    ask_for_portal,
+    given_portals,
+    model_choices,
+    named_model,
+)
+from placet.cli.portals import add_portal
 from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
-from placet.core.wording import megabytes
+from placet.core.wording import counted, megabytes
 from placet.files.errors import AlreadyThere
 from placet.files.vault import Vault
-from placet.host.accepted import accept
-from placet.host.config import load, write_setting
-from placet.host.state import known_id, vault_state
-from placet.repo.init import Size, survey
+from placet.host.accepted import accept, change
+from placet.host.config import load, with_setting, write_setting
+from placet.host.vault_state import known_id, vault_state
+from placet.repo.init import survey
 from placet.repo.repository import is_repository
+from placet.repo.sizes import Size
 
 
 def template() -> Path:
@@ -102,7 +116,7 @@ def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
 
 
 @click.command("init")
-@click.argument("folder", required=False, metavar="[DIR]")
+@click.argument("folder", required=False, metavar="[DIR]", shell_complete=completing.folders)
 @click.option(
     "--history/--no-history",
     "history",
@@ -110,29 +124,107 @@ def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
     help="Whether placet may keep a history (git) of the vault; else it asks.",
 )
 @click.option(
+    "--model",
+    metavar="NAME",
+    help="The model, as its server calls it; demo is a scripted one. Else it asks.",
+)
+@click.option(
+    "--base-url",
+    metavar="URL",
+    help="The model's server, if it is not Anthropic: any that speaks the Messages API.",
+)
+@click.option(
+    "--portal",
+    "portals",
+    metavar="NAME=PATH",
+    multiple=True,
+    help="A git repository that requests may name; repeatable. Else it asks.",
+)
+@click.option(
+    "--no-input",
     "--yes",
+    "silent",
     is_flag=True,
-    help="Ask nothing: a new vault gets a history, one that has notes does not.",
+    help="Ask nothing: take the model that is found, no repository, and a history only for a "
+    "vault without notes.",
 )
 @click.pass_obj
-def init_command(site: Site, folder: str | None, history: bool | None, yes: bool) -> None:
+def init_command(
+    site: Site,
+    folder: str | None,
+    history: bool | None,
+    model: str | None,
+    base_url: str | None,
+    portals: tuple[str, ...],
+    silent: bool,
+) -> None:
     """Make DIR a vault: folders, templates, agents, configuration.
 
-    Nothing of yours is overwritten.
+    On a terminal it asks for model, repository and history, where no option says so. Nothing of
+    yours is overwritten.
     """
     folder = folder or site.given or "."
     place = Path(folder).expanduser().absolute()
+    asks = not silent and sys.stdin.isatty() and sys.stderr.isatty()
+    is_new = not (place / CONFIG_PATH).exists()
+    chosen: ModelChoice | None = None
+    named = given_portals(portals)
+    if model is not None or base_url is not None:
+        chosen = named_model(model, base_url)
+    elif is_new:
+        chosen = ask_for_model(site.env) if asks else model_choices(site.env)[0]
+    if is_new and asks and not portals:
+        named = ask_for_portal(place)
     if history is None:
-        history = _ask_for_history(place, yes=yes)
-    made, kept = init(place, os.environ, history=history)
+        history = _ask_for_history(place, folder, asks=asks)
+    made, kept = init(place, site.env, history=history)
+    if chosen is not None and chosen.is_demo:
+        (made if _made_replies(place) else kept).append(DEMO_SCRIPT)
     for path in made:
         click.echo(path)
+    say(f"{counted(len(made), 'file')} made; already there, and as before: {len(kept)}.")
+    there = Site(str(place), site.env)
+    if chosen is not None:
+        _take_model(there, chosen)
+    for name, path in named.items():
+        add_portal(there, name, path)
+        say(f"The repository {path} is the portal {name}: requests name it with `portal: {name}`.")
+    _say_next(folder, there, wants_key=chosen.needs_key if chosen else _wants_key(there))
+
+
+def _made_replies(place: Path) -> bool:
+    """Write what the demo model says, if it is not there; return whether it was not."""
+    replies = Path(__file__).with_name("demo_files") / "vault_replies.toml"
+    with Vault(place) as folder, suppress(AlreadyThere):
+        return folder.publish(DEMO_SCRIPT, replies.read_bytes())
+    return False
+
+
+def _take_model(site: Site, chosen: ModelChoice) -> None:
+    """Write the settings of a model, which accepts them."""
+    for key, value in chosen.settings.items():
+        change(site.vault, site.env, with_setting(site.vault, key, value), [key])
+    say(f"Model: {chosen.words}.")
+    if ("model", "base_url") in chosen.settings:
+        where = shlex.quote(str(site.vault))
+        say(f"Whether that server speaks the Messages API: placet doctor --vault {where}")
+
+
+def _wants_key(site: Site) -> bool:
+    """Return whether the model that the vault has needs a key."""
+    model = load(site.vault).model
+    return model.provider == "anthropic" and not model.base_url
+
+
+def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
     where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
-    say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
+    key = [
+        "# the key; or provider and base_url in System/placet.toml",
+        f"export {KEY}=…",
+    ]
     say("Next:")
     for line in (
-        "# the key; or provider and base_url in System/placet.toml",
-        "export ANTHROPIC_API_KEY=…",
+        *(key if wants_key and not site.env.get(KEY) else ()),
         f"placet run{where} # the daemon",
         "# in another terminal; or drop a note into Inbox/Requests",
         f"placet submit{where} 'Add a changelog'",
@@ -140,8 +232,11 @@ def init_command(site: Site, folder: str | None, history: bool | None, yes: bool
         click.echo(f"  {line}", err=True)
 
 
-def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
-    """Return whether placet may keep a history of a vault; None if nobody has to be asked."""
+def _ask_for_history(place: Path, named: str, *, asks: bool) -> bool | None:
+    """Return whether placet may keep a history of a vault; None if nobody has to be asked.
+
+    `named` is the folder as it was given.
+    """
     size = history_of(place)
     if size is None:
         return None
@@ -159,14 +254,15 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
         "is then made aside, shown, and can "
         "be taken back. Work in other repositories (`portal: NAME`) needs none."
     )
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+    if asks:
         return click.confirm(
             "placet: May placet keep a history of this vault?", default=default, err=True
         )
+    where = "" if named == "." else f" {shlex.quote(named)}"
     say(
-        "It may keep one. To forbid it: placet init --no-history"
+        f"It may keep one. To forbid it: placet init{where} --no-history"
         if default
-        else "It may not keep one, as the vault has notes already. To allow it: placet init "
-        "--history"
+        else "It may not keep one, as the vault has notes already. To allow it: "
+        f"placet init{where} --history"
     )
     return default

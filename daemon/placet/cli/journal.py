@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,15 +10,17 @@ from typing import Any
 
 import click
 
+from placet.cli import completing
 from placet.cli.look import as_row
 from placet.cli.site import Site, find, json_option, site_option
-from placet.cli.terminal import echo, out, say
+from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.text import row_text, table_text
 from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
 from placet.journal.maintenance import backup, examine
-from placet.journal.reader import open_reader, query
+from placet.journal.query import query
+from placet.journal.reader import open_reader
 
 FOLLOW_STEP_S = 0.2
 LAST = 50
@@ -29,6 +31,7 @@ LAST = 50
 @click.option(
     "--trace",
     metavar="ID",
+    shell_complete=completing.ids,
     help="Only this request's rows: a request_id or the beginning of a trace_id.",
 )
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
@@ -64,7 +67,7 @@ def journal_command(
         return
     for row in journal_rows(site, trace, limit=limit, follow=follow, routine=as_json):
         if as_json:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json_text(row))
         else:
             echo(row_text(row))
 
@@ -97,9 +100,16 @@ def journal_verify_command(site: Site) -> None:
 @click.argument("target", type=click.Path())
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
-    """Copy the journal to TARGET, one file with all that it names, while the daemon goes on."""
+    """Copy the journal to TARGET, a new file with all that it names, while the daemon goes on."""
+    path = Path(target).expanduser().absolute()
+    if os.path.lexists(path):
+        raise UserError(
+            f"{target} is there already, and was left as it is: nothing was copied.",
+            "Name a file that is not there yet, or move that one away first.",
+            exit_code=2,
+        )
     try:
-        lost = backup(site.state.journal, Path(target).expanduser().absolute())
+        lost = backup(site.state.journal, path)
     except OSError as error:
         raise UserError(
             f"{target} cannot be written: {error.strerror}",

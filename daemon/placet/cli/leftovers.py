@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from placet.agent.tidying import redacting
 from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING
 from placet.host.clock import Clock
 from placet.host.config import repositories
 from placet.journal.reader import open_reader
+from placet.loop.means import own_secrets
 from placet.repo.removal import remove_leftovers as leftovers
 from placet.repo.repository import is_repository, open_repo
 
@@ -35,7 +37,8 @@ def remove_leftovers(site: Site) -> list[str]:
             except UserError as error:
                 said.append(f"{place} is not looked at: {error.what}")
     now = Clock().wall()
-    for one in leftovers(repos, state.worktrees, live, now, now):
+    redact = redacting(own_secrets(site.env))
+    for one in leftovers(repos, state.worktrees, live, now, now, redact):
         if not one.removed:
             said.append(f"{one.path} is left as it is: {one.problem}")
         elif one.kept:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import click
 
 from placet import __version__
+from placet.cli.examples import with_examples
 from placet.cli.site import site_option
 from placet.cli.terminal import boundary
 
@@ -16,12 +21,25 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "init": ("init", "Make DIR a vault: folders, templates, agents, configuration."),
     "run": ("run", "Run the daemon in the foreground."),
     "submit": ("submit", "Drop a request into the vault."),
-    "status": ("look", "Show what is planned, what waits for you, and what runs."),
-    "plans": ("look", "List the plans that await a decision."),
+    "status": ("look", "Show what waits for you, what runs, and what ended."),
+    "watch": ("watch", "Follow one request to its end, a line an event; exit with its result."),
+    "logs": (
+        "logs",
+        "Print what the daemon has said, the newest line last; of one request or of all.",
+    ),
+    "plans": ("look", "List what awaits a decision: plans, wider scopes and questions."),
     "show": ("look", "Show a request with its plan, its mission and its report."),
     "why": ("why", "Say why a request is where it is, and what to do next."),
+    "review": (
+        "interactive",
+        "Decide on one thing after the other that waits for you: plans, wider scopes, questions.",
+    ),
     "approve": ("review", "Approve a plan: move it to System/Active, as you would by hand."),
-    "retry": ("review", "Ask for a new plan of a request that failed or was rejected."),
+    "answer": (
+        "review",
+        "Answer what a request asks you: an option by its number or text, or your own words.",
+    ),
+    "retry": ("review", "Ask for a new plan of a request that ended, in whatever way."),
     "reject": ("review", "Reject a plan: move it to Inbox/Rejected, with the reason."),
     "revise": (
         "review",
@@ -53,20 +71,103 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "settings",
         "Show the settings that hold, and those that were not accepted on this machine.",
     ),
+    "board": (
+        "board.command",
+        "Show the whole of placet on one live page, in a browser or on a phone.",
+    ),
     "portal": ("portals", "Repositories that requests may name in `portal:`."),
     "replay": (
         "run",
         "Carry a mission out again from its record, and compare the result with its branch.",
     ),
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
+    "cost": ("cost", "Say what the model's calls cost, by day, portal, agent or model."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
     "events": (
         "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",
     ),
+    "service": (
+        "service",
+        "Run the daemon as a service: systemd of your user on Linux, launchd on macOS.",
+    ),
+    "completion": (
+        "completion",
+        "Complete commands, options, IDs, portals and agents in bash, zsh and fish.",
+    ),
+    "man": ("man", "Print the manual page, to be shown by `man -l -` or kept where man looks."),
+    "help": (
+        "manual",
+        "Explain a command, or an idea: gestures, review, scope, agents, portals, cost, security.",
+    ),
     "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
 }
 """Each command's module, which defines `NAME_command`, and the first sentence of its help."""
+
+GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "Start": (
+        "placet submit 'Say in the README how to run the tests'",
+        ("demo", "init", "run", "submit"),
+    ),
+    "Look": (
+        "placet why say-hello",
+        (
+            "status",
+            "board",
+            "plans",
+            "show",
+            "why",
+            "watch",
+            "logs",
+            "cost",
+            "journal",
+            "events",
+            "states",
+        ),
+    ),
+    "Decide": (
+        "placet approve say-hello --remark 'Keep the old name too'",
+        ("review", "approve", "reject", "revise", "answer", "retry", "stop"),
+    ),
+    "Branches": (
+        "placet diff say-hello | less",
+        ("diff", "merge", "undo", "drop", "replay", "portal"),
+    ),
+    "This machine": (
+        "placet config set limits.day_usd 5",
+        (
+            "config",
+            "pause",
+            "resume",
+            "service",
+            "doctor",
+            "notify",
+            "sandbox",
+            "completion",
+            "help",
+            "man",
+        ),
+    ),
+}
+"""The parts of `placet --help`: an example of each, and its commands."""
+
+
+def _loaded(name: str) -> ModuleType:
+    """Import a command's module, in less time than a plain import takes.
+
+    All that it defines stays, so garbage is not looked for among it, now or later. pydantic would
+    look for plugins among all installed packages, and placet has no use for any.
+    """
+    path = f"placet.cli.{name}"
+    if path in sys.modules:
+        return sys.modules[path]
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.disable()
+    try:
+        return importlib.import_module(path)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class _Commands(click.Group):
@@ -76,9 +177,21 @@ class _Commands(click.Group):
         """Load the command that is called; to list them, their names and sentences are enough."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
-            module = importlib.import_module(f"placet.cli.{COMMANDS[name][0]}")
-            command = getattr(module, f"{name}_command")
+            module = _loaded(COMMANDS[name][0])
+            command = with_examples(name, getattr(module, f"{name}_command"))
         return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
+        """Write the commands in groups, with whole sentences, and an example for each group."""
+        grouped = {name for _, names in GROUPS.values() for name in names}
+        rest = tuple(name for name in COMMANDS if name not in grouped)
+        for title, (example, names) in {**GROUPS, "More": ("", rest)}.items():
+            if names:
+                with formatter.section(title):
+                    width = max(map(len, COMMANDS))
+                    formatter.write_dl([(n.ljust(width), COMMANDS[n][1]) for n in names])
+                    if example:
+                        formatter.write_text(f"$ {example}")
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what a person can act on becomes a sentence and an exit code."""
@@ -86,7 +199,12 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="A command's options: placet COMMAND --help. Ideas: placet help gestures (or review, "
+    "scope, agents, portals, cost, security).",
+)
 @click.version_option(__version__, prog_name="placet")
 @site_option
 def main(_: object) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
+from placet.cli import completing
 from placet.cli.cards import refresh_card
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
-from placet.core.errors import UserError
+from placet.core.errors import UserError, cannot_write
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, State
 from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
@@ -22,7 +23,9 @@ from placet.core.text.portal import unfit
 from placet.host.accepted import change, holding
 from placet.host.config import from_home, load, portal_path, with_setting
 from placet.journal.reader import open_reader
-from placet.repo.repository import default_branch, is_repository, notes, open_repo
+from placet.repo.oddities import notes
+from placet.repo.refs import default_branch
+from placet.repo.repository import is_repository, open_repo
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
 
@@ -34,10 +37,22 @@ def portal_command() -> None:
 
 @portal_command.command("add")
 @click.argument("name", metavar="NAME")
-@click.argument("given", metavar="PATH")
+@click.argument("given", metavar="PATH", shell_complete=completing.folders)
 @site_option
 def portal_add_command(site: Site, name: str, given: str) -> None:
     """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
+    click.echo(add_portal(site, name, given))
+    say(
+        f"requests name it with `portal: {name}`; what agents should know of it goes into "
+        f"Knowledge/Portals/{name}.md"
+    )
+
+
+def add_portal(site: Site, name: str, given: str) -> str:
+    """Write a portal and its card; return its path as it is written.
+
+    Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
+    """
     portals = load(site.vault).portals
     place = _place_of_new(site, portals, name, given)
     written = given
@@ -53,11 +68,7 @@ def portal_add_command(site: Site, name: str, given: str) -> None:
             f"{name} is a portal now, but has no card: {error.what}",
             f"Fix that, then: placet portal check {name}",
         ) from error
-    click.echo(written)
-    say(
-        f"requests name it with `portal: {name}`; what agents should know of it goes into "
-        f"Knowledge/Portals/{name}.md"
-    )
+    return written
 
 
 def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str) -> Path:
@@ -109,7 +120,7 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 
 
 @portal_command.command("check")
-@click.argument("name", required=False, metavar="[NAME]")
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=completing.portals)
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
@@ -123,7 +134,7 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
 
 
 @portal_command.command("remove")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completing.portals)
 @site_option
 def portal_remove_command(site: Site, name: str) -> None:
     """Take a portal out of System/placet.toml; its repository and its card stay."""
@@ -160,9 +171,7 @@ def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:
     try:
         change(site.vault, site.env, text, [("portals", name, "path")])
     except OSError as error:
-        raise UserError(
-            f"{site.vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable."
-        ) from error
+        raise cannot_write(site.vault / CONFIG_PATH, error) from error
 
 
 def _must_be_portal(vault: Path, name: str) -> None:

@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any
 
+from placet.cli.case_line import as_float
 from placet.cli.gestures import not_there_any_more
-from placet.cli.look import as_float, text_of
+from placet.cli.glance import text_of
 from placet.cli.site import Site
 from placet.cli.terminal import colour
 from placet.core.errors import UserError
 from placet.core.life.approval import refusal
 from placet.core.life.case import Case, NoteSeen
 from placet.core.life.notice import lost_keys
+from placet.core.life.plan_note import new_branch
 from placet.core.life.sight import look_at
+from placet.core.text.comments import open_comments, placed
 from placet.core.text.dangers import dangers
 from placet.core.text.names import show as visible
+from placet.core.text.note import read_note
+from placet.core.text.partial import left_out
 from placet.files.vault import Vault
 
 
@@ -32,8 +37,17 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     return note
 
 
-def proposal(site: Site, case: Case) -> dict[str, Any]:
-    """Return what `approve` would approve.
+def plan_text(site: Site, case: Case) -> bytes:
+    """Return the text of a case's plan; raises UserError where it is gone."""
+    with Vault(site.vault) as folder:
+        raw = text_of(folder, case.plan_path)
+    if raw is None:
+        raise not_there_any_more(case)
+    return raw
+
+
+def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
+    """Return what `approve` would approve of a plan's text.
 
     That is the plan's title, where it works, what it may do, what stands out, and its digest.
     Raises UserError for a plan that the daemon would refuse, with the same words.
@@ -41,10 +55,6 @@ def proposal(site: Site, case: Case) -> dict[str, Any]:
     from placet.agent.prompts import plan_of
     from placet.host.config import portal_path
 
-    with Vault(site.vault) as folder:
-        raw = text_of(folder, case.plan_path)
-    if raw is None:
-        raise not_there_any_more(case)
     note = approvable(case, raw)
     plan, config = plan_of(raw), site.in_force().config
     portal = str(note.meta.get("portal") or "")
@@ -57,9 +67,11 @@ def proposal(site: Site, case: Case) -> dict[str, Any]:
         "edited": note.digest != case.plan_digest,
         "portal": portal,
         "repository": str(portal_path(site.vault, config, portal)) if is_known else "",
-        "branch": f"feat/{case.request_id}-{case.trace8}",
+        "branch": new_branch(case),
         "base": case.base_branch or str(note.meta.get("base_commit") or "")[:12],
         "steps": [step.title for step in plan.steps],
+        "steps_left_out": list(plan.left_out),
+        "left_out": left_out(plan),
         "write": list(scope.write),
         "run": [join(argv) for argv in scope.run],
         "network": scope.network,
@@ -67,6 +79,7 @@ def proposal(site: Site, case: Case) -> dict[str, Any]:
         "budget_usd": as_float(scope.budget_usd),
         "dangers": dangers(scope),
         "risks": list(plan.risks),
+        "comments": [placed(one) for one in open_comments(read_note(raw).body)],
     }
 
 
@@ -94,13 +107,16 @@ def proposal_text(found: Mapping[str, Any]) -> str:
         f"branch    {visible(found['branch'])}{base}",
         *(
             f"{'step' if n == 1 else '':<10}{n}. {visible(title)}"
+            f"{' (left out)' if n in found['steps_left_out'] else ''}"
             for n, title in enumerate(found["steps"], 1)
         ),
+        *([f"left out  {visible(found['left_out'])}"] if found["left_out"] else []),
         *listed("write", found["write"]),
         *listed("run", found["run"]),
         f"network   {'yes' if found['network'] else 'no'}",
         f"shell     {'yes' if found['shell'] else 'no'}",
         f"cost      {budget}",
+        *(listed("remarks", found["comments"]) if found["comments"] else []),
         *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found["edited"] else []),
         *(
             f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from placet.cli.board.child import board_beside
 from placet.cli.follow import Voice, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
+from placet.core.box import Box, Level
 from placet.core.errors import ToolError, UserError
-from placet.core.text.names import CONFIG_PATH
+from placet.core.text.names import CONFIG_PATH, MARKER
 from placet.core.text.names import show as visible
 from placet.core.text.story import Loud
-from placet.host.state import known_vaults, state_home
+from placet.core.wording import counted
+from placet.host.state import state_home
+from placet.host.vault_state import known_vaults
 from placet.loop.app import daemon
 from placet.loop.daemon import heeding_signals
 from placet.loop.replays import replay_mission
 from placet.sandbox.probe import probe
 from placet.sandbox.process import exec_in_box
-from placet.sandbox.values import Box, Level
 
 
 @click.command("run")
@@ -61,7 +66,11 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
                 f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
                 Loud.EVENT,
             )
-            running.run()
+            with ExitStack() as beside:
+                if running.loop.ports.config.board.enabled:
+                    beside.enter_context(board_beside(running.vault, site.env, voice.say))
+                    voice.say("serving the board; a link to it: placet board login", Loud.EVENT)
+                running.run()
             return
         tick = running.run_once()
     if tick.waiting:
@@ -88,7 +97,8 @@ def replay_command(site: Site, ident: str, as_json: bool) -> None:
 
 def replay_text(found: Mapping[str, Any]) -> str:
     """Return `placet replay` for people."""
-    done = f"{found['calls']} calls carried out again, {found['steps']} steps compared"
+    done = f"{counted(found['calls'], 'call')} carried out again, "
+    done += f"{counted(found['steps'], 'step')} compared"
     if found["equal"]:
         return f"equal: {done}; tree {found['tree']} of commit {found['commit'][:12]}"
     where = found["difference"]
@@ -160,4 +170,25 @@ def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
                 if folder not in (place.resolve() for place in places)
                 else f"is {what}"
             )
-    return "is placet's state" if folder.is_relative_to(state_home(env).resolve()) else ""
+    if folder.is_relative_to(state_home(env).resolve()):
+        return "is placet's state"
+    below = _vault_below(folder)  # of another user, or another state folder
+    return f"has the vault {visible(str(below))} in it" if below is not None else ""
+
+
+def _vault_below(folder: Path) -> Path | None:
+    """Return a vault below a folder, whichever state folder it has; the nearest folders count."""
+    ahead = deque([folder])
+    for _ in range(_MAX_FOLDERS):
+        if not ahead:
+            return None
+        here = ahead.popleft()
+        if os.path.lexists(here / MARKER):
+            return here
+        with suppress(OSError), os.scandir(here) as entries:
+            ahead += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+    return None
+
+
+_MAX_FOLDERS = 20_000
+"""Most folders that are looked at for a vault: half a second."""

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import click
 
+from placet.cli import completing
+from placet.cli.origins import (
+    lines_of,
+    must_be_allowed,
+    must_be_known,
+    origin,
+    unknown,
+    value_of,
+)
 from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import out, say
+from placet.cli.terminal import json_text, out, say
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
 from placet.host.accepted import InForce, accept, change, holding
 from placet.host.config import load, with_setting, write_setting
+from placet.host.tables import is_for_next_start
 
 
 @click.group("config", invoke_without_command=True)
@@ -30,7 +39,7 @@ def config_command(context: click.Context, site: Site, as_json: bool) -> None:
         return
     held = site.in_force()
     found: dict[str, Any] = {
-        "settings": held.config.model_dump(mode="json"),
+        "settings": _settings(held),
         "unaccepted": _unaccepted(held),
     }
     lines = [
@@ -43,23 +52,22 @@ def config_command(context: click.Context, site: Site, as_json: bool) -> None:
 
 
 @config_command.command("get")
-@click.argument("key", metavar="KEY")
+@click.argument("key", metavar="KEY", shell_complete=completing.settings)
 @site_option
 def config_get_command(site: Site, key: str) -> None:
     """Print the setting KEY as it holds, as JSON: model.name, or a whole table: portals."""
-    found: Any = site.in_force().config.model_dump(mode="json")
+    found: Any = _settings(site.in_force())
+    names = [*found, *(".".join(path) for path, _ in _flat(found))]
     for part in key.split("."):
         if not isinstance(found, dict) or part not in found:
-            raise UserError(
-                f"There is no setting {visible(key)}.", "See them all: placet config", exit_code=2
-            )
+            raise unknown(key, names)
         found = found[part]
-    click.echo(json.dumps(found, ensure_ascii=False))
+    click.echo(json_text(found))
 
 
 # a value may begin with `-`
 @config_command.command("set", context_settings={"ignore_unknown_options": True})
-@click.argument("key", metavar="KEY")
+@click.argument("key", metavar="KEY", shell_complete=completing.settings)
 @click.argument("value", metavar="VALUE")
 @site_option
 def config_set_command(site: Site, key: str, value: str) -> None:
@@ -68,17 +76,50 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     VALUE is TOML, or else a text.
     """
     path = tuple(key.split("."))
-    if len(path) < 2:
-        raise UserError(
-            f"{visible(key)} is no setting.",
-            "Name one with its table, as in daemon.paused.",
-            exit_code=2,
-        )
-    given: Any = value
-    with suppress(tomllib.TOMLDecodeError):
-        given = tomllib.loads(f"value = {value}")["value"]
-    change(site.vault, site.env, with_setting(site.vault, path, given), [path])
-    click.echo(json.dumps(given, ensure_ascii=False, default=str))
+    must_be_known(path)
+    given = value_of(path, value)
+    try:
+        text = with_setting(site.vault, path, given)
+    except UserError:
+        must_be_allowed(path, given)
+        raise
+    change(site.vault, site.env, text, [path])
+    click.echo(json_text(given))
+    if is_for_next_start(path) and site.daemon is not None:
+        say("the daemon takes that up at its next start")
+
+
+@config_command.command("list")
+@click.option("--origin", "with_origin", is_flag=True, help="With where each comes from.")
+@site_option
+@json_option
+def config_list_command(site: Site, with_origin: bool, as_json: bool) -> None:
+    """List every setting with the value that holds: of System/placet.toml, or the default."""
+    held = site.in_force()
+    lines = lines_of((site.vault / CONFIG_PATH).read_text(encoding="utf-8"))
+    found = []
+    for key, value in _flat(_settings(held)):
+        sort, said = origin(key, held, lines)
+        line = {"key": ".".join(key), "value": value}
+        if with_origin:
+            line |= {"origin": sort, "line": lines.get(key), "said": said}
+        found.append(line)
+    out(_listed(found), [_without_words(line) for line in found], as_json=as_json)
+    if held.problem:
+        say(held.problem)
+
+
+def _listed(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return settings as lines of TOML, with their origin as a comment where it is there."""
+    lines = []
+    for line in found:
+        text = f"{visible(line['key'])} = {visible(_as_toml(line['value']))}"
+        lines.append(f"{text:<38}  # {line['said']}" if "said" in line else text)
+    return "\n".join(lines)
+
+
+def _without_words(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name != "said"}
 
 
 @config_command.command("accept")
@@ -156,6 +197,16 @@ def notify_test_command(site: Site) -> None:
     say("sent")
 
 
+def _settings(held: InForce) -> dict[str, Any]:
+    """Return the settings that hold as JSON has them, amounts of money as numbers."""
+    plain = json.dumps(held.config.model_dump(mode="python"), default=_plain)
+    return dict(json.loads(plain))
+
+
+def _plain(value: object) -> float | str:
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
 def _unaccepted(held: InForce) -> list[dict[str, Any]]:
     return [
         {"key": name, "written": held.written.get(key), "holds": held.accepted.get(key)}
@@ -173,7 +224,7 @@ def _differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _as_toml(value: Any) -> str:
-    return "(default)" if value is None else json.dumps(value, ensure_ascii=False)
+    return "(default)" if value is None else json_text(value)
 
 
 def _flat(

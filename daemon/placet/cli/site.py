@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from placet.cli import completing
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 
@@ -33,12 +36,23 @@ class Site:
 
     Each is looked up when it is first asked for; all raise UserError where that cannot be done.
     `given` is the folder named by `--vault`, None for `$PLACET_VAULT` or the folder we are in.
+    `who` decides here, by default the user of this process, and `via` which face of placet.
     """
 
-    def __init__(self, given: str | None, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        given: str | None,
+        env: Mapping[str, str] = os.environ,
+        *,
+        who: str = "",
+        via: Literal["cli", "board"] = "cli",
+    ) -> None:
         self.given = given
         self.env = env
+        self.who = who or user()
+        self.via = via
         self.problem: UserError | None = None
+        self._configured: Configured | None = None
 
     @cached_property
     def vault(self) -> Path:
@@ -50,7 +64,7 @@ class Site:
     @cached_property
     def state(self) -> StateFolder:
         """The folder of the vault's state on this machine."""
-        from placet.host.state import vault_state
+        from placet.host.vault_state import vault_state
 
         return vault_state(self.vault, self.env)
 
@@ -70,20 +84,22 @@ class Site:
         return in_force(self.vault, self.env)
 
     def configured(self) -> Configured:
-        """Return the settings that status, plans, show and why need.
+        """Return the settings that status, plans, show and why need; they are read once.
 
         A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
         shown without it is shown first.
         """
         from placet.host.configured import configured, unknown
 
-        try:
-            return configured(self.vault, self.env)
-        except UserError as error:
-            if not (self.vault / CONFIG_PATH).is_file():  # it is no vault
-                raise
-            self.problem = error
-            return unknown()
+        if self._configured is None:
+            try:
+                self._configured = configured(self.vault, self.env)
+            except UserError as error:
+                if not (self.vault / CONFIG_PATH).is_file():  # it is no vault
+                    raise
+                self.problem = error
+                self._configured = unknown()
+        return self._configured
 
     def raise_problem(self) -> None:
         """Raise the problem that stood in the way of showing all."""
@@ -100,10 +116,15 @@ class Site:
 
         path = self.state.journal
         if not path.exists():
+            elsewhere = self.vault.parent / "state"  # as `placet demo --keep` has it
+            ran_there = path.parent.parent != elsewhere and any(elsewhere.glob("*/journal.db"))
             raise UserError(
                 f"There is no request, plan or mission {ident!r}: the daemon has not run on "
-                "this vault yet.",
-                "placet run",
+                f"this vault yet{' with this state folder' if ran_there else ''}.",
+                "It ran with another one. Take that, then try again: "
+                f"export PLACET_STATE_HOME={shlex.quote(str(elsewhere))}"
+                if ran_there
+                else "placet run",
                 exit_code=3,
             )
         with open_reader(path) as reader:
@@ -113,6 +134,14 @@ class Site:
         """Return the case that an ID names; raises UserError as `find` does."""
         with self.reader(ident) as reader:
             return find(reader, ident)
+
+
+def user() -> str:
+    """Return the name of the person at this machine, as notes and the journal have it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name in the environment, no entry of the uid; 3.13: OSError
+        return f"uid:{os.getuid()}"
 
 
 def here() -> Path:
@@ -154,6 +183,7 @@ def site_option(command: Command) -> Command:
         metavar="DIR",
         expose_value=False,
         callback=_take,
+        shell_complete=completing.folders,
         help="The vault; else $PLACET_VAULT, else the folder you are in.",
     )
     return option(click.make_pass_decorator(Site)(command))
@@ -165,4 +195,4 @@ def _take(context: click.Context, _: click.Parameter, given: str | None) -> None
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-ident_argument = click.argument("ident", metavar="ID")
+ident_argument = click.argument("ident", metavar="ID", shell_complete=completing.ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import shutil
 import sys
 import termios
@@ -12,15 +13,31 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
+from placet.cli.rendered import rendered
 from placet.cli.terminal import colour, fitted
+from placet.core.text.note import read_note
 
 LINE_S = 0.15
 """Seconds after a line on a terminal; PAUSE_S come on top after a part, more after a long one."""
 PAUSE_S = 1.5
 MAX_PAUSE_S = 4.0
+
+
+CODE = "    "
+"""What a line of code begins with in a rendered note: it is not broken, as it may be copied."""
+
+
+def called() -> str:
+    """Return how this program can be called again: by its name only where the shell finds it."""
+    if shutil.which("placet"):
+        return "placet"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m placet"
+    return shlex.quote(sys.argv[0])
 
 
 @dataclass(slots=True)
@@ -54,10 +71,15 @@ class Stage:
         for line in text.strip("\n").splitlines():
             for piece in (
                 fitted(line, self.width() - 4, hang=0).split("\n")
-                if sys.stdout.isatty()
+                if sys.stdout.isatty() and not line.startswith(CODE)
                 else [line]
             ):
                 self.line(bar + piece, whole=True)
+
+    def note(self, raw: bytes) -> None:
+        """Show a note: on a terminal as it is read, elsewhere as it is written."""
+        body = read_note(raw).body
+        self.body(rendered(body) if sys.stdout.isatty() else body)
 
     def line(self, text: str, *, whole: bool = False) -> None:
         """Show a line, `whole` if it fits already, and give time to read it."""

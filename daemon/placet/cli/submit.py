@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from placet.agent.prompts import agents
+from placet.cli import completing
+from placet.cli.bell import bell
 from placet.cli.gestures import can_be_edited, say_if_down
+from placet.cli.opening import open_in_editor
 from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import out
+from placet.cli.terminal import echo, json_text, out, say
+from placet.cli.watch import await_case, follow, last_row
 from placet.core.errors import UserError
 from placet.core.life.request import RequestProblems, read_request, title_of
 from placet.core.text.blocks import Frontmatter
@@ -21,7 +29,6 @@ from placet.core.text.names import Folder
 from placet.core.text.note import read_note, stamp
 from placet.files.errors import AlreadyThere
 from placet.files.vault import Vault
-from placet.host.config import load
 
 
 @click.command("submit")
@@ -33,9 +40,13 @@ from placet.host.config import load
     metavar="F",
     help="Take the request from this file; - is standard input.",
 )
+@click.option("--edit", is_flag=True, help="Write it in your editor ($VISUAL, $EDITOR).")
+@click.option("--wait", "waits", is_flag=True, help="Then follow it to its end, as `placet watch`.")
 @click.option("--title", metavar="T", help="The note's name; else its first line.")
-@click.option("--agent", metavar="NAME", help="Who is to do it.")
-@click.option("--portal", metavar="NAME", help="In which repository.")
+@click.option("--agent", metavar="NAME", help="Who is to do it.", shell_complete=completing.agents)
+@click.option(
+    "--portal", metavar="NAME", help="In which repository.", shell_complete=completing.portals
+)
 @click.option("--priority", type=click.IntRange(0, 10), metavar="0-10", help="10 goes first.")
 @click.option("--budget-usd", metavar="USD", help="What it may cost at most.")
 @site_option
@@ -45,30 +56,88 @@ def submit_command(
     text: str | None,
     file: str | None,
     title: str | None,
+    edit: bool,
+    waits: bool,
     as_json: bool,
     budget_usd: str | None,
     **keys: str | int | None,
 ) -> None:
-    """Drop a request into the vault."""
-    if (text is None) == (file is None):
-        raise click.UsageError("give the request either as TEXT or with --file")
-    body = text if text is not None else _read(file or "")
-    meta = {**keys, "budget_usd": _number(budget_usd)}
-    path = submit(
-        site.vault, body, title=title, meta={k: v for k, v in meta.items() if v is not None}
-    )
-    out(path, {"path": path}, as_json=as_json)
-    say_if_down(site)
+    """Drop a request into the vault.
+
+    TEXT is the request, - reads it from standard input. With --edit it is what the editor begins
+    with; left empty or as it was, nothing is submitted.
+    """
+    text, file = (None, "-") if text == "-" and file is None else (text, file)
+    if (text is None) == (file is None) and not (edit and text is None):
+        raise click.UsageError("give the request either as TEXT, with --file, or with --edit")
+    body = text if text is not None else _read(file) if file is not None else ""
+    given = {**keys, "budget_usd": _number(budget_usd)}
+    meta = {key: value for key, value in given.items() if value is not None}
+    after = last_row(site.state) if waits else 0
+    with edited(site, body) if edit else nullcontext(body) as written:
+        path = submit(site, written, title=title, meta=meta)
+    if not waits:
+        out(path, {"path": path}, as_json=as_json)
+        say_if_down(site)
+        return
+    echo(json_text({"path": path}) if as_json else path)
+    with bell(site) as wait:
+        follow(site, await_case(site, path, after, wait), wait, as_json=as_json)
 
 
-def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]) -> str:
+TEMPLATE = """\
+#
+
+<!-- The heading is the request's title. Below it, say what you want done, and how one can see that
+it is done. Save and close the editor to submit it; this comment is left out. A request that is
+empty, or left as it is here, is not submitted. -->
+"""
+_COMMENT = TEMPLATE.partition("\n\n")[2]
+_NO_TITLE = re.compile(r"\A\s*#[ \t]*(?:\n\s*|\Z)")
+
+
+@contextmanager
+def edited(site: Site, body: str) -> Iterator[str]:
+    """Give what a person made of a request's text, or of the template, in their editor.
+
+    The file stays where the request is refused: nothing that was written is lost. Raises UserError
+    where there is nothing to submit.
+    """
+    before = f"{body.rstrip()}\n" if body.strip() else TEMPLATE
+    path = Path(tempfile.mkdtemp(prefix="placet-")) / "request.md"
+    path.write_text(before, encoding="utf-8")
+    try:
+        open_in_editor(site, str(path))
+    except UserError:
+        if path.read_text(encoding="utf-8") == before:
+            shutil.rmtree(path.parent)
+        raise
+    after = _read(str(path))
+    text = _NO_TITLE.sub("", after.replace(_COMMENT, "")).rstrip()
+    if after == before or not text:
+        shutil.rmtree(path.parent)
+        what = "left as it was" if after == before else "left empty"
+        raise UserError(
+            f"Nothing was submitted: the request was {what}.", "Try again: placet submit --edit"
+        )
+    try:
+        yield f"{text}\n"
+    except UserError as error:
+        again = f"placet submit --edit --file {shlex.quote(str(path))}"
+        raise UserError(
+            error.what, f"Your text is kept. Go on with it: {again}", exit_code=error.exit_code
+        ) from error
+    shutil.rmtree(path.parent)
+
+
+def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any]) -> str:
     """Drop a request into the vault; return the note's path in it.
 
     `meta` goes into its frontmatter. The name is the title's; a name that is taken gets a number.
     """
     if not text.strip():
         raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
-    config = load(vault)
+    config = site.in_force().config  # a portal counts as it was accepted
     # the text may be a whole note, frontmatter and all
     said = read_note(text.encode()).body.strip()
     name = _file_name(
@@ -84,7 +153,7 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
         read_request(
             f"{name}.md",
             read_note(raw),
-            agents(vault),
+            agents(site.vault),
             config.portals,
             config.vault.default_agent,
             config.vault.own_keys,
@@ -95,7 +164,7 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
             "Nothing was written. Fix it, then try again.",
             exit_code=2,
         ) from found
-    with Vault(vault) as folder:
+    with Vault(site.vault) as folder:
         folder.ensure_folders()
         for n in range(1, 1000):
             path = f"{Folder.REQUESTS}/{name}{'' if n == 1 else f' {n}'}.md"
@@ -110,7 +179,6 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
 
 
 def _file_name(title: str) -> str:
-    """Return a title as a file name that Obsidian and every file system take."""
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
 
@@ -126,6 +194,8 @@ def _number(given: str | None) -> float | str | None:
 
 
 def _read(file: str) -> str:
+    if file == "-" and sys.stdin.isatty():
+        say("write the request, then end it with Ctrl-D on a line of its own")
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:

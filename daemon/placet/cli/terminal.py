@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -16,6 +16,7 @@ import click
 from placet.core.errors import FULL, PlacetError, UserError, machine_errno
 from placet.core.text.names import show as visible
 from placet.core.wording import local
+from placet.files.errors import RETRIED
 from placet.host.clock import wall
 
 
@@ -54,13 +55,29 @@ def boundary() -> Iterator[None]:
         )
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        _let_go_of_stderr()
+
+
+def _let_go_of_stderr() -> None:
+    """Drop what a standard error that is gone did not take: the interpreter would exit with 120."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _fail(error: UserError) -> NoReturn:
     say(error.what)
-    if error.hint:
-        echo(f"  {harmless(error.hint)}", err=True)
+    if hint := hint_of(error):
+        echo(f"  {harmless(hint)}", err=True)
     sys.exit(error.exit_code)
+
+
+def hint_of(error: UserError) -> str:
+    """Return what helps a person whose own act met an error: no daemon tries that again."""
+    return error.hint.replace(RETRIED, "then try again.")
 
 
 def say(text: str) -> None:
@@ -71,9 +88,18 @@ def say(text: str) -> None:
 def out(text: str, data: Any, *, as_json: bool) -> None:
     """Print a command's answer to stdout: `data` as JSON, or `text`."""
     if as_json:
-        click.echo(_encodable(json.dumps(data, ensure_ascii=False, indent=2, default=_plain)))
+        click.echo(json_text(data, indent=2))
         return
     echo(text)
+
+
+def json_text(data: Any, *, indent: int | None = None) -> str:
+    """Return data as JSON; characters that nobody sees, or that turn a line, are escaped."""
+    text = json.dumps(data, ensure_ascii=False, indent=indent, default=_plain)
+    return _UNSEEN.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], text)
+
+
+_UNSEEN = re.compile(r"[^\n -~]")
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -83,12 +109,21 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(_encodable(text), err=err)
 
 
+def paged(text: str) -> bool:
+    """Show a text in the person's pager if it is higher than the terminal; return whether it is."""
+    size = shutil.get_terminal_size()
+    text = fitted(text, size.columns)
+    if text.count("\n") + 1 < size.lines:  # and a line for the question below it
+        return False
+    click.echo_via_pager(_encodable(text))
+    return True
+
+
 def _plain(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _encodable(text: str) -> str:
-    """Return a text with names that are not UTF-8 written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -6,14 +6,18 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from placet.cli.case_line import next_step, waits_for_you
+from placet.cli.held import IS_DRAFT
 from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.core.activity import Action
+from placet.core.life.case import OPEN
+from placet.core.text.facts import facts
 from placet.core.text.names import show as visible
-from placet.core.text.story import facts
 from placet.core.wording import counted, dollars
 
-_COLOURS = {
+COLOURS = {
     "review": "yellow",
+    "asking": "yellow",
     "running": "cyan",
     "planning": "cyan",
     "revising": "cyan",
@@ -25,7 +29,7 @@ _COLOURS = {
 }
 
 
-_ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
+ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
 
 
 MAX_FAILURE = 500
@@ -34,6 +38,7 @@ MAX_FAILURE = 500
 
 _TURN = {
     "review": "waits for you",
+    "asking": "asks",
     "planning": "a plan is being written",
     "revising": "the plan is being revised",
     "approved": "about to begin",
@@ -70,7 +75,7 @@ def status_text(found: Mapping[str, Any]) -> str:
         f"vault   {found['vault']}",
         *local_times([f"daemon  {daemon}"]),
         f"model   {model_line(found['provider'], found['model'])}",
-        f"today   {_today(found['today'])}",
+        f"today   {today_words(found['today'])}",
     ]
     if found["paused"]:
         lines.append("work    paused: nothing new is taken up (placet resume)")
@@ -85,33 +90,55 @@ def status_text(found: Mapping[str, Any]) -> str:
     ]
     lines.append("")
     why_not = "" if found["daemon"] else ": the daemon is not running"
+    is_open = {
+        case["request_id"]: case["state"] in OPEN or waits_for_you(case) for case in found["cases"]
+    }
+    cases = {case["request_id"]: _case_line(case, found) for case in found["cases"]}
+    lines += [line for ident, line in cases.items() if is_open[ident]]
     lines += [
         f"{colour('new', 'yellow')}        {path}  not taken up yet{why_not}"
         for path in found["not_taken_up"]
     ]
     lines += [
-        f"{colour('explained', 'yellow')}  {path}  {_short(why)}"
+        f"{colour('draft', 'white')}      {path}  {visible(IS_DRAFT)}" for path in found["drafts"]
+    ]
+    used = {visible(path) for case in found["cases"] for path in _paths(case)}
+    lines += [
+        f"{colour('remark  ' if path in used else 'unusable', 'yellow')}   {path}  "
+        f"{first_line(why)}"
         for path, why in found["explained"].items()
     ]
-    if not found["cases"] and not found["not_taken_up"] and not found["explained"]:
+    lines += [line for ident, line in cases.items() if not is_open[ident]]
+    if not any(found[one] for one in ("cases", "not_taken_up", "drafts", "explained")):
         lines.append(
             "No requests yet. Drop a note into Inbox/Requests, or: placet submit "
             "'what you want done'"
         )
-    for case in found["cases"]:
-        state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])
-        turn = _turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
-        lines.append(f"{state} {visible(case['request_id'])}  {turn}")
     if found["earlier"]:
         lines.append(f"{found['earlier']:,} earlier ones are over. One of them: placet show ID")
     return "\n".join(lines)
 
 
-def _turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
+def _paths(case: Mapping[str, Any]) -> list[str]:
+    asked = [case["asking"]["path"]] if case["asking"] else []
+    return [case["request"], case["plan"], *asked]
+
+
+def _case_line(case: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    state = colour(f"{case['state']:<10}", COLOURS[case["state"]])
+    told = turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
+    then = f"; next: {ways}" if (ways := next_step(case)) else ""
+    return f"{state} {visible(case['request_id'])}  {told}{then}"
+
+
+def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
     """Return a case's state in words: a person's undecided act, else what the journal has.
 
     `held` says that all work waits for the model, which was said above.
     """
+    if rivals := case["rivals"]:
+        places = ", ".join(map(visible, rivals))
+        return f"{len(rivals)} plans, none of which counts until one is left: {places}"
     if undecided := case["undecided"]:
         at = f" at {shown_time(undecided['at'])}" if undecided["at"] else ""
         then = (
@@ -120,24 +147,35 @@ def _turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
             else f"when a daemon runs, {visible(undecided['follows'].splitlines()[0])}"
         )
         return f"{visible(undecided['what'])}{at}, not taken up yet; {then}"
-    if daemon and case["held_back"]:
+    if case["held_back"]:
         return visible(case["held_back"])
-    turn = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
+    now = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:
         return f"waits for the model, as all work does{_detail(case)}"
     trouble = f"; the last call of the model failed: {failed}" if failed else ""
-    return f"{turn}{_detail(case)}{trouble}"
+    return f"{now}{_detail(case)}{trouble}"
 
 
-def _today(used: Mapping[str, Any]) -> str:
+def today_words(used: Mapping[str, Any]) -> str:
+    """Return today's use of the model against the day's limits."""
     cost = dollars(used["cost_usd"])
     usd = f" of ${used['day_usd']:.2f}" if used["day_usd"] else ""
     tokens = f" of {used['day_tokens']:,}" if used["day_tokens"] else ""
     return f"{cost}{usd}, {used['tokens']:,}{tokens} tokens"
 
 
+def asks(case: Mapping[str, Any]) -> str:
+    """Return where a case asks a person, and what, on one line."""
+    asking = case["asking"]
+    said = f": {first_line(asking['question'])}" if asking["question"] else ""
+    return f"{visible(asking['path'])}{said}"
+
+
 def _detail(case: Mapping[str, Any]) -> str:
+    if case["asking"]:
+        what = " you" if case["asking"]["kind"] == "question" else " for a wider scope"
+        return f"{what} in {asks(case)}"
     if progress := case.get("progress"):
         cost = dollars(progress["cost_usd"])
         budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
@@ -145,12 +183,25 @@ def _detail(case: Mapping[str, Any]) -> str:
         turns = counted(progress["iterations"], "iteration")
         return f": step {progress['step']} of {progress['of']}{done}, {turns}, {cost}{budget}"
     if case["state"] == "failed":
-        return f": {_short(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
+        return f": {first_line(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
     if case["state"] == "review":
-        return f": {visible(case['plan'])}"
+        likely = estimate_words(case["estimate"])
+        return f": {visible(case['plan'])}" + (f", {likely}" if likely else "")
+    if case["state"] == "completed" and not case["commit"]:
+        return ": nothing was changed"
     if not case["branch"]:
         return ""
     return f": {visible(case['branch'])}" + (f", {case['became']}" if case["became"] else "")
+
+
+def estimate_words(found: Mapping[str, Any] | None) -> str:
+    """Return what a plan's mission will likely cost; empty where nobody can know."""
+    if found is None:
+        return ""
+    return (
+        f"likely ${found['median_usd']:.2f}, at most ${found['most_usd']:.2f} "
+        f"(the last {found['missions']} {found['complexity']} missions)"
+    )
 
 
 def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
@@ -158,17 +209,31 @@ def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return "No plan waits for you."
     return "\n".join(
-        f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, "
-        f"{_failed(c)}"
-        f"since {shown_time(c['since'])})\n  {visible(c['plan'])}"
+        f"{visible(c['request_id'])}  {visible(c['title'])}  ({kind(c)}, "
+        f"since {shown_time(c['since'])})\n  {_place(c)}{_likely(c)}"
         for c in found
     )
 
 
-def _failed(case: Mapping[str, Any]) -> str:
+def _likely(case: Mapping[str, Any]) -> str:
+    likely = estimate_words(case["estimate"])
+    return f"\n  {likely}" if likely and not case["asking"] else ""
+
+
+def _place(case: Mapping[str, Any]) -> str:
+    if case["rivals"]:
+        return turn(case, daemon=True)
+    return asks(case) if case["asking"] else visible(case["plan"])
+
+
+def kind(case: Mapping[str, Any]) -> str:
+    """Return what waits of a case: a question, a wider scope, or which revision of a plan."""
+    if case["asking"]:
+        return "a question" if case["asking"]["kind"] == "question" else "a wider scope"
+    revision = f"revision {case['revision']}"
     if case["state"] != "failed":
-        return ""
-    return "its mission failed, " if case["report"] else "it could not be revised, "
+        return revision
+    return f"{revision}, {'its mission failed' if case['report'] else 'it could not be revised'}"
 
 
 def case_text(found: Mapping[str, Any]) -> str:
@@ -176,10 +241,10 @@ def case_text(found: Mapping[str, Any]) -> str:
     head = [
         f"{colour(visible(found['title']), 'white', bold=True)}  "
         f"({visible(found['request_id'])}, {found['trace_id']})",
-        _turn(found, daemon=bool(found["daemon"])),
+        turn(found, daemon=bool(found["daemon"])),
     ]
     parts = ["\n".join(head)]
-    for name in ("request", "plan", "report"):
+    for name in ("asking", "request", "plan", "report"):
         if text := found[f"{name}_text"]:
             digest = (
                 f"(digest {found['plan_digest'][:16]}) "
@@ -194,8 +259,8 @@ def case_text(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _short(text: str, width: int = 150) -> str:
-    """Return a text's first line for a list, cut between words."""
+def first_line(text: str, width: int = 150) -> str:
+    """Return a text's first line, harmless, shortened to so many characters."""
     return visible(textwrap.shorten((text.splitlines() or [""])[0], width, placeholder=" …"))
 
 
@@ -209,7 +274,7 @@ def row_text(row: Mapping[str, Any]) -> str:
     told = facts(row["action_type"], row["metadata"])
     time = shown_time(row["timestamp"])
     line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
-    actor = colour(f"{row['actor']:<6}", _ACTORS[row["actor"]])
+    actor = colour(f"{row['actor']:<6}", ACTORS[row["actor"]])
     return f"{time}  {actor}{line}"
 
 

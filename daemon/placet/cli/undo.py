@@ -11,9 +11,9 @@ from hashlib import sha256
 import click
 
 from placet.cli.branches import keep_notes_of, mission_of
-from placet.cli.gestures import user
+from placet.cli.gestures import must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
-from placet.cli.terminal import out, say
+from placet.cli.terminal import echo, harmless, out, say
 from placet.core.errors import UserError
 from placet.core.life.case import Case
 from placet.core.text.names import show
@@ -21,22 +21,17 @@ from placet.core.text.note import stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.errors import Changed, Gone, NotAFile, Stale, TooLarge
 from placet.files.vault import Vault
+from placet.host.acts import Word, leave_word
 from placet.host.clock import Clock
-from placet.repo.afterwards import fate_here, fate_of
-from placet.repo.checkout import (
-    Conflicts,
-    brought_in,
-    drop_branch,
-    keep_aside,
-    must_be_ready,
-    one_at_a_time,
-    revert_in_checkout,
-    where_checked_out,
-)
+from placet.repo.checkout import Conflicts, drop_branch, keep_aside, revert_in_checkout
+from placet.repo.fates import fate_here, fate_of
 from placet.repo.history import is_ancestor, log, parents_of
+from placet.repo.patches import brought_in
+from placet.repo.places import Repo
+from placet.repo.ready import must_be_ready, one_at_a_time, where_checked_out
 from placet.repo.repository import resolve
-from placet.repo.runner import GitError, Repo, RepositoryChanged
 from placet.repo.traces import REVERTS, trailers_of
+from placet.repo.values import GitError, RepositoryChanged
 
 
 @click.command("undo")
@@ -46,13 +41,17 @@ from placet.repo.traces import REVERTS, trailers_of
 @json_option
 def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
     """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
-    made, onto = undo(site, ident, lambda question: yes or click.confirm(question, err=True))
+    made, onto = undo(site, ident, lambda what: yes or _agreed(what))
+    say(f"taken back, by this commit on {onto}:" if onto else _DROPPED)
     out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
-    say(
-        f"taken back by that commit on {onto}"
-        if onto
-        else "dropped; its commits are kept at that ref"
-    )
+
+
+_DROPPED = "dropped; its commits are kept at this ref:"
+
+
+def _agreed(what: str) -> bool:
+    echo(harmless(what), err=True)
+    return click.confirm("Do that?", err=True)
 
 
 @click.command("drop")
@@ -64,9 +63,10 @@ def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
 @json_option
 def drop_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     """Delete a mission's branch; its commits stay reachable at a ref."""
+    must_say_something("reason", [reason], "Say why", "it is not needed any more")
     kept = drop(site, ident, reason)
+    say(_DROPPED)
     out(kept, {"kept": kept}, as_json=as_json)
-    say("dropped; its commits are kept at that ref")
 
 
 def drop(site: Site, ident: str, reason: str) -> str:
@@ -109,7 +109,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                 # The reason first: a daemon that looks in between must find it once the branch
                 # is gone.
                 before, after = _stamp_report(
-                    folder, repo, case, {"dropped_reason": reason, "dropped_by": user()}
+                    folder, repo, case, {"dropped_reason": reason, "dropped_by": site.who}
                 )
                 try:
                     drop_branch(repo, case.branch, tip)
@@ -128,7 +128,6 @@ def drop(site: Site, ident: str, reason: str) -> str:
 
 
 def _free_ref(repo: Repo, case: Case, tip: str) -> str:
-    """Return a ref to keep commits at that no work dropped before has."""
     kept = wanted = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
     for n in itertools.count(2):
         if resolve(repo, kept) in (None, tip):
@@ -177,7 +176,9 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     case, repo = mission_of(site, ident)
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
-        if not ask(f"Drop the branch {case.branch} of {repo.path}?"):
+        if not ask(
+            f"This drops the branch {case.branch} of {repo.path}; its commits stay reachable."
+        ):
             raise UserError("Nothing was changed.")
         return drop(site, ident, "undone"), ""
     sha = fate.commit_sha
@@ -191,8 +192,8 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}",
         )
     if not ask(
-        f"Take back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
-        "by a new commit?"
+        f"This takes back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
+        "by a new commit."
     ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
@@ -204,7 +205,9 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
                 raise UserError(
                     f"{repo.path} is not on {onto} any more.", "Look at it, then try again."
                 )
-            return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
+            word = Word("undo", case.branch, site.who, site.via)
+            with leave_word(site.state.acts, case.trace_id, word):
+                return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
     except Conflicts as found:
         mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
         raise UserError(

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 import click
 
-from placet.cli.glance import glance, held_back
-from placet.cli.look import disk_trouble, waits_for_model
+from placet.cli.asked import asked_line
+from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
+from placet.cli.glance import drafts, glance, too_many
+from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
-from placet.core.activity import Action, CommittedRow
+from placet.cli.trouble import disk_trouble, waits_for_model
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
-from placet.core.life.ends import ENDS
-from placet.core.life.timeline import timeline
-from placet.core.life.waiting import Why
+from placet.core.life.waiting import ALLOW_HISTORY, Why
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
-    against_estimate,
     of_last_mission,
-    proof,
-    ready_request,
-    remains,
-    row_line,
-    tried,
 )
 from placet.core.text.names import Folder, request_id
 from placet.core.text.names import show as visible
-from placet.core.text.note import read_note
-from placet.core.text.plan_reader import parse_plan
 from placet.files.vault import Vault
 from placet.journal.reader import Reader
 
@@ -53,15 +45,10 @@ def why_command(site: Site, ident: str, only_request: bool, as_json: bool) -> No
     Of a failed mission, what its report shows.
     """
     found = why(site, ident)
-    if not only_request:
-        out(why_text(found), found, as_json=as_json)
-    elif found["mission"] is None:
-        raise UserError(
-            f"{ident} is {found['state']}: the journal has no mission of it that broke.",
-            f"See: placet why {ident}",
-        )
+    if only_request:
+        click.echo(request_after_failure(site, found), nl=False)
     else:
-        click.echo(found["mission"]["request"], nl=False)
+        out(why_text(found), found, as_json=as_json)
     site.raise_problem()
 
 
@@ -119,8 +106,14 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     with Vault(site.vault) as folder:
         seen = glance(site, folder, reader, [case])
         case = seen.cases[case.trace_id]
-        waits_for_quiet = held_back(folder, reader, case, config.quiet_s)
+        held = held_back(site, folder, reader, seen, case.trace_id)
+        asked = asked_line(folder, reader, case)
     runs = site.daemon is not None
+    if (rivals := seen.rivals.get(case.trace_id)) is not None:
+        several, one_left = too_many(site, case, rivals)
+        places = tuple(map(visible, rivals))
+        # the side notes say the same
+        return [several, *(n for n in notices if not n.startswith(places))], [one_left], None
     if (undecided := seen.undecided.get(case.trace_id)) is not None:
         still = f"{undecided.sentence}. The journal still has it as: {case.state}."
         follows = (
@@ -130,7 +123,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         )
         return [still, *notices], [follows], None
     if case.state is State.FAILED and case.report_path:
-        mission = _failed_mission(reader, case, of_last_mission(rows))
+        mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
             return [mission["meaning"], case.failure, *notices], mission.pop("next"), mission
         lost = "Its mission failed. What the journal had on that was lost, or is archived."
@@ -142,16 +135,19 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
             ],
             None,
         )
+    if case.state is State.COMPLETED and case.tip:
+        from placet.cli.branches import became_now  # git is asked for nothing else
+
+        case = replace(case, became=became_now(site, case))
     reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
-    if runs and not config.paused:
-        if notices and case.state in (State.PLANNING, State.REVISING, State.APPROVED):
-            reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
-            helps = (
-                "Do what is said there; it goes on by itself. Follow it: placet journal --follow",
-            )
-        if waits_for_quiet:
-            reason = f"{case.request_path}: {waits_for_quiet}."
-    said = [reason]
+    working = case.state in (State.PLANNING, State.REVISING, State.APPROVED)
+    if runs and not config.paused and notices and working:
+        reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
+        helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
+    if held and not config.paused:
+        reason = f"{visible(case.request_path)}: {held}."
+        helps = _held_helps(held, runs=runs) or helps
+    said = [reason, *_asks(asked)]
     if case.state in WORKING and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
         said = [held] if runs and case.state is not State.RUNNING else [reason, held]
@@ -162,12 +158,31 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     return said, helps, None
 
 
+def _asks(asked: Mapping[str, Any] | None) -> list[str]:
+    if asked is None or not asked["question"]:
+        return []
+    return [f"It asks{'' if asked['kind'] == 'question' else ' for'}: {asked['question']}"]
+
+
+def _held_helps(held: str, *, runs: bool) -> tuple[str, ...]:
+    start = () if runs else ("Then start the daemon: placet run",)
+    if held == NEEDS_HISTORY:
+        return f"Allow it: {ALLOW_HISTORY}", *start
+    if held == IS_DRAFT:
+        return "When it is ready, remove that line or write `status: pending`.", *start
+    return ()
+
+
 def _not_taken_up(site: Site, ident: str) -> dict[str, Any] | None:
     """Return why a request in the vault is no case yet; None where none would get such an ID."""
     with Vault(site.vault) as folder:
         paths = _named(sorted(folder.scan([Folder.REQUESTS]).found), ident)
-    if not ident or not paths:
+        are_drafts = paths and paths == drafts(folder, paths)
+    if not paths:
         return None
+    if are_drafts:
+        said = [f"{visible(path)}: {IS_DRAFT}." for path in paths]
+        return _not_yet("draft", paths, ident, said, *_held_helps(IS_DRAFT, runs=bool(site.daemon)))
     return _not_yet(
         "new",
         paths,
@@ -180,8 +195,8 @@ def _not_taken_up(site: Site, ident: str) -> dict[str, Any] | None:
 
 
 def _named(paths: Iterable[str], ident: str) -> list[str]:
-    """Return the notes whose requests would get an ID that begins so."""
-    return [path for path in paths if _id_of(path).startswith(ident)]
+    """Return the notes whose requests would get an ID that begins so; an empty one names none."""
+    return [path for path in paths if ident and _id_of(path).startswith(ident)]
 
 
 def _id_of(path: str) -> str:
@@ -189,58 +204,14 @@ def _id_of(path: str) -> str:
 
 
 def _not_yet(
-    state: str, paths: Sequence[str], ident: str, said: list[str], follows: str
+    state: str, paths: Sequence[str], ident: str, said: list[str], *follows: str
 ) -> dict[str, Any]:
     return {
         "request_id": _id_of(paths[0]) if len(paths) == 1 else ident,
         "state": state,
         "why": said,
-        "next": [follows],
+        "next": list(follows),
         "mission": None,
-    }
-
-
-def _failed_mission(
-    reader: Reader, case: Case, rows: Sequence[CommittedRow]
-) -> dict[str, Any] | None:
-    """Return a mission as its Failure Report shows it, made of the same rows; None without them."""
-    facts = next(
-        (row.details for row in reversed(rows) if row.action_type == Action.EXECUTION_FAILED), None
-    )
-    if facts is None:
-        return None
-    left = remains(facts, case.failure_detail, rows)
-    text = reader.text(facts["digest"])
-    assert text is not None, "what is carried out was stored when it was approved"
-    plan = parse_plan(read_note(text).body, None)
-    found = ENDS[left.end]
-    limit = plan.scope.budget_usd
-    return {
-        "class": found.kind.value,
-        "end": left.end.value,
-        "iterations": facts["iterations"],
-        "meaning": found.meaning,
-        "cost": against_estimate(
-            facts["cost_usd"],
-            facts.get("typical_cost_usd"),
-            None if limit is None else float(limit),
-        ),
-        "proof": [row_line(row) for row in proof(left.end, rows)],
-        "timeline": [asdict(bar) for bar in timeline(rows)],
-        "tried": list(tried(rows)),
-        "kept": left.kept,
-        "kept_commit": left.kept_commit,
-        "files": list(left.files),
-        "request": ready_request(case, plan, left),
-        "next": [
-            found.advice,
-            f"Read the report: {case.report_path}",
-            f"For a new plan: placet retry {case.request_id}, or set `status: pending` in "
-            f"{case.request_path or 'the request'}; in {case.plan_path or 'the plan'} that "
-            "asks for "
-            "a revision of it. Whoever writes it reads the report.",
-            f"A request that starts from where it broke: placet why {case.request_id} --request",
-        ],
     }
 
 
@@ -251,34 +222,8 @@ def why_text(found: Mapping[str, Any]) -> str:
         *(local_times(visible_lines("\n".join(found["why"])))),
     ]
     if mission := found["mission"]:
-        lines += [
-            f"{mission['class']} ({mission['end']}, after {mission['iterations']} iterations)",
-            f"cost   {mission['cost']}",
-            f"kept   {mission['kept'] or 'nothing: it had changed nothing'}",
-            "",
-            colour("── the journal's rows that show it ", "white", bold=True),
-            *local_times(mission["proof"]),
-            "",
-            colour("── what happened when ", "white", bold=True),
-            *_timeline(mission["timeline"]),
-            "",
-            colour("── what was tried ", "white", bold=True),
-            *mission["tried"],
-        ]
+        lines += mission_lines(mission)
     following = local_times(visible_lines("\n".join(found["next"])))
     if found["next"]:
         lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
     return "\n".join(lines)
-
-
-def _timeline(bars: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not bars:
-        return ["nothing took time"]
-    began = bars[0]["began_ms"]
-    return [
-        f"{(bar['began_ms'] - began) / 1000:>8.1f} s  "
-        f"+{(bar['ended_ms'] - bar['began_ms']) / 1000:.1f} s  "
-        f"{'turn ' + str(bar['turn']) if bar['turn'] else 'before'}  "
-        + (visible(bar["what"]) if bar["ok"] else colour(visible(bar["what"]), "red"))
-        for bar in bars
-    ]

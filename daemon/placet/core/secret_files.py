@@ -14,10 +14,8 @@ from placet.core.shorten import lines_of
 # Characters of a file of settings; of a longer one nothing is shown, and none is committed.
 MAX_SETTINGS = 1024 * 1024
 
-
 # Characters of a setting's value by which it is judged.
 _MAX_VALUE = 4 * 1024
-
 
 # Secrets that are found in one file; nobody reads more.
 _MAX_NEW = 100
@@ -36,35 +34,18 @@ _KEY_NAMES = frozenset({
     "id_xmss",
 })  # fmt: skip
 
-
 _KEY_ENDS = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx", ".p8", ".pk8")
-
 
 _KEY_STORES = (".p12", ".pfx", ".jks", ".keystore", ".kdbx")
 
-
 _KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
-
 
 _SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
 
-
-_HARMLESS = frozenset(
-    {
-        "example",
-        "sample",
-        "template",
-        "dist",
-        "defaults",
-        "tpl",
-        "schema",
-        "d",
-        "ts",
-        "js",
-        "py",
-        "md",
-    }
-)
+_HARMLESS = frozenset({
+    "example", "sample", "template", "dist", "defaults", "tpl", "schema", "d", "ts", "js", "py",
+    "md",
+})  # fmt: skip
 
 
 @lru_cache(maxsize=4096)  # asked several times about each file of a search
@@ -103,13 +84,11 @@ _SETTING = re.compile(
     r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
 )
 
-
 _SOUNDS_SECRET = re.compile(
     r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
     r"conn(?:ection)?_?str|pin\b",
     re.IGNORECASE,
 )
-
 
 _PLACEHOLDER = re.compile(
     r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
@@ -117,11 +96,9 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 
-
 _SECRET_VARIABLE = re.compile(
     r"(?:API|ACCESS|AUTH|PRIVATE|SECRET)_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE
 )
-
 
 _USER_INFO = re.compile(
     r"[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,100}:(?P<secret>[^/\s@]{3,200})@", re.IGNORECASE
@@ -170,9 +147,7 @@ def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
 def redact_values(text: str) -> tuple[str, int]:
     """Return a file of settings with its values redacted, and how many were.
 
-    Names, comments and line numbers stay.
-
-    Of one that is longer than MAX_SETTINGS nothing is shown.
+    Names, comments and line numbers stay. Of one that is longer than MAX_SETTINGS nothing is shown.
     """
     if len(text) > MAX_SETTINGS:
         return MARK.format("value") + "\n" * text.count("\n"), 1
@@ -211,11 +186,8 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
                 for at in range(0, len(whole), WINDOW)
             ):
                 if not line.startswith("-----"):
-                    values += [
-                        word
-                        for word in re.split(r"[\s=:\"',]+", line)
-                        if len(word) >= 8 and not _is_plain(word)
-                    ]
+                    words = re.split(r"[\s=:\"',]+", line)
+                    values += [word for word in words if len(word) >= 8 and not _is_plain(word)]
                     values += [line.strip()] if len(line.strip()) >= 16 else []
         case None:
             pass
@@ -261,23 +233,14 @@ def _worth_hiding(name: str, value: str) -> Iterator[str]:
         yield value
 
 
+_PLAIN = frozenset({
+    "true", "false", "none", "null", "localhost", "development", "production", "default",
+    "disabled", "enabled", "username", "password", "machine",
+})  # fmt: skip
+
+
 def _is_plain(value: str, *, short: bool = False) -> bool:
-    """Return whether a value is an ordinary word, number or switch."""
-    if value.casefold() in (
-        "true",
-        "false",
-        "none",
-        "null",
-        "localhost",
-        "development",
-        "production",
-        "default",
-        "disabled",
-        "enabled",
-        "username",
-        "password",
-        "machine",
-    ):
+    if value.casefold() in _PLAIN:
         return True
     return bool(re.fullmatch(r"\d{1,6}|[a-z]{1,5}" if short else r"\d{1,10}|[a-z_-]{1,11}", value))
 

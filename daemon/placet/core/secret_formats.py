@@ -111,12 +111,9 @@ _FORMATS = (
     ),
 )
 
-
 HINTS = tuple((hint, form) for form in _FORMATS for hint in form.hints)
 
-
 KEY_HINT = "PRIVATE KEY"
-
 
 _RARE = "JXZKQ9G1ACIPSx-_./"  # characters of the hints, the rarest in code and prose first
 

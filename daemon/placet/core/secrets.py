@@ -23,7 +23,6 @@ MARK = "[redacted: {}]"
 # A shorter known value is not looked for: it would be found in every other word.
 MIN_LITERAL = 6
 
-
 # Characters of a text that are looked at in one go: some milliseconds even of what is slowest.
 WINDOW = 64 * 1024
 
@@ -34,9 +33,7 @@ _REACH = 16 * 1024
 # Pieces of a redacted text that are joined in one go.
 _JOINED_AT_ONCE = 10_000
 
-
 # --- known formats
-
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # `\\n` as well as a line's end: a key in a JSON document stands on one line.
@@ -92,7 +89,6 @@ def places(text: str, literal: str) -> Iterator[int]:
 
 
 def _tokens(text: str) -> Iterator[Span]:
-    """Yield the secrets of a known format, by where they begin."""
     past: dict[str, int] = {}  # the end of the last find of each kind
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
@@ -125,7 +121,6 @@ def _in_window(
 
 
 def _edges(text: str) -> Iterator[re.Match[str]]:
-    """Yield the first and the last lines of private keys."""
     past = 0
     for start in range(0, len(text), WINDOW):
         if text.find(KEY_HINT, start, start + WINDOW + _REACH) >= 0:
@@ -180,9 +175,7 @@ def _key_lines_above(text: str, start: int, at: int) -> int:
 def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
     """Return the text with a mark in the place of each secret, and how many there were.
 
-    Line numbers stay as they are.
-
-    `literals` as for `spans`. Redacting twice changes nothing.
+    Line numbers stay as they are. `literals` as for `spans`. Redacting twice changes nothing.
     """
     pieces: list[str] = []
     joined: list[str] = []

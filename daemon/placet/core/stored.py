@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
+from functools import cache
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class Stored(Generic[T]):
 
     def dump_json(self, value: T) -> bytes:
         """Return it in ASCII; raises ValueError for what cannot be stored."""
-        return json.dumps(_plain(value), separators=(",", ":")).encode("ascii")
+        return _JSON.encode(value).encode("ascii")
 
     def validate_json(self, raw: str | bytes) -> T:
         """Return what was written; raises ValueError for what is no such value."""
@@ -43,28 +44,26 @@ class Stored(Generic[T]):
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {field: getattr(value, field) for field in _fields(value.__class__)}
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, _PLAIN):
-        return value
-    if dataclasses.is_dataclass(value):
-        return {
-            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Decimal):
         return str(value)
     raise ValueError(f"{type(value).__name__} cannot be stored")
 
 
-def _reader(kind: Any) -> _Read:
-    """Return a function that makes a value of a type from JSON's.
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
-    It raises ValueError for what is not one.
-    """
+
+_JSON = json.JSONEncoder(separators=(",", ":"), default=_plain)
+
+
+def _reader(kind: Any) -> _Read:
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: value

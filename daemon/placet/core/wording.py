@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -17,9 +18,19 @@ def at_most(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def counted(number: object, noun: str) -> str:
-    """Return a number with its noun: `1 plan`, `2 plans`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: object, noun: str, several: str = "") -> str:
+    """Return a number with its noun, of which `several` has another form than an `s` at its end.
+
+    `1 plan`, `2 plans`, `1,000 branches`.
+    """
+    shown = f"{number:,}" if isinstance(number, int) else number
+    return f"{shown} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def with_numbers(noun: str, numbers: Sequence[int]) -> str:
+    """Return numbers with their noun: `step 2`, `steps 2, 3 and 5`."""
+    *some, last = numbers
+    return f"{noun}s {', '.join(map(str, some))} and {last}" if some else f"{noun} {last}"
 
 
 def megabytes(number: float) -> str:
@@ -30,6 +41,14 @@ def megabytes(number: float) -> str:
 def duration(seconds: float) -> str:
     """Return seconds as people say them: whole minutes from two on."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit: `40 s`, `5 min`, `3 h`, `2 d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def dollars(usd: Decimal | float | None, unknown: str = "cost unknown") -> str:

@@ -34,9 +34,8 @@ stays held; whoever can do that needs no help from here. Commands do not come th
 their wall is the box (`sandbox`). What they changed is matched on the scope once more before it is
 committed.
 
-`tests/test_confine.py` attacks all of this: some thousand traversals with every operation, and
-another process that swaps folders with links; `tests/test_tool_contract.py` does so through the
-tools.
+`tests/test_confine.py` attacks all of this: thousands of traversals with every operation, and
+another process that swaps folders with links. `tests/test_tool_contract.py` does so by the tools.
 """
 
 from __future__ import annotations
@@ -47,55 +46,34 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 from placet.core.errors import ToolError, UserError
 from placet.files.denied import ALWAYS, Denied
+from placet.files.entries import Entry, below, entries_of, entry_of, must_be_file
 from placet.files.handles import (
     FILE,
     LISTING,
     PASSAGE,
-    EntryKind,
     Held,
     descend,
     enter,
-    kind_of,
     open_below,
     read_at_most,
-    target,
     temporary,
 )
-from placet.files.paths import MAX_DEPTH, Fault, canonical, fault_at, translated
+from placet.files.links import follow
+from placet.files.paths import Explained, Fault, canonical, fault_at
 
-# Default limit of `read`; more would not fit a conversation.
-MAX_READ_BYTES = 2 * 1024 * 1024
-
-# Default limit of `write`.
-MAX_WRITE_BYTES = 2 * 1024 * 1024
+# Default limit of `read` and of `write`; more would not fit a conversation.
+MAX_BYTES = 2 * 1024 * 1024
 
 # Maximum of entries that `list` gives of one folder.
 MAX_LISTED = 10_000
 
-# Maximum of links followed on one path: the kernel's own limit (path_resolution(7)).
-MAX_LINKS = 40
-
 # Glob of the names that `write` uses until the content is complete; kill -9 can leave one.
 TEMPORARY = ".placet-*.tmp"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Something below the root.
-
-    `path` is relative, `/`-separated, bytes that are not UTF-8 as surrogates. `size` is in bytes, 0
-    for anything that is not a file.
-    """
-
-    path: str
-    kind: EntryKind
-    size: int
 
 
 class Root(contextlib.AbstractContextManager["Root"]):
@@ -111,8 +89,8 @@ class Root(contextlib.AbstractContextManager["Root"]):
         *,
         writable: bool,
         denied: Denied = ALWAYS,
-        max_read_bytes: int = MAX_READ_BYTES,
-        max_write_bytes: int = MAX_WRITE_BYTES,
+        max_read_bytes: int = MAX_BYTES,
+        max_write_bytes: int = MAX_BYTES,
     ) -> None:
         """Open the folder `path`; links on the way to it are the caller's word and are followed.
 
@@ -154,10 +132,6 @@ class Root(contextlib.AbstractContextManager["Root"]):
         """
         return self._canonical(path)
 
-    def protects(self, path: str) -> bool:
-        """Return whether a canonical path can never be written here, whatever a scope says."""
-        return self.denied.protects(path)
-
     def read(self, path: str) -> bytes:
         """Return the whole content of a regular file, at most `max_read_bytes`.
 
@@ -166,10 +140,10 @@ class Root(contextlib.AbstractContextManager["Root"]):
         """
         parts = self._parts(path)
         limit = self.max_read_bytes
-        with _Explained(path), Held(self._open(path, parts, FILE)) as handle:
+        with Explained(path), Held(self._open(path, parts, FILE)) as handle:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
-                _must_be_file(info, path)
+                must_be_file(info, path)
                 raise fault_at(
                     Fault.HARD_LINK,
                     path,
@@ -186,11 +160,11 @@ class Root(contextlib.AbstractContextManager["Root"]):
         `Entry.path` is the canonical path.
         """
         parts = self._parts(path)
-        with _Explained(path):
-            base, name = self._follow(path, parts)
+        with Explained(path):
+            base, name = follow(self._handle, self.denied, path, parts)
             with Held(base):
                 info = os.stat(name, dir_fd=base, follow_symlinks=False)
-        return _entry(os.fsdecode(b"/".join(parts) or b"."), info)
+        return entry_of(_joined(parts) or ".", info)
 
     def exists(self, path: str) -> bool:
         """Return whether `path` is there, links followed (so not for a dangling one).
@@ -213,8 +187,8 @@ class Root(contextlib.AbstractContextManager["Root"]):
         """
         parts = self._parts(path)
         too_large = fault_at(Fault.TOO_LARGE, path, f"holds more than {MAX_LISTED} entries")
-        with _Explained(path), Held(self._open(path, parts, LISTING)) as handle:
-            return [*self._entries(handle, os.fsdecode(b"/".join(parts)), MAX_LISTED, too_large)]
+        with Explained(path), Held(self._open(path, parts, LISTING)) as handle:
+            return entries_of(self.denied, handle, _joined(parts), MAX_LISTED, too_large)
 
     def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
         """Give files, links and other things below a folder, depth first, each folder sorted.
@@ -231,8 +205,8 @@ class Root(contextlib.AbstractContextManager["Root"]):
             path,
             f"has more than {max_entries} entries below it; name a smaller folder",
         )
-        with _Explained(path), Held(self._open(path, parts, LISTING)) as top:
-            yield from self._below(top, os.fsdecode(b"/".join(parts)), max_entries, too_large)
+        with Explained(path), Held(self._open(path, parts, LISTING)) as top:
+            yield from below(self.denied, top, _joined(parts), max_entries, too_large)
 
     def write(self, path: str, data: bytes) -> int:
         """Make or replace a regular file, its folders too; return the number of bytes written.
@@ -243,7 +217,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         and set-id bits. A link is refused, as is anything but a regular file. A file with another
         hard link is replaced, which leaves the other alone.
         """
-        parts = self._changeable(path)
+        *folders, name = self._changeable(path)
         if path.endswith("/"):
             raise fault_at(
                 Fault.IS_A_DIRECTORY, path, "ends in '/': that names a folder, not a file"
@@ -254,24 +228,20 @@ class Root(contextlib.AbstractContextManager["Root"]):
                 path,
                 f"was not written: {len(data)} bytes are more than {self.max_write_bytes}",
             )
-        with (
-            _Explained(path),
-            Held(descend(self._handle, parts[:-1], PASSAGE, create=True)) as folder,
-        ):
-            _replace(folder, parts[-1], path, data)
+        with Explained(path), Held(descend(self._handle, folders, PASSAGE, create=True)) as folder:
+            _replace(folder, name, path, data)
         return len(data)
 
     def delete(self, path: str) -> None:
         """Remove a regular file, a link (not its target) or an empty folder."""
-        parts = self._changeable(path)
-        name = parts[-1]
-        with _Explained(path), Held(descend(self._handle, parts[:-1], PASSAGE)) as folder:
+        *folders, name = self._changeable(path)
+        with Explained(path), Held(descend(self._handle, folders, PASSAGE)) as folder:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 os.rmdir(name, dir_fd=folder)
                 return
             if not stat.S_ISLNK(info.st_mode):
-                _must_be_file(info, path)
+                must_be_file(info, path)
             os.unlink(name, dir_fd=folder)
 
     def _parts(self, path: str) -> tuple[bytes, ...]:
@@ -290,7 +260,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
             )
         if not parts:
             raise fault_at(Fault.IS_A_DIRECTORY, path, "is the root folder")
-        if self.denied.protects(os.fsdecode(b"/".join(parts))):
+        if self.denied.protects(_joined(parts)):
             raise fault_at(
                 Fault.PATH_DENIED, path, "is protected and can never be written, whatever the scope"
             )
@@ -303,156 +273,20 @@ class Root(contextlib.AbstractContextManager["Root"]):
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-        base, name = self._follow(path, parts)
+        base, name = follow(self._handle, self.denied, path, parts)
         with Held(base):
             return enter(base, name, flags)
 
-    def _follow(self, path: str, parts: Sequence[bytes]) -> tuple[int, bytes]:
-        """Follow links; return a handle of the folder that `parts` leads to, and the name in it.
 
-        The name was no link when it was looked at; the caller must use it without following. Raises
-        OSError, ToolError.
-        """
-        folders: list[int] = []
-        ahead = list(reversed(parts))
-        links = 0
-        try:
-            while ahead:
-                here = folders[-1] if folders else self._handle
-                name = ahead.pop()
-                if name == b"..":
-                    if not folders:
-                        raise fault_at(
-                            Fault.PATH_OUTSIDE, path, "leads out of the root folder by a link"
-                        )
-                    os.close(folders.pop())
-                elif (link := target(here, name)) is not None:
-                    links += 1
-                    ahead += self._link_parts(path, link, links)
-                    if len(folders) + len(ahead) > MAX_DEPTH:
-                        raise fault_at(
-                            Fault.TOO_DEEP, path, f"has more than {MAX_DEPTH} parts, links resolved"
-                        )
-                elif ahead:
-                    folders.append(enter(here, name, PASSAGE))
-                else:
-                    return (folders.pop() if folders else os.dup(here)), name
-            return (folders.pop() if folders else os.dup(self._handle)), b"."
-        finally:
-            for handle in folders:
-                os.close(handle)
-
-    def _link_parts(self, path: str, link: bytes, links: int) -> Sequence[bytes]:
-        """Return the components of a link's target, the last one first. Raises ToolError."""
-        if links > MAX_LINKS:
-            raise fault_at(
-                Fault.BAD_PATH, path, f"leads through more than {MAX_LINKS} symbolic links"
-            )
-        if link.startswith(b"/"):
-            raise fault_at(
-                Fault.PATH_OUTSIDE,
-                path,
-                "leads to an absolute path by a link; only relative links work",
-            )
-        if self.denied.hides(os.fsdecode(link)):
-            raise fault_at(Fault.PATH_DENIED, path, "leads to something protected by a link")
-        return [part for part in reversed(link.split(b"/")) if part not in (b"", b".")]
-
-    def _entries(
-        self, handle: int, inside: str, most: int, too_large: ToolError
-    ) -> Sequence[Entry]:
-        """Return the entries of the open folder `inside` ('' for the root), sorted.
-
-        Raises OSError, and `too_large` for more than `most` entries.
-        """
-        found: list[Entry] = []
-        with os.scandir(handle) as entries:
-            for entry in entries:
-                if self.denied.hides(entry.name):
-                    continue
-                if len(found) == most:
-                    raise too_large
-                path = f"{inside}/{entry.name}" if inside else entry.name
-                with contextlib.suppress(FileNotFoundError):  # deleted since the listing began
-                    found.append(_entry(path, entry.stat(follow_symlinks=False)))
-        return sorted(found, key=lambda entry: entry.path)
-
-    def _below(self, top: int, inside: str, most: int, too_large: ToolError) -> Iterator[Entry]:
-        """Give the entries below the open folder `top`, whose path is `inside`, but the folders.
-
-        Raises as `_entries`.
-        """
-        start = len(inside) + 1 if inside else 0
-        ahead = [*reversed(self._entries(top, inside, most, too_large))]
-        left = most - len(ahead)
-        while ahead:
-            entry = ahead.pop()
-            if entry.kind is not EntryKind.DIRECTORY:
-                yield entry
-                continue
-            shut = Entry(entry.path, EntryKind.OTHER, 0)
-            if entry.path.count("/") >= MAX_DEPTH - 1:
-                yield shut
-                continue
-            parts = os.fsencode(entry.path[start:]).split(b"/")
-            try:
-                with Held(open_below(top, parts, LISTING)) as handle:
-                    found = self._entries(handle, entry.path, left, too_large)
-            except PermissionError:
-                yield shut
-                continue
-            except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                    continue  # it was a folder a moment ago, and is gone or something else now
-                raise
-            left -= len(found)
-            ahead += reversed(found)
-
-
-class _Explained:
-    """Turns the system's errors into ToolError about `path`, on the way out of a `with` block."""
-
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, OSError):
-            raise translated(error, self.path) from error
-
-
-def _entry(path: str, info: os.stat_result) -> Entry:
-    kind = kind_of(info)
-    return Entry(path, kind, info.st_size if kind is EntryKind.FILE else 0)
-
-
-def _must_be_file(info: os.stat_result, path: str) -> None:
-    """Raise ToolError for anything but a regular file."""
-    match kind_of(info):
-        case EntryKind.FILE:
-            return
-        case EntryKind.DIRECTORY:
-            raise fault_at(Fault.IS_A_DIRECTORY, path, "is a folder")
-        case EntryKind.SYMLINK:
-            raise fault_at(
-                Fault.PATH_DENIED, path, "is a symbolic link; name the file that it points to"
-            )
-        case EntryKind.OTHER:
-            raise fault_at(
-                Fault.NOT_A_REGULAR_FILE, path, "is a FIFO, a socket or a device, not a file"
-            )
+def _joined(parts: Sequence[bytes]) -> str:
+    return os.fsdecode(b"/".join(parts))
 
 
 def _replace(folder: int, name: bytes, path: str, data: bytes) -> None:
-    """Put a file with `data` in the place of `name`. Raises OSError, ToolError."""
     mode = None
     with contextlib.suppress(FileNotFoundError):
         old = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        _must_be_file(old, path)
+        must_be_file(old, path)
         mode = old.st_mode & 0o777
 
     def dress(handle: int) -> None:

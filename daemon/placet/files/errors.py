@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from placet.core.errors import PlacetError, UserError
 from placet.core.text.names import show
 
-_RETRIED = "the daemon retries by itself."
+RETRIED = "the daemon retries by itself."
+"""The end of a hint; a command says instead that one may try again."""
 _RIGHTS = "Give the user that runs placet the right to read and write there."
 _HINTS = {
-    errno.ENOSPC: f"The disk is full. Free some space; {_RETRIED}",
-    errno.EDQUOT: f"The disk quota is used up. Free some space; {_RETRIED}",
+    errno.ENOSPC: f"The disk is full. Free some space; {RETRIED}",
+    errno.EDQUOT: f"The disk quota is used up. Free some space; {RETRIED}",
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
-    errno.EROFS: f"Mount that file system writable; {_RETRIED}",
-    errno.ETXTBSY: f"Another program has it open for writing. Close it there; {_RETRIED}",
+    errno.EROFS: f"Mount that file system writable; {RETRIED}",
+    errno.ETXTBSY: f"Another program has it open for writing. Close it there; {RETRIED}",
     errno.EXDEV: "The two folders are on different file systems. Keep the whole vault on one.",
     errno.ENOTDIR: "A file stands where a folder must be. Move it away, then run `placet init`.",
     errno.ELOOP: "A link stands where a file or a folder must be. placet does not follow links "

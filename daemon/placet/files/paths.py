@@ -80,7 +80,6 @@ _FAULT_OF_ERRNO: dict[int, tuple[Fault, str]] = {
 
 
 def _shown(path: str) -> str:
-    """Return `path` for a message: escaped to one printable line, and shortened."""
     return repr(path if len(path) <= 200 else f"{path[:120]}…{path[-60:]}")
 
 
@@ -89,11 +88,27 @@ def fault_at(fault: Fault, path: str, sentence: str) -> ToolError:
     return ToolError(fault.value, f"{_shown(path)} {sentence}", refused=fault in _REFUSALS)
 
 
-def translated(error: OSError, path: str) -> ToolError:
+def _translated(error: OSError, path: str) -> ToolError:
     """Return the system's error as one of `Fault` about `path`."""
     code = error.errno or 0
     fault, sentence = _FAULT_OF_ERRNO.get(code, (Fault.IO_ERROR, f"failed: {os.strerror(code)}"))
     return fault_at(fault, path, sentence)
+
+
+class Explained:
+    """Turns the system's errors into ToolError about `path`, on the way out of a `with` block."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            raise _translated(error, self.path) from error
 
 
 def canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -> str:
@@ -140,7 +155,6 @@ def canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -
 
 
 def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
-    """Return the error for a path with `..` in it."""
     clean: list[str] = []
     for part in parts:
         if part != "..":

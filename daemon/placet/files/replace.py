@@ -24,6 +24,7 @@ from typing import Any
 
 from placet.core.life.settle import Fingerprint
 from placet.core.text.names import TEMP_PREFIX
+from placet.disk import lock
 from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
 from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.files.scan import NOTE_LIMIT, fingerprint
@@ -178,7 +179,7 @@ def rename_new(source: int, old: str, target: int, new: str) -> None:
 def _lock(handle: int) -> None:
     # where there are no locks, a sweep deletes nothing either
     with contextlib.suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(handle)
 
 
 def _keep_owner(handle: int, like: os.stat_result) -> None:

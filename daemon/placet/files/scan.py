@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placet.core.life.settle import Fingerprint
 from placet.core.text.names import TEMP_PREFIX, is_note, is_side_note, is_temporary
+from placet.disk import lock
 from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 
 # Bytes of the largest note that is read; a sparse file can claim a terabyte.
@@ -133,9 +133,7 @@ def sweep(folder: int, depth: int) -> int:
 def _delete_leftover(folder: int, name: str) -> bool:
     """Delete a temporary file unless its writer lives (it holds a lock); return whether it did."""
     with Held(enter(folder, name, FILE)) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(handle):
             return False
         os.unlink(name, dir_fd=folder)
     return True

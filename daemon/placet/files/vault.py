@@ -12,16 +12,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pwd
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
-from placet.core.errors import PlacetError, UserError
+from placet.core.errors import UserError
 from placet.core.life.settle import Fingerprint
-from placet.core.text.names import MARKER, MAX_MARKER_BYTES, Folder, is_side_note, show
+from placet.core.text.names import MARKER, Folder, is_side_note, show
+from placet.disk import owner_of
 from placet.files.errors import AlreadyThere, Changed, Gone, NotSettled, VaultTrouble, explained
-from placet.files.handles import LISTING, Held, descend, sync
+from placet.files.handles import sync
+from placet.files.presence import VaultFolder
 from placet.files.replace import (
     digest,
     holds,
@@ -44,41 +43,14 @@ BEFORE_ITS_NAME_NS = 50_000_000
 # Room that a disk must have for notes.
 PROBE_BYTES = 64 * 1024
 
-_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-
-class Vault(contextlib.AbstractContextManager["Vault"]):
+class Vault(VaultFolder):
     """The folder `root` and everything below it, held by a handle.
 
     A context manager; safe from any thread. Paths are relative to the vault, with `/`; one that is
     absolute or holds `.`, `..` or NUL is a bug: ValueError. Every method raises VaultTrouble if the
     file system refuses, and what its description names. Digests are SHA-256 in hexadecimal.
     """
-
-    def __init__(self, root: Path) -> None:
-        """Open the vault. Raises UserError if the folder cannot be opened."""
-        self.root = root.absolute()
-        self._lock = threading.Lock()
-        try:
-            self._handle = os.open(self.root, _ROOT)
-        except OSError as error:
-            raise UserError(
-                f"The vault {show(str(self.root))} cannot be opened: {error.strerror}.",
-                "Create one there with `placet init`, or name another with --vault.",
-                exit_code=2,
-            ) from error
-        self._identity = identity(os.fstat(self._handle))
-        self._id = _marker(self._handle)
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the handle; the vault can be unmounted then."""
-        with self._lock:
-            if self._handle >= 0:
-                os.close(self._handle)
-                self._handle = -1
 
     def scan(self, folders: Iterable[Folder]) -> Scan:
         """List `folders`: Requests with its sub-folders, the others flat.
@@ -87,7 +59,7 @@ class Vault(contextlib.AbstractContextManager["Vault"]):
         Requests a link to a folder is listed as well, so that somebody can be told why the notes
         behind it are not seen. Dot folders are left out.
         """
-        if not self._is_present():
+        if not self.is_present():
             return Scan(present=False)
         listing, root = Listing(), self._identity
         for folder in folders:
@@ -97,7 +69,7 @@ class Vault(contextlib.AbstractContextManager["Vault"]):
             except OSError as error:
                 listing.failed(folder.value, error)
         # went away, or came back as another, meanwhile
-        if not self._is_present() or self._identity != root:
+        if not self.is_present() or self._identity != root:
             return Scan(present=False)
         return Scan(
             present=True,
@@ -119,11 +91,7 @@ class Vault(contextlib.AbstractContextManager["Vault"]):
     def owner(self, path: str) -> str:
         """Return the file's owner: a user name, or `uid:1000`. Raises Gone."""
         with explained(path), self._parent(path) as (folder, name):
-            uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return f"uid:{uid}"
+            return owner_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
 
     def publish(self, path: str, data: bytes, *, in_whole: bool = False) -> bool:
         """Make a new file with these bytes, whole or not at all; folders on the way are made.
@@ -267,14 +235,6 @@ class Vault(contextlib.AbstractContextManager["Vault"]):
                 pass  # a scan says so
         return list(found.values())
 
-    def marker(self) -> str | None:
-        """Return the id in the vault's marker as it is now; None without a readable one.
-
-        A file that is missing from a vault with its marker was deleted.
-        """
-        with self._folder([]) as handle:
-            return _marker(handle)
-
     def create_marker(self, vault_id: str) -> str:
         """Give the vault the id `vault_id` unless it has one; return the id that it has then.
 
@@ -314,49 +274,3 @@ class Vault(contextlib.AbstractContextManager["Vault"]):
             with contextlib.suppress(OSError), self._folder(folder.split("/")) as handle:
                 swept += sweep(handle, 0 if folder in {Folder.KNOWLEDGE, "System"} else MAX_DEPTH)
         return swept
-
-    def _is_present(self) -> bool:
-        """Return whether this vault is still at its path; follow it if it was restored there."""
-        if self._id is None:
-            return False
-        try:
-            if identity(self.root.stat()) == self._identity:
-                return self.marker() == self._id
-            fresh = os.open(self.root, _ROOT)
-        except OSError:
-            return False  # not there, not a folder, or a mount that died: the vault is away
-        if _marker(fresh) != self._id:
-            os.close(fresh)
-            return False
-        with self._lock:
-            os.close(self._handle)
-            self._handle, self._identity = fresh, identity(os.fstat(fresh))
-        return True
-
-    @contextlib.contextmanager
-    def _folder(self, parts: list[str], *, create: bool = False) -> Iterator[int]:
-        """Give a handle of a folder; close it on the way out."""
-        with self._lock:
-            root = os.dup(self._handle)
-        with Held(root), Held(descend(root, parts, LISTING, create=create)) as folder:
-            yield folder
-
-    @contextlib.contextmanager
-    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """Give a handle of the folder that the path is in, and the name in it."""
-        parts = path.split("/")
-        if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-            raise ValueError(f"not a path in the vault: {show(path)}")
-        with self._folder(parts[:-1], create=create) as handle:
-            yield handle, parts[-1]
-
-
-def _marker(root: int) -> str | None:
-    """Return the id in the marker of the vault with this handle, None without a readable one."""
-    *folders, name = MARKER.split("/")
-    try:
-        with Held(descend(root, folders, LISTING)) as folder:
-            data, _ = read(folder, name, MARKER, MAX_MARKER_BYTES)
-        return data.decode("ascii").strip() or None
-    except (OSError, PlacetError, UnicodeDecodeError):
-        return None

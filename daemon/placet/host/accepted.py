@@ -16,8 +16,10 @@ from typing import Any
 
 from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, show
-from placet.host.config import Config, load, made_of, parse, put_in_place
-from placet.host.state import StateFolder, vault_state, write_private
+from placet.host.config import load, made_of, parse, put_in_place
+from placet.host.state import StateFolder, write_private
+from placet.host.tables import Config
+from placet.host.vault_state import vault_state
 
 _ALL: tuple[str, ...] = ()
 GUARDED: Mapping[str, tuple[str, ...]] = {
@@ -25,6 +27,7 @@ GUARDED: Mapping[str, tuple[str, ...]] = {
     "notify": _ALL,
     "commands": _ALL,
     "portals": _ALL,
+    "board": _ALL,
     "mcp": _ALL,
     "team": _ALL,
 }
@@ -154,7 +157,6 @@ def differing(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> tuple[Key, ..
 
 
 def _read(state: StateFolder) -> dict[Key, Any] | None:
-    """Return the accepted settings; None if nothing was accepted yet."""
     try:
         tables = json.loads(state.accepted.read_bytes())
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}

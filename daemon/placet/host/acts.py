@@ -8,9 +8,11 @@ word of a command that was cut off does not count: somebody else may change the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,13 +23,18 @@ from placet.core.errors import cannot_write
 from placet.disk import lock
 
 _MAX_BYTES = 4096
+PATIENCE_S = 10.0
+"""Seconds for which a command waits for another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A decision about the text with this `digest`: by `who`, `via` which command."""
+    """A decision about the text with this `digest`: by `who`, `via` which command.
 
-    what: Literal["approve", "reject", "revise", "retry"]
+    Of a merge, and of one that is taken back, `digest` is the branch's name.
+    """
+
+    what: Literal["approve", "reject", "revise", "retry", "answer", "stop", "merge", "undo"]
     digest: str
     who: str
     via: str
@@ -37,10 +44,12 @@ class Word:
 def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
     """Leave word of the block's action on this case's plan; take it back if the block fails.
 
-    It counts while this process locks it, and for good once it ends in `done`. Raises UserError if
-    no word can be left; then the block does not run.
+    It counts while this process locks it, and for good once it ends in `done`. One command at a
+    time: of two for one note the later one fails, and what the earlier one said is put back. Raises
+    UserError if no word can be left; then the block does not run.
     """
     path, temp = _path(folder, trace_id), folder / f".{secrets.token_hex(8)}"
+    before = temp.with_suffix(".before")
     said = (
         json.dumps({"what": word.what, "digest": word.digest, "who": word.who, "via": word.via})
         + "\n"
@@ -48,11 +57,15 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
+            stack.enter_context(_alone(folder))
             handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file = stack.enter_context(os.fdopen(handle, "wb", buffering=0))
             lock(handle)
             file.write(said.encode())
             os.fsync(handle)
+            with suppress(FileNotFoundError):
+                path.rename(before)
+            stack.callback(before.unlink, missing_ok=True)
             temp.replace(path)
         except OSError as error:
             with suppress(OSError):
@@ -64,8 +77,24 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
             with suppress(OSError):
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     path.unlink()
+                    before.rename(path)
             raise
         file.write(b"done\n")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one command at a time leave word. Raises OSError where another takes over PATIENCE_S."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + PATIENCE_S
+        while not lock(handle):
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, "another command of placet is at work there")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
 
 
 def word_of(folder: Path, trace_id: str) -> Word | None:

@@ -1,227 +1,22 @@
-"""`System/placet.toml` as a checked value: the tables here are the settings, types and defaults.
-
-An unknown key is an error, so that a misspelt setting is noticed.
-"""
+"""`System/placet.toml` as a checked value: read, and changed without a rewrite."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import stat
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from datetime import date
-from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ValidationError
 
-from placet.core.errors import UserError
+from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
 from placet.disk import put
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic would convert: `true` to 1, "5" to 5; and nan and inf."""
-        kind = cls.model_fields[info.field_name or ""].annotation
-        if kind is bool and not isinstance(value, bool):
-            raise ValueError("must be true or false, without quotes")
-        if kind in (int, float, Decimal) and isinstance(value, (bool, str)):
-            raise ValueError("must be a number, without quotes")
-        if isinstance(value, (float, Decimal)) and not math.isfinite(value):
-            raise ValueError("must be a finite number")
-        return value
-
-
-Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
-"""Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
-
-
-class VaultTable(_Table):
-    """Frontmatter, defaults and history (git) of the vault.
-
-    `history` is "ask" until somebody was asked: then only a new vault may get one.
-    """
-
-    history: bool | Literal["ask"] = "ask"
-    history_max_mb: float = Field(default=50, gt=0, le=100_000)
-    host: str = ""
-    frontmatter: Literal["yaml", "toml"] = "yaml"
-    default_agent: str = "default"
-    quiet_s: float = Field(default=30.0, ge=0, le=3600, allow_inf_nan=False)
-    own_keys: tuple[str, ...] = ()
-
-
-class DaemonTable(_Table):
-    """Settings of the daemon itself."""
-
-    paused: bool = False
-    watch: Literal["auto", "events", "polling"] = "auto"
-    scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
-    plans_at_once: int = Field(default=2, ge=1, le=32)
-    missions_at_once: int = Field(default=2, ge=1, le=32)
-    stop_grace_s: float = Field(default=5.0, ge=0, le=120)
-    tidy_after_days: int = Field(default=30, ge=0, le=3650)
-
-
-class JournalTable(_Table):
-    """Retention of events in journal.db: older ones move once a day to a database next to it.
-
-    0: never.
-    """
-
-    archive_after_days: int = Field(default=0, ge=0, le=36_500)
-
-
-class PriceRow(_Table):
-    """The price of a model in dollars per million tokens, from a day on."""
-
-    model: str
-    since: date
-    input: Money
-    output: Money
-    cache_read: Money
-    cache_write: Money
-
-
-class ModelTable(_Table):
-    """The model that plans and works, and its server."""
-
-    provider: str = "anthropic"
-    name: str = "claude-opus-5-5"
-    base_url: str = ""
-    script: str = ""
-    max_tokens: int = Field(default=16_000, ge=256, le=128_000)
-    context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
-    timeout_s: float = Field(default=120, gt=0, le=3600)
-    price: tuple[PriceRow, ...] = ()
-
-
-class LimitsTable(_Table):
-    """Limits of a planning, a mission and a day.
-
-    0 means no limit for `day_…`, `planning_usd` and `mission_wall_time_s`.
-    """
-
-    day_usd: Money = Decimal(0)
-    day_tokens: int = Field(default=0, ge=0)
-    planning_iterations: int = Field(default=30, ge=1, le=500)
-    planning_tokens: int = Field(default=2_000_000, ge=1)
-    planning_usd: Money = Decimal(0)
-    planning_time_s: float = Field(default=1800, gt=0, allow_inf_nan=False)
-    iterations_ceiling: int = Field(default=100, ge=1, le=1000)
-    mission_tokens: int = Field(default=5_000_000, ge=1)
-    mission_time_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
-    mission_wall_time_s: float = Field(default=0, ge=0, allow_inf_nan=False)
-    tool_calls: int = Field(default=200, ge=1, le=10_000)
-    command_timeout_s: float = Field(default=120, gt=0, le=3600)
-    output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
-    command_disk_bytes: int = Field(default=4_294_967_296, ge=1_048_576)
-    free_disk_bytes: int = Field(default=268_435_456, ge=1_048_576)
-
-
-class GuardsTable(_Table):
-    """Thresholds at which a planning or mission that goes in circles is told so, and ended."""
-
-    repeats: int = Field(default=3, ge=2, le=100)
-    window: int = Field(default=10, ge=2, le=1000)
-    identical_rounds: int = Field(default=3, ge=3, le=100)
-    stall_turns: int = Field(default=5, ge=1, le=1000)
-    same_call_failing: int = Field(default=3, ge=1, le=100)
-    alternating_calls: int = Field(default=6, ge=4, le=100)
-    talk_turns: int = Field(default=3, ge=1, le=100)
-
-    @model_validator(mode="after")
-    def _can_be_seen(self) -> GuardsTable:
-        if self.repeats > self.window:
-            raise ValueError(f"repeats ({self.repeats}) must fit into window ({self.window})")
-        return self
-
-
-class SandboxTable(_Table):
-    """The box in which commands run.
-
-    `none` runs them outside one, and has to be written in so many words.
-    """
-
-    sandbox: Literal["auto", "none"] = "auto"
-
-
-class NotifyTable(_Table):
-    """Destinations of notices: a plan waits, a mission ended, something needs a person."""
-
-    desktop: bool = False
-    command: tuple[str, ...] = ()
-    webhook: str = ""
-
-    @field_validator("command")
-    @classmethod
-    def _can_run(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if value and (not value[0] or any("\0" in word for word in value)):
-            raise ValueError("must begin with a program, and no word of it may hold a NUL")
-        return value
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_web_address(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            good = (
-                parts.scheme in ("http", "https")
-                and bool(parts.hostname)
-                and "@" not in parts.netloc
-                and parts.port != 0
-                and re.fullmatch(r"[!-~]+", value) is not None
-            )
-        except ValueError:  # a port that is no number, a bracket that is not closed
-            good = False
-        if value and not good:
-            raise ValueError(
-                "must be an http:// or https:// address without spaces, user name and password"
-            )
-        return value
-
-    @property
-    def is_on(self) -> bool:
-        """Return whether a notice goes anywhere at all."""
-        return bool(self.desktop or self.command or self.webhook)
-
-
-class PortalTable(_Table):
-    """A repository that requests may name."""
-
-    path: str
-
-
-class Config(_Table):
-    """The whole configuration of a vault."""
-
-    vault: VaultTable = VaultTable()
-    daemon: DaemonTable = DaemonTable()
-    journal: JournalTable = JournalTable()
-    model: ModelTable = ModelTable()
-    limits: LimitsTable = LimitsTable()
-    guards: GuardsTable = GuardsTable()
-    commands: SandboxTable = SandboxTable()
-    notify: NotifyTable = NotifyTable()
-    portals: dict[str, PortalTable] = Field(default_factory=dict)
+from placet.host.tables import Config, table_at
 
 
 def load(vault: Path) -> Config:
@@ -279,7 +74,7 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
         return Config.model_validate(tables)
     except ValidationError as error:
         lines = [
-            f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}"
+            f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}{_near(e['loc'])}"
             for e in error.errors()
         ]
         raise UserError(
@@ -290,15 +85,25 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
         ) from error
 
 
+def refused(key: Sequence[str], value: Any) -> str:
+    """Return why a setting, looked at alone, cannot have this value; empty where it can."""
+    for name in reversed(key):
+        value = {name: value}
+    try:
+        Config.model_validate(value)
+    except ValidationError as error:
+        found = error.errors()[0]
+        return _said(found["type"], found["msg"])
+    return ""
+
+
 def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
     """Write one setting that needs no acceptance. Raises UserError as `with_setting` does."""
     text = with_setting(vault, key, value)
     try:
         put_in_place(vault / CONFIG_PATH, text)
     except OSError as error:
-        raise UserError(
-            f"{vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable."
-        ) from error
+        raise cannot_write(vault / CONFIG_PATH, error) from error
 
 
 def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
@@ -374,6 +179,15 @@ def _said(kind: str, message: str) -> str:
         if kind == "extra_forbidden"
         else message[:1].lower() + message[1:]
     )
+
+
+def _near(where: Sequence[str | int]) -> str:
+    """Return a question after what was meant, for the place of an unknown key; else empty."""
+    table = table_at(where[:-1])
+    if table is None or not where or where[-1] in table.model_fields:
+        return ""
+    near = get_close_matches(str(where[-1]), table.model_fields, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def portal_path(vault: Path, config: Config, portal: str) -> Path:

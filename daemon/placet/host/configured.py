@@ -16,15 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placet.core.text.names import CONFIG_PATH
-from placet.host.state import StateFolder, vault_state, write_private
+from placet.host.state import StateFolder, write_private
+from placet.host.vault_state import vault_state
 
 if TYPE_CHECKING:
     from placet.host.accepted import InForce
 
+DEFAULTS = Path(__file__).with_name("tables.py")
+"""The module that has the settings' defaults."""
+
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """Some settings that hold; `unaccepted` names those that do not hold on this machine."""
+    """Some settings that hold; `unaccepted` names those that do not hold on this machine.
+
+    `history` says that somebody allowed the vault to have one.
+    """
 
     provider: str
     model: str
@@ -32,6 +39,7 @@ class Configured:
     day_usd: Decimal
     day_tokens: int
     quiet_s: float
+    history: bool
     unaccepted: tuple[str, ...]
 
 
@@ -70,10 +78,10 @@ def read_settings(state: StateFolder) -> InForce:
 
 def unknown() -> Configured:
     """Return what is shown if the file cannot be used: no model, and else the defaults."""
-    from placet.host.config import Config
+    from placet.host.tables import Config
 
     config = Config()
-    return Configured("", "", False, Decimal(0), 0, config.vault.quiet_s, ())  # noqa: FBT003
+    return Configured("", "", False, Decimal(0), 0, config.vault.quiet_s, False, ())  # noqa: FBT003
 
 
 def _some(held: InForce) -> Configured:
@@ -85,13 +93,14 @@ def _some(held: InForce) -> Configured:
         config.limits.day_usd,
         config.limits.day_tokens,
         config.vault.quiet_s,
+        config.vault.history is True,
         tuple(held.names),
     )
 
 
 def _digest(state: StateFolder) -> str:
     """Return a digest of the files that settings come from: the vault's, ours, and the defaults."""
-    defaults = Path(__file__).with_name("config.py").stat()
+    defaults = DEFAULTS.stat()
     digest = sha256(f"{defaults.st_mtime_ns} {defaults.st_size}".encode())
     for path in (state.vault / CONFIG_PATH, state.accepted):
         with suppress(OSError):

@@ -13,9 +13,8 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
-from placet.core.errors import UserError
+from placet.core.errors import UserError, cannot_write
 from placet.core.life.lease import Owner
 from placet.disk import lock
 
@@ -86,6 +85,8 @@ class _Flock:
         try:
             fd = self._open()
         except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise cannot_write(self._path, error) from error
             raise UserError(
                 f"cannot use the lock file {self._path}: {error.strerror}",
                 "it must be a plain file that you may write to",
@@ -136,16 +137,15 @@ class VaultLock(_Flock):
                 "stop it first, or use `placet status` to see what it does",
                 exit_code=2,
             )
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, self._text.encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, self._text.encode(), 0)
+        except OSError as error:
+            self._unlock()
+            raise cannot_write(self._path, error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
             os.ftruncate(self._fd, 0)
         self._unlock()
@@ -179,12 +179,7 @@ class MarkerLock(_Flock):
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._unlock()
 
     def _open(self) -> int:

@@ -7,8 +7,6 @@ sentence, because a notice that cannot be sent must not stop the work that it is
 from __future__ import annotations
 
 import html
-import json
-import logging
 import os
 import queue
 import re
@@ -22,13 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from placet.core.life.case import State
 from placet.core.text.names import show
-from placet.host.config import NotifyTable
+from placet.host.tables import NotifyTable
+from placet.host.webhook import post
 
 
 class Event(StrEnum):
@@ -48,6 +46,8 @@ _TITLES: Mapping[Event, str] = {
     Event.NEEDS_YOU: "placet needs you",
     Event.TEST: "placet can reach you",
 }
+
+_ASKS = "placet asks you something"
 
 _SECRET_NAME = re.compile(
     r"ANTHROPIC_.*|CREDENTIALS_DIRECTORY"
@@ -91,8 +91,8 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """Return one fixed sentence per event."""
-        return _TITLES[self.event]
+        """Return one fixed sentence per event, or for work that asks a person."""
+        return _ASKS if self.state is State.ASKING else _TITLES[self.event]
 
     @property
     def text(self) -> str:
@@ -102,9 +102,8 @@ class Notice:
 
     @property
     def link(self) -> str:
-        """Return the address of the note in Obsidian, percent-encoded, `/` too."""
-        file = f"&file={_encoded(self.note_path)}" if self.note_path else ""
-        return f"obsidian://open?vault={_encoded(self.vault_name)}{file}"
+        """Return the address of the note in Obsidian."""
+        return obsidian_link(self.vault_name, self.note_path)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -141,7 +140,7 @@ def send(notice: Notice, settings: NotifyTable, timeout_s: float = TIMEOUT_S) ->
         facts = {f"PLACET_{name.upper()}": value for name, value in notice.facts.items()}
         problems.append(_run("command", settings.command, environment | facts, timeout_s))
     if settings.webhook:
-        problems.append(_post(settings.webhook, notice.facts, timeout_s))
+        problems.append(post(settings.webhook, notice.facts, timeout_s))
     return tuple(problem for problem in problems if problem)
 
 
@@ -170,12 +169,7 @@ class Messenger:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._until_s = time.monotonic() + LAST_S - 1  # one for the last to be ended and told of
         self._queue.put(None)
         self._thread.join(LAST_S)
@@ -248,90 +242,11 @@ def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_
     return f"{way}: {argv[0]} ended with exit code {code}" if code else ""
 
 
-def _post(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
-    """POST the facts as JSON; return an error or "".
-
-    The thread bounds a slow name server, and a header that comes byte by byte; it ends with its
-    socket.
-    """
-    import httpx2  # noqa: F401 - not before the first webhook, and not within its time: 150 ms
-
-    # at INFO it logs whole addresses, and these may hold tokens
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    answer: list[str] = []
-    thread = threading.Thread(
-        target=lambda: answer.append(_posted(address, facts, timeout_s)),
-        daemon=True,
-        name="webhook",
-    )
-    thread.start()
-    thread.join(timeout_s)
-    return (
-        answer[0] if answer else f"webhook: {_host(address)} did not answer within {timeout_s:g} s"
-    )
-
-
-def _posted(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
-    import ssl
-
-    import httpx2
-
-    host = _host(address)
-    # A server that is spoken to in the clear needs no certificates, which take 70 ms to read.
-    tls = True if urlsplit(address).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        # A redirect is not followed: a notice goes to the host that the person named and to no
-        # other.
-        client = httpx2.Client(verify=tls, timeout=timeout_s, follow_redirects=False)
-    except (
-        ImportError,
-        ValueError,
-        httpx2.InvalidURL,
-    ):  # their words would quote the proxy's password
-        return (
-            f"webhook: {host} cannot be reached: the proxy that the environment names "
-            "(HTTPS_PROXY, ALL_PROXY) cannot be used"
-        )
-    try:
-        with (
-            client,
-            client.stream(
-                "POST",
-                address,
-                content=json.dumps(dict(facts)),
-                headers={"Content-Type": "application/json", "User-Agent": "placet"},
-            ) as response,
-        ):
-            if response.is_success:  # what it says beyond that is not read
-                return ""
-            moved = (
-                "; it redirects, which is not followed: put its new address into webhook"
-                if response.is_redirect
-                else ""
-            )
-            return f"webhook: {host} answered {response.status_code}{moved}"
-    except httpx2.TimeoutException:
-        return f"webhook: {host} did not answer within {timeout_s:g} s"
-    except (
-        httpx2.HTTPError,
-        httpx2.InvalidURL,
-        OSError,
-        ValueError,
-    ) as error:  # ValueError: a host that IDNA cannot encode
-        return f"webhook: {host} cannot be reached: {_why(error)}"
-
-
-def _why(error: BaseException) -> str:
-    """Return the system's error, or the type of others, whose text may quote the server."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    return type(error).__name__ if cause is None else cause.strerror or str(cause)
+def obsidian_link(vault_name: str, path: str = "") -> str:
+    """Return the address of a note in Obsidian, or of the vault, percent-encoded, `/` too."""
+    file = f"&file={_encoded(path)}" if path else ""
+    return f"obsidian://open?vault={_encoded(vault_name)}{file}"
 
 
 def _encoded(name: str) -> str:
     return quote(name.encode("utf-8", "surrogateescape"), safe="")
-
-
-def _host(address: str) -> str:
-    return urlsplit(address).hostname or ""

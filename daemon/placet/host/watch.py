@@ -12,34 +12,20 @@ import contextlib
 import logging
 import os
 import stat
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from watchdog.events import (
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers.api import BaseObserver
-from watchdog.utils import BaseThread
+from watchdog.events import FileClosedEvent, FileMovedEvent, FileSystemEvent
 
 from placet.core.errors import UserError
 from placet.core.text.names import is_temporary
 from placet.host.mounts import remote_kind
+from placet.host.observer import Observer, Warnings
 
 GAP_S = 0.05
 """Shortest time between rings by events: a burst causes 20 looks a second, not one per file."""
@@ -52,18 +38,6 @@ MAX_WATCHED = 256
 
 PROBE = ".placet-tmp-probe-"
 """Begins the name of the file that tests whether events arrive; no scan lists it."""
-
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileCreatedEvent,
-    FileClosedEvent,
-    FileMovedEvent,
-    FileDeletedEvent,
-    DirCreatedEvent,
-    DirMovedEvent,
-    DirDeletedEvent,
-]  # never opened or closed without writing: our own listing and reading would ring
-if sys.platform == "darwin":
-    _EVENTS.append(FileModifiedEvent)  # FSEvents knows no "closed after writing"
 
 
 class Mode(StrEnum):
@@ -107,11 +81,10 @@ class Bell:
         self._moved: set[str] = set()
         self._heard = False
         self._last_s = float("-inf")
-        self._observer: BaseObserver | None = None
-        self._reader: BaseThread | None = None
+        self._observer: Observer | None = None
         self._identities: tuple[tuple[int, int] | None, ...] = ()
         self._is_unreliable = False
-        self._log = _Listener(self)
+        self._log = Warnings(self)
 
     def __enter__(self) -> Self:
         """Start listening. Raises UserError if the mode is `events` and there are none."""
@@ -123,12 +96,7 @@ class Bell:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -181,72 +149,7 @@ class Bell:
         self._disarm()
         logging.getLogger("watchdog").removeHandler(self._log)
 
-    # Listening
-
-    def _arm(self) -> None:
-        if self._wanted is Mode.POLLING:
-            return
-        self._identities = self._look()
-        self._heard, self._is_unreliable = False, False
-        try:
-            self._observer, self._reader = _observer()
-            handler = _BellHandler(self)
-            for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
-                if identity is not None:
-                    path = self._root / folder
-                    deep = folder in self._deep and _is_small(path)
-                    self._observer.schedule(
-                        handler, str(path), recursive=deep, event_filter=_EVENTS
-                    )
-            self._observer.start()
-        except OSError as error:  # too many watches or instances, or a folder that just vanished
-            self._disarm()
-            if self._wanted is Mode.EVENTS:
-                raise UserError(
-                    f"file events cannot be had: {error.strerror or error}.",
-                    "Raise fs.inotify.max_user_watches and max_user_instances, or set "
-                    '[daemon] watch = "auto".',
-                ) from error
-            return
-        # changes made elsewhere cause no event there
-        self._is_unreliable = self._wanted is Mode.AUTO and bool(remote_kind(self._root))
-        self._probe()
-
-    def _disarm(self) -> None:
-        threads, self._observer, self._reader = (self._observer, self._reader), None, None
-        for thread in threads:
-            if thread is not None:
-                was_started = thread.is_alive()
-                thread.stop()
-                if was_started:
-                    thread.join()
-
-    def _is_alive(self) -> bool:
-        """Return whether all watchdog threads run; true without events, and so without threads."""
-        if self._observer is None:
-            return True
-        threads = (
-            self._observer,
-            *self._observer.emitters,
-            *([self._reader] if self._reader else []),
-        )
-        return all(thread.is_alive() for thread in threads)
-
-    def _look(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return the identities of the watched folders; None for a missing one."""
-        return tuple(_folder_identity(self._root / folder) for folder in (*self._flat, *self._deep))
-
-    def _probe(self) -> None:
-        """Write and delete a dot file in a watched folder: one event proves that events work."""
-        for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
-            if identity is None:
-                continue
-            # not writable: then the first event by anyone is the proof
-            with contextlib.suppress(OSError):
-                _touch(self._root, f"{folder}/{PROBE}{os.getpid()}-{id(self):x}")
-                return
-
-    def _hear(self, event: FileSystemEvent) -> None:
+    def hear(self, event: FileSystemEvent) -> None:
         """Take one event, in watchdog's thread."""
         self._heard = True
         places = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
@@ -265,55 +168,57 @@ class Bell:
             self._rung = True
             self._changed.notify_all()
 
+    # Listening
 
-class _BellHandler(FileSystemEventHandler):
-    """Passes watchdog's events to the bell."""
-
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Take one event. Never raises: that would end watchdog's thread silently."""
+    def _arm(self) -> None:
+        if self._wanted is Mode.POLLING:
+            return
+        self._identities = self._look()
+        self._heard, self._is_unreliable = False, False
         try:
-            self._bell._hear(event)
-        except Exception:  # an event that cannot be understood still says: look
-            self._bell.ring()
+            self._observer = Observer(self)
+            for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
+                if identity is not None:
+                    path = self._root / folder
+                    self._observer.watch(path, deep=folder in self._deep and _is_small(path))
+            self._observer.start()
+        except OSError as error:  # too many watches or instances, or a folder that just vanished
+            self._disarm()
+            if self._wanted is Mode.EVENTS:
+                raise UserError(
+                    f"file events cannot be had: {error.strerror or error}.",
+                    "Raise fs.inotify.max_user_watches and max_user_instances, or set "
+                    '[daemon] watch = "auto".',
+                ) from error
+            return
+        # changes made elsewhere cause no event there
+        self._is_unreliable = self._wanted is Mode.AUTO and bool(remote_kind(self._root))
+        self._probe()
 
+    def _disarm(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
 
-class _Listener(logging.Handler):
-    """Rings on each warning of watchdog: only that tells of an overflown queue."""
+    def _is_alive(self) -> bool:
+        """Return whether all watchdog threads run; true without events, and so without threads."""
+        return self._observer is None or all(t.is_alive() for t in self._observer.threads)
 
-    def __init__(self, bell: Bell) -> None:
-        super().__init__(logging.WARNING)
-        self._bell = bell
+    def _look(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_folder_identity(self._root / folder) for folder in (*self._flat, *self._deep))
 
-    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - what it says does not matter
-        """Ring."""
-        self._bell.ring()
-
-
-def _observer() -> tuple[BaseObserver, BaseThread | None]:
-    """Return watchdog's observer, and on Linux the thread that reads the system's queue.
-
-    Raises OSError if the system has no more watches.
-    """
-    if sys.platform == "linux":
-        from watchdog.observers.inotify import InotifyFullEmitter
-        from watchdog.observers.inotify_c import InotifyFD
-
-        # Full events tell a file that was moved in (written) from one that was created (half
-        # written, maybe).
-        reader = InotifyFD()
-        reader.start()
-        return BaseObserver(InotifyFullEmitter, inotify_fd=reader), reader
-    else:  # noqa: RET505 - mypy leaves out a branch for another system, but not what follows a return
-        from watchdog.observers import Observer
-
-        return Observer(), None
+    def _probe(self) -> None:
+        """Write and delete a dot file in a watched folder: one event proves that events work."""
+        for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
+            if identity is None:
+                continue
+            # not writable: then the first event by anyone is the proof
+            with contextlib.suppress(OSError):
+                _touch(self._root, f"{folder}/{PROBE}{os.getpid()}-{id(self):x}")
+                return
 
 
 def _is_small(folder: Path) -> bool:
-    """Return whether the folder has few enough subfolders to watch each."""
     count = 0
     for _, inner, _ in os.walk(folder):
         count += len(inner)
@@ -323,7 +228,6 @@ def _is_small(folder: Path) -> bool:
 
 
 def _folder_identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None if it is missing."""
     try:
         info = path.lstat()
     except OSError:

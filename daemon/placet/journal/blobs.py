@@ -7,7 +7,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from placet.journal.files import sync
+from placet.disk import sync
 from placet.journal.writes import BodyDamaged
 
 INLINE_BYTES = 16 * 1024

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
+
+from placet.core.errors import FULL
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
 CACHE_KB = 256
@@ -48,7 +49,7 @@ def is_full(error: BaseException) -> bool:
     """Return whether an error means a full disk or quota."""
     if isinstance(error, sqlite3.Error):
         return primary_code(error) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def plainly(error: BaseException) -> str:

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.core.errors import UserError
+from placet.disk import sync
 from placet.journal.errors import BUSY_MS, is_damage, primary_code
 from placet.journal.schema import schema_of
+from placet.journal.writes import JournalDamaged
 
 
 def make_private_file(path: Path) -> None:
@@ -53,7 +55,7 @@ def check(path: Path) -> tuple[str, int]:
     """Return the database's damage ("" for none) and its schema's number (0 if damaged).
 
     Nothing is written. A database over WHOLE_BYTES, which would take minutes, is read whole only
-    after damage was met in it (`suspect`); else its end and what is not over are read.
+    after damage was met in it (`damaged`); else its end and what is not over are read.
     """
     suspected = _suspicion(path)
     whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
@@ -98,10 +100,14 @@ def _suspicion(path: Path) -> Path:
     return path.with_name(f"{path.stem}.suspect")
 
 
-def suspect(path: Path) -> None:
-    """Let the next start read the whole database, because damage was met in it."""
+def damaged(path: Path, error: BaseException) -> JournalDamaged:
+    """Return the error for damage met in the database, and let the next start read all of it."""
     with contextlib.suppress(OSError):
         _suspicion(path).touch(0o600)
+    return JournalDamaged(
+        f"the journal {path} is damaged: {error}",
+        "restart the daemon: it sets the file aside and begins a new one",
+    )
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
@@ -192,15 +198,6 @@ def remove_partials(path: Path, but: str) -> None:
     for left in path.parent.glob(f".*{path.stem}*.tmp*"):
         if not left.name.startswith(but):
             left.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Flush a file's content, or a folder's names, to the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def identity_of(path: Path) -> tuple[int, int]:

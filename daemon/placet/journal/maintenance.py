@@ -7,10 +7,12 @@ import json
 import sqlite3
 from pathlib import Path
 
+from placet.disk import sync
 from placet.journal.blobs import body_of
 from placet.journal.chain import chained, ends, link
-from placet.journal.files import new_database, sync
-from placet.journal.reader import Reader, snapshot
+from placet.journal.connection import snapshot
+from placet.journal.files import new_database
+from placet.journal.reader import Reader
 from placet.journal.schema import ACTIVITY, migrate_aside
 from placet.journal.writes import BadRow, BodyDamaged
 

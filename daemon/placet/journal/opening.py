@@ -29,6 +29,10 @@ _RETRY_S = 1.0
 _CHECKPOINT_PAGES = 250
 _WAL_LIMIT_BYTES = 4 * 1024 * 1024  # a WAL that grew (a long reader) is cut back to this
 _SETTINGS = (
+    f"busy_timeout = {BUSY_MS}",
+    f"cache_size = -{CACHE_KB}",
+    "cell_size_check = 1",
+    "trusted_schema = 0",
     "synchronous = NORMAL",
     f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
     f"journal_size_limit = {_WAL_LIMIT_BYTES}",
@@ -85,13 +89,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     make_private_file(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
-        connection.execute("PRAGMA cell_size_check = 1")
-        connection.execute("PRAGMA trusted_schema = 0")
-        use_wal(connection, path)
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
+        use_wal(connection, path)
         if schema_of(connection, path) < schema.latest():
             migrate_aside(path)
             schema_of(connection, path)  # a newer placet may have been faster

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
@@ -16,82 +14,16 @@ from placet.core.life.lease import Lease, Owner
 from placet.journal import schema
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
-from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
-from placet.journal.files import no_room, suspect
+from placet.journal.connection import snapshot
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.sums import ModelCalls
 from placet.journal.writes import (
     BodyDamaged,
     CaseRow,
-    JournalDamaged,
     PendingCommand,
     RecordEntry,
     SeenRow,
 )
-
-
-@contextlib.contextmanager
-def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a read-only connection that sees one moment.
-
-    Raises UserError as `open_reader`, but not for an older schema.
-    """
-    with plain_errors(path):
-        connection = connect(path)
-        try:
-            connection.execute("BEGIN")
-            yield connection
-        finally:
-            connection.close()
-
-
-def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
-    """Return a read-only connection, for the caller's thread or for one thread at a time.
-
-    Raises UserError if there is no journal, and sqlite3.Error.
-    """
-    path = path.absolute()
-    if not path.exists():
-        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread
-    )
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")  # only the writer checkpoints
-        connection.execute("PRAGMA query_only = 1")
-        connection.execute("PRAGMA trusted_schema = 0")
-        if not schema_of(connection, path):
-            raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")  # noqa: TRY301
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextlib.contextmanager
-def plain_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into JournalDamaged or UserError."""
-    path = path.absolute()
-    try:
-        yield
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if is_damage(error):
-            suspect(path)
-            raise JournalDamaged(
-                f"the journal {path} is damaged: {error}",
-                "restart the daemon: it sets the file aside and begins a new one",
-            ) from error
-        if may_pass(error):
-            # SQLite says "I/O error" if it cannot make a file next to the database
-            full = path.parent.is_dir() and no_room(path)
-            raise UserError(
-                f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
-                "make room there" if full else "check its permissions and who has it open",
-            ) from error
-        raise
-
 
 _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
 
@@ -342,65 +274,6 @@ def open_reader(path: Path) -> Iterator[Reader]:
                 "start the daemon with `placet run`: it brings it up to date",
             )
         yield Reader(connection, path.parent / "blobs")
-
-
-MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""The longest value in a person's query."""
-
-
-def query(
-    path: Path, sql: str, *, timeout_s: float = 30.0
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Run one SELECT of a person's; return column names and rows.
-
-    It can only read: the connection is read-only, and an authorizer refuses other files and pragmas
-    that write. Raises UserError for SQL that fails or runs over `timeout_s`.
-    """
-    deadline = time.monotonic() + timeout_s
-    with snapshot(path) as connection:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.set_authorizer(_authorize)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-        try:
-            cursor = connection.execute(sql)
-            rows = cursor.fetchall()
-        except (
-            sqlite3.Error,
-            sqlite3.Warning,
-        ) as error:  # Warning: two statements, before Python 3.12
-            if isinstance(error, sqlite3.Error) and is_damage(error):
-                raise
-            late = (
-                isinstance(error, sqlite3.OperationalError)
-                and primary_code(error) == sqlite3.SQLITE_INTERRUPT
-            )
-            raise UserError(
-                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {error}",
-                "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables",
-                exit_code=2,
-            ) from error
-    return tuple(column[0] for column in cursor.description or ()), rows
-
-
-def _authorize(
-    action: int, name: str | None, _b: str | None, _c: str | None, _d: str | None
-) -> int:
-    if action in (
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_RECURSIVE,
-        sqlite3.SQLITE_FUNCTION,
-    ):
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and name in (
-        "table_info",
-        "table_list",
-        "index_list",
-        "index_info",
-    ):
-        return sqlite3.SQLITE_OK
-    return sqlite3.SQLITE_DENY
 
 
 def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from placet.core.activity import Action, Activity
 
+_WHOSE = "timestamp, activity.trace_id, coalesce(body->>'portal', ''), agent"
+_OF_CASES = "activity LEFT JOIN cases ON cases.trace_id = activity.trace_id"
 _TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
@@ -27,6 +29,37 @@ class Paid(NamedTuple):
     """The cost of one completed mission."""
 
     complexity: str
+    usd: float
+
+
+class EachCall(NamedTuple):
+    """One model call as its row has it, with its case's portal.
+
+    `model` is empty for a call without an answer; its `tokens` are all that it may have used, the
+    other four are 0. `usd` is None if unknown.
+    """
+
+    timestamp: str
+    trace_id: str
+    portal: str
+    agent: str
+    model: str
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    usd: float | None
+
+
+class EndedMission(NamedTuple):
+    """One mission's cost, and what missions of its size had cost; both in dollars, known."""
+
+    timestamp: str
+    trace_id: str
+    portal: str
+    agent: str
+    estimate_usd: float
     usd: float
 
 
@@ -94,6 +127,35 @@ class ModelCalls:
                 (quarter(timestamp),),
             )
         )
+
+    def each_since(self, timestamp: str) -> tuple[EachCall, ...]:
+        """Return all model calls since a moment, by id, failed ones that cost something too."""
+        numbers = ", ".join(f"coalesce(metadata->>'{name}', 0)" for name in _TOKENS)
+        rows = self._connection.execute(
+            f"SELECT {_WHOSE}, coalesce(metadata->>'model', ''), {numbers},"  # noqa: S608 - literals
+            f" metadata->>'cost_usd' FROM {_OF_CASES}"
+            " WHERE action_type IN ('model.called', 'model.failed') AND timestamp >= ?"
+            " AND (action_type = 'model.called' OR coalesce(metadata->>'tokens', 0) > 0"
+            " OR coalesce(metadata->>'cost_usd', 0) > 0) ORDER BY id",
+            (timestamp,),
+        )
+        return tuple(EachCall(*row) for row in rows)
+
+    def ended_since(self, timestamp: str) -> tuple[EndedMission, ...]:
+        """Return the missions since a moment whose estimate and whose cost are known, by id."""
+        rows = self._connection.execute(
+            f"SELECT {_WHOSE}, metadata->>'typical_cost_usd', metadata->>'cost_usd'"  # noqa: S608 - literals
+            f" FROM {_OF_CASES}"
+            " WHERE action_type IN ('execution.completed', 'execution.failed') AND timestamp >= ?"
+            " AND metadata->>'typical_cost_usd' IS NOT NULL AND metadata->>'cost_usd' IS NOT NULL"
+            " ORDER BY id",
+            (timestamp,),
+        )
+        return tuple(EndedMission(*row) for row in rows)
+
+    def all_there(self) -> bool:
+        """Return whether no event was archived, so that `each_since` has every call."""
+        return not self._connection.execute("SELECT start_id FROM chain").fetchone()[0]
 
     def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
         """Return the same of the calls that planned a case, revisions included."""

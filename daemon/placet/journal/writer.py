@@ -8,48 +8,25 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from placet.core.activity import CommittedRow
-from placet.core.wording import rfc3339
+from placet.journal.batches import Batch, Batches
 from placet.journal.blobs import remove_temporaries
-from placet.journal.errors import is_damage, is_full, may_pass, plainly, rollback
-from placet.journal.files import (
-    drop_ballast,
-    identity_of,
-    no_room,
-    remove_partials,
-    same_file,
-    suspect,
-    take_ballast,
-)
+from placet.journal.connection import connect, plain_errors
+from placet.journal.files import remove_partials
 from placet.journal.maintenance import ARCHIVING, archive
 from placet.journal.opening import open_journal
-from placet.journal.reader import Reader, connect, open_reader, plain_errors
-from placet.journal.transaction import Leases, Prepared, Transaction, prepare
-from placet.journal.writes import Committed, JournalDamaged, JournalPaused, Write
+from placet.journal.reader import Reader, open_reader
+from placet.journal.transaction import Leases, prepare
+from placet.journal.writes import Committed, JournalPaused, Write
 
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
-_FIRST_DELAY_S = 0.05
-_LONGEST_DELAY_S = 1.0
-_BALLAST_S = 60.0  # how long a disk that was full must have had room
 
 
-@dataclass(slots=True)
-class _Batch:
-    """One batch on its way, or one piece of work that needs the writer's connection to itself."""
-
-    writes: Sequence[Prepared]
-    durable: bool
-    future: Future[Any]
-    work: Callable[[sqlite3.Connection], Any] | None = None
-
-
-class Journal(contextlib.AbstractContextManager["Journal"]):
+class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
 
     Opening creates, migrates and checks the database, and sets a damaged one aside: `set_aside`
@@ -74,40 +51,39 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._path = path.absolute()
-        self._now = now
-        self._boottime_s = boottime_s
-        self._leases = Leases(boot_id)
         self._on_trouble = on_trouble
         self._on_rows = on_rows
-        self._on_wait = on_wait
         self._blobs = self._path.parent / "blobs"
-        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._claims = threading.Lock()
         self._give_up = threading.Event()
         self._closed = False
         self._failure: BaseException | None = None
-        self._full_sync = False
         self._asking: sqlite3.Connection | None = None
-        # when to look for room for another ballast, once one was given up
-        self._ballast_after_s = 0.0
         self._connection, self.set_aside = open_journal(self._path, now, on_trouble)
         try:
             remove_temporaries(self._blobs)
             remove_partials(self._path, f".{self._path.stem}{ARCHIVING}")
-            self._identity = identity_of(self._path)
-            take_ballast(self._path)
+            self._batches = Batches(
+                self._connection,
+                self._path,
+                Leases(boot_id),
+                now=now,
+                boottime_s=boottime_s,
+                on_trouble=on_trouble,
+                on_wait=on_wait,
+                give_up=self._give_up,
+            )
         except BaseException:
             self._connection.close()
             raise
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -122,7 +98,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         power cut (`synchronous=FULL`); ask for it before an outside effect. Raises ValueError or
         TypeError for metadata that is no JSON, and JournalPaused if the journal is closed.
         """
-        return self._enqueue(_Batch([prepare(write) for write in writes], durable, Future()))
+        return self._enqueue(Batch([prepare(write) for write in writes], durable, Future()))
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
@@ -160,7 +136,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         shares `blobs/`. A crash leaves both copies, never none.
         """
         kept = frozenset(keep)
-        job = _Batch(
+        job = Batch(
             (),
             durable=True,
             future=Future(),
@@ -194,7 +170,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     # what callers' threads do
 
-    def _enqueue(self, job: _Batch) -> Future[Any]:
+    def _enqueue(self, job: Batch) -> Future[Any]:
         with self._claims:
             if self._failure is not None:
                 raise self._failure
@@ -206,28 +182,22 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     # what the writer's thread does
 
     def _run(self) -> None:
-        group: list[_Batch] = []
+        group: list[Batch] = []
         try:
             last = False
             while not last:
                 group, last = self._next_group()
                 self._write(group)
                 group = []
-            self._checkpoint()
+            self._batches.checkpoint()
         except BaseException as error:  # a dead writer must fail its callers, or they hang
             self._fail(error, group)
         finally:
             self._connection.close()
 
-    def _checkpoint(self) -> None:
-        """Move the WAL into the database and empty it, if the disk and the readers allow it."""
-        # the rest is as safe in the WAL
-        with contextlib.suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def _next_group(self) -> tuple[list[_Batch], bool]:
+    def _next_group(self) -> tuple[list[Batch], bool]:
         """Wait for a job, then take all queued ones; return them, and whether they are the last."""
-        group: list[_Batch] = []
+        group: list[Batch] = []
         job = self._queue.get()
         while job is not None:
             group.append(job)
@@ -239,58 +209,22 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 return group, False
         return group, True
 
-    def _write(self, group: list[_Batch]) -> None:
+    def _write(self, group: list[Batch]) -> None:
         """Finish all jobs, in order; one with work of its own gets the connection alone."""
         start = 0
         for i, job in enumerate(group):
             if job.work is not None:
-                self._until_done(group[start:i])
-                self._until_done([job])
+                self._finish(group[start:i])
+                self._finish([job])
                 start = i + 1
-        self._until_done(group[start:])
+        self._finish(group[start:])
 
-    def _until_done(self, group: list[_Batch]) -> None:
-        """Try until the group is committed; passing trouble is told once and waited out."""
+    def _finish(self, group: list[Batch]) -> None:
+        """Commit those of the group that are still wanted, and answer them."""
         group = [job for job in group if _wanted(job.future)]
         if not group:
             return
-        delay_s, trouble = _FIRST_DELAY_S, ""
-        since_s = self._boottime_s()
-        while True:
-            try:
-                if not same_file(self._path, self._identity):
-                    raise OSError(  # noqa: TRY301 - retried below, as any error of the system
-                        f"{self._path.name} was moved, deleted or replaced; put it back, or restart"
-                        " the daemon: it takes up what reports and branches tell, and begins a new"
-                        " one"
-                    )
-                outcome = self._transact(group)
-                break
-            except (sqlite3.Error, OSError) as error:
-                rollback(self._connection)
-                if self._has_freed_space(error):
-                    continue
-                if not trouble:
-                    trouble = f"the journal {self._path} cannot be written: {plainly(error)}"
-                    self._on_trouble(
-                        f"{trouble}; everything waits, nothing is lost, "
-                        "and it goes on by itself when this is fixed"
-                    )
-            self._on_wait(trouble)
-            self._checkpoint()  # on a full disk the WAL itself may be what takes the space
-            if self._give_up.wait(delay_s):
-                raise JournalPaused(f"{trouble}; closed before it could be written")
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-        if trouble:
-            self._on_trouble(
-                f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
-            )
-        if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
-            take_ballast(self._path)
-            self._ballast_after_s = self._boottime_s() + _BALLAST_S
-        self._answer(group, *outcome)
-
-    def _answer(self, group: list[_Batch], rows: list[tuple[Any, ...]], answers: list[Any]) -> None:
+        rows, answers = self._batches.commit(group)
         for job, answer in zip(group, answers, strict=True):
             if isinstance(answer, BaseException):
                 job.future.set_exception(answer)
@@ -299,45 +233,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         if rows and self._on_rows is not None:
             self._on_rows([CommittedRow(*row) for row in rows])
 
-    def _has_freed_space(self, error: sqlite3.Error | OSError) -> bool:
-        """Return whether the ballast made room; raises for an error that does not pass."""
-        if is_damage(error):
-            suspect(self._path)
-            raise JournalDamaged(
-                f"the journal {self._path} is damaged: {error}",
-                "restart the daemon: it sets the file aside and begins a new one",
-            ) from error
-        if not may_pass(error):
-            raise error
-        if not ((is_full(error) or no_room(self._path)) and drop_ballast(self._path)):
-            return False
-        self._on_trouble(
-            f"the disk of the journal {self._path} is full; it goes on in the space"
-            " kept for that. Make room now"
-        )
-        self._ballast_after_s = self._boottime_s() + _BALLAST_S
-        return True
-
-    def _transact(self, group: list[_Batch]) -> tuple[list[tuple[Any, ...]], list[Any]]:
-        """Run a group as one transaction; return the events' rows, and an answer for each batch."""
-        if group[0].work is not None:
-            return [], [group[0].work(self._connection)]
-        full_sync = any(job.durable for job in group)
-        if full_sync is not self._full_sync:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
-            self._full_sync = full_sync
-        transaction = Transaction(
-            self._connection,
-            self._blobs,
-            self._leases,
-            now=rfc3339(self._now()),
-            now_s=self._boottime_s(),
-        )
-        answers = [transaction.answer(job.writes) for job in group]
-        return transaction.commit(), answers
-
-    def _fail(self, error: BaseException, group: list[_Batch]) -> None:
-        """Refuse everything queued, and everything to come."""
+    def _fail(self, error: BaseException, group: list[Batch]) -> None:
         with self._claims:
             self._failure = error
             self._closed = True

@@ -20,13 +20,15 @@ from placet.core.life.case import WORKING, State
 from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import ModelError
+from placet.core.wording import counted
 from placet.files.vault import Vault
 from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
 from placet.host.config import portal_path
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.host.sockets import places
-from placet.host.state import StateFolder, remember
+from placet.host.state import StateFolder
+from placet.host.vault_state import remember
 from placet.host.watch import Bell, Mode
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
@@ -41,7 +43,7 @@ from placet.loop.means import (
     systemd_notifier,
     teller,
 )
-from placet.loop.recover import look_back, reconcile
+from placet.loop.recover import has_past, look_back, reconcile
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop
 from placet.sandbox.leftovers import end_left_behind
@@ -94,7 +96,8 @@ def daemon(
         folder.ensure_folders()
         folder.sweep_temporaries()
         if left := end_left_behind(state.worktrees):
-            say(f"{left} processes that a killed daemon had left in its worktrees were ended.")
+            ended = counted(left, "process", "processes")
+            say(f"Ended {ended} that a killed daemon had left in its worktrees.")
         journal = _journal(state, env, clock, say, follow, notify, stack)
         settings.refuse_emptied(journal)
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
@@ -112,7 +115,7 @@ def daemon(
         if until.is_set():
             end()  # it was told so while it started up
         with _ended(loop, state):
-            yield Daemon(vault, config.daemon.stop_grace_s, journal, bell, loop, say, notify, until)
+            yield Daemon(vault, journal, bell, loop, say, notify, until)
 
 
 def _journal(
@@ -196,12 +199,13 @@ def _loop(
 def _recover(loop: Loop, state: StateFolder) -> None:
     """Bring a journal up to date that was lost or put back from a backup."""
     journal, config, vault = loop.ports.journal, loop.ports.config, loop.ports.vault
+    folder = loop.book.vault
     if journal.set_aside is None and knows_its_mark(journal, state.mark):
         return
+    if journal.set_aside is None and not state.mark.exists() and not has_past(folder):
+        return  # a first start: branches that say otherwise are another vault's
     portals = {name: portal_path(vault, config, name) for name in config.portals}
-    outcomes, problems = look_back(loop.book.vault, {"": vault} | portals)
-    if outcomes or state.mark.exists():  # else it is the first start on this vault
-        reconcile(loop.book, outcomes, problems)
+    reconcile(loop.book, *look_back(folder, {"": vault} | portals))
 
 
 def _started(loop: Loop, bell: Bell) -> AddActivity:
@@ -248,7 +252,8 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
 def _left_over(loop: Loop) -> dict[str, Any]:
     """Return the work that goes on at the next start.
 
-    These are missions with their steps, and counts of plans being written and waiting.
+    These are missions with their steps, and counts of plans being written and waiting, and of
+    cases that ask a person.
     """
     live = [case for case in loop.cases.values() if case.state in WORKING]
     missions = []
@@ -270,4 +275,5 @@ def _left_over(loop: Loop) -> dict[str, Any]:
         "missions": missions[:MAX_LEFT_OVER],
         "planning": sum(case.state in (State.PLANNING, State.REVISING) for case in live),
         "review": sum(case.state is State.REVIEW for case in loop.cases.values()),
+        "asking": sum(case.state is State.ASKING for case in loop.cases.values()),
     }

@@ -15,9 +15,11 @@ from placet.agent.workplace import failure_of
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import mistake
 from placet.core.life.case import Branch
+from placet.core.life.events import Hand
 from placet.core.life.fates import settle_branch, settle_revert
 from placet.core.text.note import parse_note
 from placet.files.errors import Unreadable
+from placet.host.acts import forget, word_of
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.journal.writes import AddActivity
@@ -126,6 +128,8 @@ def settle(book: Casebook, found: Looked) -> None:
     for fate in found.fates:
         case = book.cases[fate.of.trace_id]
         by, reason = _why_dropped(book, fate.of) if fate.became == "dropped" else ("", "")
+        merged = fate.became == "merged"
+        hand = _hand(book, fate.of.trace_id, "merge", fate.of.name) if merged else None
         decision = settle_branch(
             case,
             fate.of,
@@ -136,9 +140,12 @@ def settle(book: Casebook, found: Looked) -> None:
             by,
             found.owner,
             book.ports.clock.now(),
+            hand,
         )
         if decision is not None:
             book.record(decision)
+        if hand is not None:
+            forget(book.acts, fate.of.trace_id)  # the next one may be somebody else's
     settled: set[str] = set()
     for revert in found.reverts:  # the newest of a mission's counts
         if revert.trace_id not in settled and _settle_revert(book, revert, found.owner):
@@ -179,10 +186,21 @@ def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
     if found.of not in ("", merged):
         return False
     now = book.ports.clock.now()
-    decision = settle_revert(case, merged, found.commit_sha, who, now, again=found.again)
+    hand = _hand(book, case.trace_id, "merge" if found.again else "undo", case.branch)
+    decision = settle_revert(case, merged, found.commit_sha, who, now, hand, again=found.again)
     if decision is not None:
         book.record(decision)
+    if hand is not None:
+        forget(book.acts, case.trace_id)
     return True
+
+
+def _hand(book: Casebook, trace_id: str, what: str, branch: str) -> Hand | None:
+    """Return who did this to a branch by a command of placet, None for anybody else."""
+    word = word_of(book.acts, trace_id)
+    if word is None or (word.what, word.digest) != (what, branch):
+        return None
+    return Hand(word.who, word.via)
 
 
 def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:

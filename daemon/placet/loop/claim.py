@@ -15,15 +15,12 @@ from placet.core.life.lease import Owner
 from placet.core.text.names import MARKER
 from placet.files.vault import Vault
 from placet.host.clock import Clock
-from placet.host.config import Config, write_setting
+from placet.host.config import write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import (
-    StateFolder,
-    known_id,
-    original_of,
-    vault_state,
-    write_private,
-)
+from placet.host.state import StateFolder, write_private
+from placet.host.tables import Config
+from placet.host.vault_state import known_id, original_of, vault_state
+from placet.journal.files import drop_ballast, no_room
 from placet.journal.writer import Journal
 
 
@@ -55,6 +52,11 @@ def take(
     state = vault_state(vault, env)
     for warning in state.ensure():
         say(warning)
+    if no_room(state.journal) and drop_ballast(state.journal):
+        say(
+            f"The disk of {state.folder} is full. Free some space there; until then the daemon "
+            "works in the room that it had kept for that, and waits where that is used up."
+        )
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):
@@ -67,20 +69,29 @@ def claim(
 ) -> None:
     """Make sure that the vault is this machine's.
 
-    Raises UserError if another machine's daemon has claimed it. With `take_over` it is claimed for
-    this one.
+    Raises ClaimedElsewhere if another machine's daemon has claimed it. With `take_over` it is
+    claimed for this one.
     """
-    if config.vault.host in ("", host):
-        return
-    if not take_over:
-        raise UserError(
+    if take_over and config.vault.host not in ("", host):
+        write_setting(vault, ("vault", "host"), host)
+        say(f"Taken over from {config.vault.host}.")
+    else:
+        refuse_claimed(config, host)
+
+
+class ClaimedElsewhere(UserError):  # noqa: N818 - named for what is the case
+    """Another machine's daemon has claimed the vault."""
+
+
+def refuse_claimed(config: Config, host: str) -> None:
+    """Raise ClaimedElsewhere if another machine's daemon has claimed the vault."""
+    if config.vault.host not in ("", host):
+        raise ClaimedElsewhere(
             f"The daemon of {config.vault.host} works on this vault ([vault] host in "
             f"System/placet.toml); this is {host}.",
             "Two daemons on one synced vault would do everything twice. Stop the other, then: "
             "placet run --take-over",
         )
-    write_setting(vault, ("vault", "host"), host)
-    say(f"Taken over from {config.vault.host}.")
 
 
 def knows_its_mark(journal: Journal, mark: Path) -> bool:

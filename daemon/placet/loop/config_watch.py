@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
+from socket import gethostname
 from typing import NamedTuple
 
 from placet.agent.workplace import Ports
@@ -18,10 +20,11 @@ from placet.core.life.settle import SETTLE_S
 from placet.core.text.names import CONFIG_PATH, show
 from placet.host.accepted import InForce, accept, differing
 from placet.host.clock import Clock
-from placet.host.config import Config
 from placet.host.configured import read_settings
 from placet.host.state import StateFolder
+from placet.host.tables import FOR_NEXT_START, Config
 from placet.journal.writer import Journal
+from placet.loop.claim import refuse_claimed
 from placet.loop.means import model_opener, prices
 from placet.loop.rows import of_daemon
 
@@ -76,18 +79,18 @@ class ConfigWatch:
     ) -> ConfigWatch:
         """Read the configuration; raises UserError for one that cannot be used."""
         # before it is read: an edit while we start up is taken up too
-        seen = _settled(vault, state) or stamps(vault, state)
+        seen = _rested(vault, state) or stamps(vault, state)
         return cls(vault, env, state, clock, say, seen, read_settings(state))
 
     def reload(self, ports: Ports) -> Ports:
         """Return the ports with today's configuration.
 
         One that cannot be used is reported once and not taken. This waits while it is being
-        written: what is dropped after a change is judged by that change.
+        written: what is dropped after a change is judged by that change. Raises ClaimedElsewhere.
         """
         if stamps(self.vault, self.state) == self.seen:
             return ports
-        now = _settled(self.vault, self.state)
+        now = _agreed(self.vault, self.state)
         if now is None or now[0] is None or now == self.seen:
             return ports
         before = self.held
@@ -109,12 +112,10 @@ class ConfigWatch:
         if held.digest != before.digest:
             self.tell(ports.journal)
         config, old = held.config, ports.config
-        at_start = (config.daemon.watch, config.commands, config.notify)
-        if at_start != (old.daemon.watch, old.commands, old.notify):
-            self.say(
-                "The configuration changed; `watch`, [commands] and [notify] are taken up by the "
-                "next start."
-            )
+        refuse_claimed(config, gethostname())
+        later = [".".join(key) for key in FOR_NEXT_START if _at(config, key) != _at(old, key)]
+        if later:
+            self.say(f"The configuration changed; the next start takes up: {', '.join(later)}.")
         opener = ports.open_model
         if config.model != old.model:
             opener = model_opener(config, self.vault, self.env)
@@ -170,6 +171,10 @@ class ConfigWatch:
             raise _emptied(self.vault / CONFIG_PATH)
 
 
+def _at(config: Config, key: tuple[str, ...]) -> object:
+    return reduce(getattr, key, config)
+
+
 def _stat(path: Path) -> FileStamp | None:
     try:
         info = path.stat()
@@ -178,24 +183,32 @@ def _stat(path: Path) -> FileStamp | None:
     return FileStamp(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _settled(vault: Path, state: StateFolder) -> Stamps | None:
-    """Return the stamps of the configuration's files once nobody writes them.
+def _rested(vault: Path, state: StateFolder) -> Stamps | None:
+    """Return the stamps of the configuration's files: at once if they are older than SETTLE_S.
 
-    None if that takes longer than CONFIG_WAIT_S. At once if they are older than SETTLE_S, else when
-    two looks that far apart agree.
+    Else as `_agreed` does. It is for a start, which nobody wants to wait for.
+    """
+    now = stamps(vault, state)
+    # Only the change time: a sync tool may set the other one. If it is in the future, the clock was
+    # set back.
+    young = any(s is not None and time.time() - s.ctime_ns / 1e9 < SETTLE_S for s in now)
+    return _agreed(vault, state) if young else now
+
+
+def _agreed(vault: Path, state: StateFolder) -> Stamps | None:
+    """Return the stamps of the configuration's files once two looks SETTLE_S apart agree.
+
+    None if that takes longer than CONFIG_WAIT_S. The age of a file proves nothing here: the clock
+    of a machine that was suspended jumps, and a file that is half written then looks old.
     """
     now = stamps(vault, state)
     until = time.monotonic() + CONFIG_WAIT_S
-    # Only the change time: a sync tool may set the other one. If it is in the future, the clock was
-    # set back.
-    while any(stamp is not None and time.time() - stamp.ctime_ns / 1e9 < SETTLE_S for stamp in now):
-        if time.monotonic() >= until:
-            return None
+    while time.monotonic() < until:
         time.sleep(SETTLE_S)
         before, now = now, stamps(vault, state)
         if now == before:
-            break
-    return now
+            return now
+    return None
 
 
 def _emptied(path: Path) -> UserError:

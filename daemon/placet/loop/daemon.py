@@ -12,6 +12,7 @@ from pathlib import Path
 
 from placet.host.watch import Bell, Rung
 from placet.journal.writer import Journal
+from placet.loop.claim import ClaimedElsewhere
 from placet.loop.tick import Loop, Tick
 
 AWAY_S = 5.0
@@ -31,7 +32,6 @@ class Daemon:
     """A daemon that holds its vault: lock, journal, bell and loop are up."""
 
     vault: Path
-    grace_s: float
     journal: Journal
     bell: Bell
     loop: Loop
@@ -44,18 +44,27 @@ class Daemon:
         self.notify("READY=1")
         rung = Rung(frozenset(), any=False)
         while not self.ending.is_set():
-            tick = self.loop.tick(rung.paths, self.bell.mode, rung.moved)
+            tick = self._tick(rung.paths, rung.moved)
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
             rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
             if not rung.any:
                 self.bell.check()
         self._end()
 
+    def _tick(self, hinted: frozenset[str], moved: frozenset[str] = frozenset()) -> Tick:
+        """Tick; raises ClaimedElsewhere, all work ended, once another machine has the vault."""
+        try:
+            return self.loop.tick(hinted, self.bell.mode, moved)
+        except ClaimedElsewhere:
+            self._end()
+            raise
+
     def _end(self) -> None:
         self.notify("STOPPING=1")
+        grace_s = self.loop.ports.config.daemon.stop_grace_s
         if self.loop.crew.jobs:
-            self.say(f"Ending: work gets {self.grace_s:.0f} s to come to a safe point.")
-        self.loop.stop(self.grace_s)
+            self.say(f"Ending: work gets {grace_s:.0f} s to come to a safe point.")
+        self.loop.stop(grace_s)
 
     def run_once(self) -> Tick:
         """Work until nothing is left to do that needs no person.
@@ -68,7 +77,7 @@ class Daemon:
         here_at = time.monotonic()
         self.loop.drafts.hurried = True
         while True:
-            tick = self.loop.tick(hinted, self.bell.mode)
+            tick = self._tick(hinted)
             if self.ending.is_set():
                 self._end()
                 return replace(tick, waiting=("it was told to end before that", *tick.waiting))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from placet.core.errors import MISTAKES, mistake
 from placet.core.life.approval import may_begin
 from placet.core.life.case import OPEN, Case, NoteSeen, State
 from placet.core.life.notice import beside
 from placet.core.life.sorting import CaseNotes, Sorted, is_by_place, sort_notes
-from placet.core.text.comments import diff_callout
+from placet.core.text.differences import diff_callout
+from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, without_keys
 from placet.files.scan import Found
 from placet.loop.casebook import SLICE_S, Casebook
@@ -26,13 +28,15 @@ EDITED_IN_RUN = (
     "This text was changed while its mission runs. The mission goes on with the text that was "
     "approved; the change has no effect. To stop the mission, move this note to Inbox/Plans.\n"
 )
+_LEFT = "Nothing is done with this request until one of its notes is changed, or placet is."
 
 
 @dataclass(slots=True)
 class Decisions:
     """The decisions on each look.
 
-    `shown` has by trace_id the notes of cases of which the last look was certain.
+    `shown` has by trace_id the notes of cases of which the last look was certain, `mistakes` why
+    nothing is done with a case: a bug in placet holds up the case that shows it, and no other.
     """
 
     book: Casebook
@@ -40,6 +44,7 @@ class Decisions:
     drafts: Drafts
     notices: Notices
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
+    mistakes: dict[str, str] = field(default_factory=dict)
     requests: Requests = field(init=False)
     gestures: Gestures = field(init=False)
 
@@ -75,15 +80,23 @@ class Decisions:
             notices |= self.requests.adopt(found.orphans, intake.notes.values(), taken)
         new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
         problems, later = self.requests.take_up(new, taken)
-        notices |= problems | self.gestures.unplanned | intake.notices()
+        known = {path for case in book.cases.values() for path in case.places}
+        problems |= {
+            n.path: notices.pop(n.path)
+            for n, _ in found.notices
+            if n.folder is Folder.REQUESTS and n.path in notices.keys() - known
+        }
+        notices |= self.drafts.explainable(problems) | self.gestures.unplanned | intake.notices()
         self._add_notices_of_cases(notices)
-        for trace in found.of_case.keys() - busy - book.outbox.busy:
+        for trace, why in self.mistakes.items():
+            its = found.of_case.get(trace, CaseNotes())
+            notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
+            notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
+        for trace in found.of_case.keys() - busy - book.outbox.busy - self.mistakes.keys():
             for path, why in beside(book.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
-        known = {p for case in book.cases.values() for p in (case.request_path, case.plan_path)}
-        book.dirty |= self.notices.show(
-            notices, side_notes, unjudged | later, intake.notes, known, SLICE_S
-        )
+        unjudged |= later | self.drafts.unfinished
+        book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known, SLICE_S)
         book.cases.let_go(
             intake.notes.values(),
             intake.notes.keys() | view.unread | view.unsure,
@@ -117,9 +130,7 @@ class Decisions:
             and (_identity(n) not in present or (n.is_plan and p in view.unread))
         }
         written = {
-            c.trace_id
-            for c in self.book.cases.values()
-            if not view.unread.isdisjoint((c.request_path, c.plan_path))
+            c.trace_id for c in self.book.cases.values() if not view.unread.isdisjoint(c.places)
         }
         if self.intake.is_certain:
             return astray | written
@@ -128,12 +139,24 @@ class Decisions:
     def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
         cases = self.book.cases
         self.gestures.unplanned = {}
+        before, self.mistakes = self.mistakes, {}
         for trace, its in found.of_case.items():
-            if trace not in busy and not self.gestures.take(cases[trace], its):
-                self.gestures.acknowledge_places(cases[trace], its)
+            if trace not in busy:
+                self._take(cases[trace], its, before)
         for trace, case in list(cases.items()):
             if case.state in OPEN and trace not in busy and trace not in found.of_case:
-                self.gestures.take(case, CaseNotes())
+                self._take(case, CaseNotes(), before)
+        self.shown = {t: its for t, its in self.shown.items() if t not in self.mistakes}
+
+    def _take(self, case: Case, its: CaseNotes, before: Mapping[str, str]) -> None:
+        """Decide on a case's notes; `before` are the mistakes of the last look, which were said."""
+        try:
+            if not self.gestures.take(case, its):
+                self.gestures.acknowledge_places(case, its)
+        except MISTAKES as error:
+            why = self.mistakes[case.trace_id] = mistake(error)
+            if before.get(case.trace_id) != why:
+                self.book.say(f"{case.request_id}: {why}. {_LEFT}")
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add the notices to usable notes: a failed planning, an edit without effect, a wait."""
@@ -173,4 +196,5 @@ def _identity(note: NoteSeen) -> tuple[str, bool, str]:
 
     A plan is known by its text too, as two may have one trace_id.
     """
-    return note.trace_id, note.is_plan, note.digest if note.is_plan else ""
+    known = "question" if note.asks else ""
+    return note.trace_id, note.is_plan, note.digest if note.is_plan else known

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from placet.agent.asked_report import asked_section
+from placet.agent.calls import AsksPerson
 from placet.agent.checkpoints import resumption
 from placet.agent.commits import executes
 from placet.agent.ending import broken
-from placet.agent.planner import Assignment
+from placet.agent.plan_writing import Assignment
 from placet.agent.prompts import plan_of
 from placet.agent.record import Postponed, Record
-from placet.agent.report import Circumstances, outcome_of
+from placet.agent.report import outcome_of
+from placet.agent.report_parts import Circumstances
 from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
-from placet.core.errors import Interrupted
+from placet.core.box import Level
+from placet.core.errors import MISTAKES, Interrupted, mistake
 from placet.core.life.approval import may_begin
 from placet.core.life.case import WORKING, Case, EventKind, State
 from placet.core.life.commands import Decision
 from placet.core.life.drift import KEY, IfChanged
-from placet.core.life.events import Drafted, Gesture, MissionEnded, PlanningFailed, Started
+from placet.core.life.estimate import median
+from placet.core.life.events import Asked, Drafted, Gesture, MissionEnded, PlanningFailed, Started
 from placet.core.life.lease import Owner
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes
 from placet.core.life.waiting import Why
-from placet.core.life.why_failed import median, of_last_mission
+from placet.core.life.why_failed import of_last_mission
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
 from placet.core.text.note import parse_note, read_note
 from placet.core.text.plan import Plan
@@ -51,8 +57,7 @@ from placet.loop.casebook import Casebook
 from placet.loop.decisions import Decisions
 from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
-from placet.loop.workers import Job, expect_model
-from placet.sandbox.values import Level
+from placet.loop.workers import MISTAKE_RETRY_S, Job, Result, expect_model
 
 LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
@@ -109,6 +114,8 @@ class Dispatch:
                 self._start_planning(case) if planning else self._start_mission(case)
             except BodyDamaged as damaged:
                 self._cannot_go_on(case, damaged)
+            except MISTAKES as error:
+                self._hold_up(case, error)
 
     def take_back(self) -> None:
         """Take in what workers came back with."""
@@ -119,8 +126,16 @@ class Dispatch:
             current = case.generation == back.job.generation
             if current and back.postponed is not None:
                 book.waits.postpone(case, back.postponed)
-            if current and back.event is not None:
-                self._finish(case, back.event, back.job.token)
+            asks_nobody = isinstance(back.event, Asked) and case.stop
+            if current and back.event is not None and not asks_nobody:
+                try:
+                    self._finish(case, back.event, back.job.token)
+                except BodyDamaged as damaged:
+                    self._release(case, back.job.token)
+                    self._cannot_go_on(case, damaged)
+                except MISTAKES as error:
+                    self._release(case, back.job.token)
+                    self._hold_up(case, error)
             else:
                 self._release(case, back.job.token)
 
@@ -181,7 +196,7 @@ class Dispatch:
             plan = plan_of(self.book.text(case.approved_digest))
         except BodyDamaged:
             return True  # it need not wait to report that
-        return all(step.actions for step in plan.steps)
+        return all(step.actions for _, step in plan.kept)
 
     def _start_mission(self, case: Case) -> None:
         if case.state is State.APPROVED and not self._says_so_still(case):
@@ -216,6 +231,7 @@ class Dispatch:
             token,
             str(meta.get("base_commit") or ""),
             IfChanged(meta.get(KEY, IfChanged.ASK)),
+            open_comments(read_note(raw).body),
         )
         job = Job(case.trace_id, case.generation, planning=False, token=token)
         if case.stop:
@@ -237,6 +253,7 @@ class Dispatch:
             "sandbox": ports.sandbox.title,
             "revision": case.revision,
             "steps": len(plan.steps),
+            **({"steps_left_out": list(plan.left_out)} if plan.left_out else {}),
         }
         if case.state is State.APPROVED:
             committed = self.book.apply(case, Started(case.generation, facts), acquire)
@@ -294,6 +311,10 @@ class Dispatch:
             why = f"The journal is not as it was written: {damaged.what}."
             self._put_back(case, EventKind.TEXT_LOST, why)
 
+    def _hold_up(self, case: Case, error: BaseException) -> None:
+        """Let a case wait whose work met a mistake of placet's; all others go on."""
+        self.book.waits.postpone(case, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+
     def _put_back(self, case: Case, kind: EventKind, why: str) -> None:
         # without a note it is on its way: the next look finds it
         if (note := self.decisions.intake.notes.get(case.plan_path)) is not None:
@@ -304,7 +325,7 @@ class Dispatch:
         ports = self.book.ports
         try:
             ended = self.carry_out(ports, mission, job.cancel)
-        except (Interrupted, Postponed, LeaseLost):
+        except (Interrupted, Postponed, AsksPerson, LeaseLost):
             raise
         except Exception as error:
             ended = broken(ports, mission, error)
@@ -312,14 +333,16 @@ class Dispatch:
 
     def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
         ports = self.book.ports
-        moment = ports.clock.wall()
+        case, moment = mission.case, ports.clock.wall()
+        record = Record.load(ports.journal, case, case.generation, ports.clock)
         with ports.journal.read() as reader:
-            rows = reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True)
+            rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
             costs = reader.calls.mission_costs(mission.complexity.value)
+            asked = asked_section(case, rows, record, reader)
         return outcome_of(
             ended,
             Circumstances(
-                mission.case,
+                case,
                 mission.plan,
                 mission.complexity,
                 ports.config.model.name,
@@ -331,13 +354,18 @@ class Dispatch:
                 of_last_mission(rows),
                 median(costs),
                 lambda path: os.path.lexists(ports.vault / path),
+                record.pictures(),
+                mission.remarks,
+                asked,
             ),
         )
 
-    def _finish(
-        self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None
-    ) -> None:
+    def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
         book = self.book
+        if isinstance(event, Asked) and event.wider is not None:
+            # parsed again by nobody: these are the texts that were approved
+            texts = map(book.text, (case.approved_digest, case.first_approved))
+            event = replace(event, approved=next(texts), first=next(texts))
         if token is None:
             book.apply(case, event)
             return

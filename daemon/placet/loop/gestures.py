@@ -6,22 +6,27 @@ It has who made it, and what it needs from outside the notes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from placet.agent.asking import outcome_of, settled
 from placet.agent.prompts import agents, plan_of, plannable
 from placet.core.life.approval import OUTDATED
-from placet.core.life.case import Case, EventKind
+from placet.core.life.case import ANSWERS, Case, EventKind
 from placet.core.life.commands import Decision
 from placet.core.life.events import Gesture, Hand
 from placet.core.life.observe import observe
 from placet.core.life.request import unknown_agent, unknown_portal
+from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes
-from placet.core.text.names import is_utf8, show
+from placet.core.text.names import Folder, is_utf8, show
 from placet.core.text.note import read_note
 from placet.core.turn.budget import Limits, money_problem
-from placet.core.turn.price import cost_usd
+from placet.core.turn.price import cost_usd, is_free
 from placet.core.turn.talk import Usage
 from placet.host.acts import forget, word_of
+from placet.journal.writes import BodyDamaged, Write
 from placet.loop.casebook import Casebook
 from placet.loop.intake import Intake
 from placet.loop.requests import Drafts, Requests
@@ -32,15 +37,18 @@ _DECISIONS: Mapping[EventKind, str] = {
     EventKind.PLAN_REJECTED: "reject",
     EventKind.REVISION_ASKED: "revise",
     EventKind.REQUEST_PENDING: "retry",
+    EventKind.ANSWERED: "answer",
+    EventKind.SCOPE_WIDENED: "approve",
+    EventKind.SCOPE_REFUSED: "reject",
+    EventKind.PLAN_TAKEN_BACK: "stop",
+    EventKind.STOP_ASKED: "stop",
 }
 # After these a word that was left before is used, or stale.
 _OVERTAKES = frozenset(
     {
         *_DECISIONS,
-        EventKind.PLAN_TAKEN_BACK,
         EventKind.PLAN_MISPLACED,
         EventKind.PLAN_GONE,
-        EventKind.STOP_ASKED,
     }
 )
 _PLANNED_FROM = frozenset(
@@ -72,13 +80,27 @@ class Gestures:
         if gesture is None:
             return False
         book = self.book
-        if book.apply(case, gesture) is not None:
+        answers = self._outcome(case, gesture) if gesture.kind in ANSWERS else []
+        if book.apply(case, gesture, *answers) is not None:
             if gesture.kind in _OVERTAKES:
                 forget(book.acts, case.trace_id)
-            if gesture.kind is EventKind.REQUEST_PENDING and gesture.hand.via == "cli":
-                # no editor has it open
+            if gesture.kind is EventKind.REQUEST_PENDING and gesture.hand.is_command:
                 self.drafts.quiet.end(book.cases[case.trace_id].request_path)
         return True
+
+    def _outcome(self, case: Case, gesture: Gesture) -> list[Write]:
+        """Return the writes that give an answer to the call that waits for it.
+
+        Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
+        """
+        ports, asking = self.book.ports, case.asking
+        assert asking is not None, "only what is asked is answered"
+        approved = plan_of(gesture.written).scope if gesture.written else None
+        since = datetime.fromisoformat(asking.asked_at)
+        waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
+        with suppress(BodyDamaged):
+            return settled(ports, case, outcome_of(gesture, approved), waited_s)
+        return []
 
     def acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes are now.
@@ -91,8 +113,11 @@ class Gestures:
             request_path = notes.request.path
         if plan_path and len(notes.plans) == 1 and is_utf8(notes.plans[0].path):
             plan_path = notes.plans[0].path
-        if (request_path, plan_path) != (case.request_path, case.plan_path):
-            moved = replace(case, request_path=request_path, plan_path=plan_path)
+        asking = case.asking
+        if asking is not None and len(notes.asked) == 1 and is_utf8(notes.asked[0].path):
+            asking = replace(asking, path=notes.asked[0].path)
+        if (request_path, plan_path, asking) != (case.request_path, case.plan_path, case.asking):
+            moved = replace(case, request_path=request_path, plan_path=plan_path, asking=asking)
             self.book.record(Decision(moved, ()))
 
     def _made(self, case: Case, its: CaseNotes) -> Gesture | None:
@@ -100,24 +125,50 @@ class Gestures:
         gesture = observe(case, its, plannable())
         if gesture is None:
             return None
-        if gesture.kind is EventKind.PLAN_APPROVED and not self.intake.all_plans_read:
+        rests = gesture.kind in (EventKind.PLAN_APPROVED, EventKind.SCOPE_WIDENED)
+        if rests and not self.intake.all_plans_read:
             return None  # a file that came just now may be another plan of this case
         gesture = self._with_hand(case, gesture)
+        if gesture.kind in ANSWERS:
+            return self._answer(case, gesture)
         if gesture.kind is EventKind.PLAN_APPROVED or gesture.why == OUTDATED:
             return self._approval(case, gesture)
         if gesture.kind in _PLANNED_FROM:
-            return self._with_keys(gesture)
+            return self._with_keys(case, gesture)
         if gesture.kind is EventKind.ACTIVE_EDITED:
             approved = read_note(self.book.text_to_show(case.approved_digest)).body
             return replace(gesture, approved_text=approved)
         return gesture if gesture.note is not None or self._is_gone(case, gesture) else None
 
+    def _answer(self, case: Case, gesture: Gesture) -> Gesture | None:
+        """Return a person's answer; None while somebody may still be writing it."""
+        asking, note = case.asking, gesture.note
+        assert asking is not None, "only what is asked is answered"
+        if note is None:
+            return gesture if self._is_gone(case, gesture) else None
+        own_words = gesture.kind is EventKind.ANSWERED and not gesture.chosen
+        if own_words and not gesture.hand.is_command and self.drafts.left_s(note.path):
+            return None
+        if gesture.kind is EventKind.SCOPE_WIDENED:
+            try:
+                written = self.book.text(asking.amended)
+            except BodyDamaged as damaged:
+                why = f"The journal is not as it was written: {damaged.what}."
+                lost = replace(gesture, kind=EventKind.TEXT_LOST, note=gesture.plan, why=why)
+                return lost if gesture.plan is not None else None
+            return replace(gesture, level=int(self.book.ports.sandbox), written=written)
+        return gesture
+
     def _is_gone(self, case: Case, gesture: Gesture) -> bool:
         gone = case.request_path if gesture.kind is EventKind.REQUEST_GONE else case.plan_path
+        if gesture.kind in ANSWERS and case.asking is not None:
+            gone = case.asking.path
         other = self.intake.notes.get(gone)
-        return gone in self.intake.gone or (
-            other is not None and other.trace_id not in ("", case.trace_id)
-        )
+        if other is None:
+            return gone in self.intake.gone
+        # another note was moved over it, which may be one of the same case
+        of_other_sort = other.is_plan if gesture.kind in ANSWERS else other.asks
+        return of_other_sort or other.trace_id not in ("", case.trace_id)
 
     def _with_hand(self, case: Case, gesture: Gesture) -> Gesture:
         """Return a gesture with its maker, if a person's command left word of exactly this."""
@@ -149,7 +200,7 @@ class Gestures:
         ports = self.book.ports
         model = ports.config.model
         plan = plan_of(gesture.note.raw)
-        price = cost_usd(Usage(), model.name, ports.prices, free=model.provider == "scripted")
+        price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
         limits = Limits(usd=plan.scope.budget_usd)
         return money_problem(limits, model.name, price_known=price is not None) or ""
 
@@ -164,7 +215,17 @@ class Gestures:
             ]
         )
 
-    def _with_keys(self, gesture: Gesture) -> Gesture | None:
+    def _with_kept_keys(self, case: Case, gesture: Gesture) -> Gesture:
+        """Return a gesture with the keys of the request as it was read last, if it has any.
+
+        An approval took those of the plan.
+        """
+        raw = self.book.text_to_show(case.request_digest)
+        note = look_at(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
+        asked = self.requests.read(note) if raw and not note.is_plan else ""
+        return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
+
+    def _with_keys(self, case: Case, gesture: Gesture) -> Gesture | None:
         """Return a gesture that leads to a plan, with the request as it is now.
 
         None, with the reason in `unplanned`, if the request cannot be used.
@@ -173,7 +234,7 @@ class Gestures:
         if note is None:
             # its request may be a file that was not read yet
             certain = gesture.kind is EventKind.REVISION_ASKED or self.intake.is_certain
-            return gesture if certain else None
+            return self._with_kept_keys(case, gesture) if certain else None
         asked = self.requests.read(note)
         if not isinstance(asked, str):
             return replace(gesture, asked=asked)

@@ -10,7 +10,7 @@ from placet.core.life.case import NoteSeen
 from placet.core.life.request import MAX_REQUEST_BYTES
 from placet.core.life.settle import SETTLE_S, Looks, look
 from placet.core.life.sight import look_at
-from placet.core.text.comments import diff_callout
+from placet.core.text.differences import diff_callout
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.files.handles import EntryKind

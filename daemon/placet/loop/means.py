@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from placet.core.box import Level
 from placet.core.life.case import Case, State
 from placet.core.life.waiting import Hold
 from placet.core.secret_files import environment_secrets
 from placet.core.secrets import MIN_LITERAL
 from placet.core.turn.price import DEFAULT_PRICES, Price
 from placet.core.turn.talk import Model
-from placet.host.config import Config
+from placet.host.tables import Config
 from placet.loop.notices import MODEL, side_of
 from placet.models import ModelSettings, check, open_model
 from placet.sandbox.probe import probe
-from placet.sandbox.values import Level
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
@@ -117,6 +117,7 @@ def teller(
         State.REVIEW: Event.PLAN_WAITS,
         State.COMPLETED: Event.MISSION_COMPLETED,
         State.FAILED: Event.MISSION_FAILED,
+        State.ASKING: Event.NEEDS_YOU,
     }
 
     with Messenger(table, say) as messenger:
@@ -130,7 +131,8 @@ def teller(
             if case.state is State.FAILED and not case.report_path:
                 event = Event.NEEDS_YOU  # planning failed: there was no mission
             report = "" if case.state is State.REVIEW else case.report_path
-            path = report or case.plan_path or case.request_path
+            asked = "" if case.asking is None else case.asking.path
+            path = asked or report or case.plan_path or case.request_path
             messenger.send(
                 Notice(event, case.request_id, case.trace_id, vault.name, path, case.state)
             )

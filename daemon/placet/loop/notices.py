@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.case import NoteSeen
-from placet.core.text.comments import parted
+from placet.core.text.differences import parted
 from placet.core.text.markdown import code, sentence
 from placet.core.text.names import Folder, request_id, show, side_note_name
 from placet.files.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble

@@ -11,13 +11,20 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
+from placet.core.errors import MISTAKES, mistake
 from placet.core.life.case import Case, State
 from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.plan_note import headed, show
-from placet.core.life.sight import is_draft, trace_of
+from placet.core.life.sight import (
+    APPROVE,
+    decision_in,
+    is_draft,
+    note_identity,
+    trace_of,
+)
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.names import Folder, numbered
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, stamp
+from placet.core.text.names import QUEUES, Folder, is_note, numbered
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.files.vault import Vault
@@ -25,6 +32,7 @@ from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
 
+_NOT_NOW = (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged)
 MAX_BACKOFF_S = 60.0
 DONE_AT_ONCE_S = 0.05  # longest delay of performed commands that are marked as done together
 
@@ -45,10 +53,8 @@ class OutboxPorts:
 class Outbox:
     """The commands that the journal has and that were not performed yet, in order.
 
-    `say` is for the daemon's own log.
-
-    `reported` gives what is written down of a report that was published: of its case, where it was
-    to go, where it lies, and its size in bytes.
+    `say` is for the daemon's own log. `reported` gives the writes about a report that was
+    published: of its case, where it was to go, where it is, and its size in bytes.
     """
 
     journal: Journal
@@ -57,6 +63,13 @@ class Outbox:
     reported: Callable[[Case, str, str, int], Sequence[Write]]
     pending: list[PendingCommand] = field(default_factory=list)
     _retry_at: dict[int, float] = field(default_factory=dict)
+    # those that may have been performed already, and not been marked as done
+    _tried: set[int] = field(default_factory=set)
+
+    def take_up(self, commands: Iterable[PendingCommand]) -> None:
+        """Take over the commands of an earlier daemon."""
+        self.pending = list(commands)
+        self._tried = {command.id for command in self.pending}
 
     @property
     def busy(self) -> set[str]:
@@ -91,15 +104,19 @@ class Outbox:
                 left.append(pending)
                 continue
             command, case = COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id]
+            again = pending.id in self._tried
+            self._tried.add(pending.id)
             try:
-                place = perform(command, case, desk)
-            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged) as error:
+                place = perform(command, case, desk, again=again)
+            except (*_NOT_NOW, *MISTAKES) as error:
                 held.add(pending.trace_id)
-                left.append(self._put_off(pending, str(error)))
+                known = isinstance(error, _NOT_NOW)
+                why = str(error) if known else f"{case.request_id}: {mistake(error)}"
+                left.append(self._put_off(pending, why))
                 continue
             done.append(MarkDone(pending.id))
             self._retry_at.pop(pending.id, None)
-            if isinstance(command, Publish) and command.path.startswith(f"{Folder.REPORTS}/"):
+            if isinstance(command, Publish) and _is_report(command.path):
                 self.journal.commit(
                     [*done, *self.reported(case, command.path, place, len(desk.text(command.text)))]
                 )
@@ -111,6 +128,7 @@ class Outbox:
             self.journal.commit(done)
         performed = len(left) < len(self.pending)
         self.pending = left
+        self._tried &= {command.id for command in left}
         return performed
 
     def waits_s(self) -> list[float]:
@@ -131,8 +149,18 @@ class Outbox:
         return replace(pending, attempts=pending.attempts + 1, error=error)
 
 
-def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: OutboxPorts) -> str:
-    """Perform one command of a case.
+def _is_report(path: str) -> bool:
+    return path.startswith(f"{Folder.REPORTS}/") and is_note(path)
+
+
+def perform(
+    command: Stamp | Publish | Rewrite | Move | Show,
+    case: Case,
+    desk: OutboxPorts,
+    *,
+    again: bool = False,
+) -> str:
+    """Perform one command of a case, `again` if that may have been done before a crash.
 
     Return where a note was published that is new, empty for all else.
 
@@ -142,17 +170,26 @@ def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: 
         case Stamp():
             _stamp(command, case, desk)
         case Publish():
-            return _publish(command.path, desk.text(command.text), case, desk.vault)
+            return _publish(command.path, desk.text(command.text), case, desk.vault, again=again)
         case Rewrite():
             _rewrite(command, case, desk)
         case Move():
             _move(command, case, desk.vault)
         case Show():
             with suppress(Gone):  # taken away meanwhile: the next look sees it
-                desk.vault.edit(command.path, lambda raw: headed(raw, command))
+                desk.vault.edit(command.path, lambda raw: _shown(command, raw))
         case _:
             assert_never(command)
     return ""
+
+
+def _shown(command: Show, raw: bytes) -> bytes:
+    """Return a plan's note with its callout; as it is where a person has approved it meanwhile.
+
+    That was decided under the callout which is there: the next look says whether it counts.
+    """
+    is_decided = decision_in(read_note(raw).meta) == APPROVE
+    return raw if is_decided else headed(raw, command)
 
 
 def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
@@ -174,25 +211,31 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
         desk.vault.edit(command.path, stamped)
 
 
-def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
-    folder, _, name = path.rpartition("/")
-    if folder == Folder.PLANS and any(
-        _has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)
-    ):
+def _publish(path: str, text: bytes, case: Case, vault: Vault, *, again: bool) -> str:
+    if again and _is_elsewhere(path, text, vault):
         return ""  # it was published before a crash, and a person has decided on it meanwhile
     for place in _places(path, case):
         try:
             vault.publish(place, text)
         except AlreadyThere:
+            if _is_same_note(vault, place, text):  # and a person has written in it meanwhile
+                return place
             continue
         return place
     raise Changed(path)
 
 
-def _has(vault: Vault, path: str, plan: bytes) -> bool:
-    """Return whether this plan is at `path`, whatever was stamped on it."""
+def _is_elsewhere(path: str, text: bytes, vault: Vault) -> bool:
+    if not path.startswith((f"{Folder.PLANS}/", f"{Folder.QUESTIONS}/")):
+        return False
+    decided = [queue for queue in QUEUES if queue is not Folder.REQUESTS]  # those may be thousands
+    return any(_is_same_note(vault, place, text) for place in sorted(vault.scan(decided).found))
+
+
+def _is_same_note(vault: Vault, place: str, text: bytes) -> bool:
+    """Return whether the note at `place` is the one that is published, edited or not."""
     try:
-        return digest(vault.read(path)[0], PLAN_STAMPS) == digest(plan, PLAN_STAMPS)
+        return note_identity(vault.read(place)[0]) == note_identity(text) is not None
     except (Stale, NotAFile, TooLarge):
         return False
 

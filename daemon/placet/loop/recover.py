@@ -8,25 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.adopt import adopt_outcome, distrust
-from placet.core.life.sight import look_at
-from placet.core.text.names import Folder, is_request_id, show
+from placet.core.life.sight import look_at, trace_of
+from placet.core.text.names import QUEUES, Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome
-from placet.core.wording import rfc3339
+from placet.core.wording import counted, rfc3339
 from placet.files.errors import Unreadable
 from placet.files.vault import Vault
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_daemon
 from placet.repo.repository import is_repository, open_repo
-from placet.repo.runner import GitError
 from placet.repo.traces import traced_work
+from placet.repo.values import GitError
+
+
+def has_past(vault: Vault) -> bool:
+    """Return whether a daemon worked on this vault before: one of its notes has a trace_id."""
+    for path in vault.scan([Folder.REPORTS, Folder.ARCHIVE, *QUEUES]).found:
+        with suppress(Unreadable):
+            if trace_of(vault.read(path)[0]):
+                return True
+    return False
 
 
 def look_back(
@@ -64,22 +73,26 @@ def look_back(
 
 
 def _reported(path: str, raw: bytes) -> KeptOutcome | None:
-    """Return what a report says, None for a note that is none."""
+    """Return what a report says, None for a note that is none.
+
+    Raises Unreadable for one that says no moment at which its mission ended.
+    """
     meta, _ = parse_note(raw)
     completed = meta.get("status") == "completed"
-    ended = meta.get("completed_at" if completed else "failed_at")
+    key = "completed_at" if completed else "failed_at"
+    ended = meta.get(key)
     request = str(meta.get("request_id") or "")
     try:
         trace = str(UUID(str(meta.get("trace_id"))))
     except ValueError:
         return None
-    if not is_request_id(request) or not isinstance(ended, datetime | str):
+    if not is_request_id(request) or not isinstance(ended, date | str):
         return None
-    moment = (
-        rfc3339(ended if ended.tzinfo else ended.replace(tzinfo=UTC))
-        if isinstance(ended, datetime)
-        else ended
-    )
+    try:
+        at = ended if isinstance(ended, datetime) else datetime.fromisoformat(str(ended))
+        moment = rfc3339(at if at.tzinfo else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise Unreadable(f"its `{key}` is no moment, so it was not taken up") from None
     return KeptOutcome(
         trace,
         request,
@@ -121,11 +134,12 @@ def reconcile(book: Casebook, outcomes: Iterable[KeptOutcome], problems: Sequenc
                 book.record(decision)
     facts = {"adopted": adopted, "begun": begun, "problems": list(problems)}
     book.ports.journal.commit([of_daemon(book.ports.clock, Action.JOURNAL_RECONCILED, **facts)])
-    left = f" {len(begun)} branches have commits of missions without a report." if begun else ""
+    unreported = counted(len(begun), "branch", "branches")
+    left = f" Commits of missions without a report are on {unreported}." if begun else ""
     book.say(
         "The journal is older than the vault: it was lost, or put back from a backup. "
-        f"{len(adopted)} missions were taken up again from their reports.{left} Plans that the "
-        "journal does not know, or whose approval it does not know, await review."
+        f"Taken up again from their reports: {counted(len(adopted), 'mission')}.{left} Plans that "
+        "the journal does not know, or whose approval it does not know, await review."
     )
     for problem in problems:
         book.say(problem)

@@ -7,15 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from placet.agent.entries import PLACE
 from placet.agent.prompts import plan_of
-from placet.agent.record import PLACE, Recorded
+from placet.agent.record import Recorded
 from placet.agent.replay import replay
 from placet.agent.workplace import Bounds
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.case import Case
 from placet.host.accepted import in_force
-from placet.host.state import vault_state
+from placet.host.vault_state import vault_state
 from placet.journal.reader import open_reader
 from placet.loop.means import own_secrets, sandbox_level
 
@@ -35,7 +36,7 @@ def replay_mission(
         ran = [
             row.details["digest"]
             for row in reader.activity(case.trace_id, limit=10_000)
-            if row.action_type == Action.EXECUTION_STARTED
+            if row.action_type in (Action.EXECUTION_STARTED, Action.PLAN_AMENDED)
         ]
         text = reader.text(ran[-1]) if ran else None
         for attempt in range(case.generation, -1, -1):

@@ -34,25 +34,28 @@ TAKE_UP_AT_ONCE = 100
 
 @dataclass(slots=True)
 class Drafts:
-    """The requests that are still being written.
+    """The requests, and the answers to questions, that are still being written.
 
     They say so, or their text has not been quiet. `known` has by trace_id whether the request was a
-    draft when that was last certain. `hurried` says that no writer is waited for.
+    draft when that was last certain. `unfinished` are new requests that cannot be used as they are:
+    nothing is said of them while they are being written. `hurried` says that no writer is waited
+    for.
     """
 
     book: Casebook
     intake: Intake
     hurried: bool = False
     known: dict[str, bool] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
     quiet: Quiet = field(default_factory=Quiet)
 
     def look(self, scan: Scan, moved: Collection[str]) -> None:
         """Take in the requests as they were read; `moved` are paths that were moved into place."""
-        clock, requests = self.book.ports.clock, f"{Folder.REQUESTS}/"
+        clock, written = self.book.ports.clock, (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
         self.quiet.look(
-            (n for n in self.intake.notes.values() if n.folder is Folder.REQUESTS),
-            {p: f.fingerprint for p, f in scan.found.items() if p.startswith(requests)},
-            [path for path in moved if path.startswith(requests)],
+            (n for n in self.intake.notes.values() if n.path.startswith(written)),
+            {p: f.fingerprint for p, f in scan.found.items() if p.startswith(written)},
+            [path for path in moved if path.startswith(written)],
             clock.monotonic(),
             clock.wall().timestamp(),
         )
@@ -73,12 +76,17 @@ class Drafts:
         path = case.request_path
         return self.known.get(case.trace_id, bool(path) and not self.intake.is_no_note(path))
 
-    def left_s(self, request_path: str) -> float:
-        """Return for how many seconds a request has to stay unchanged until it is planned."""
+    def explainable(self, problems: Mapping[str, str]) -> dict[str, str]:
+        """Return what is to be said now of new requests; the others are `unfinished`."""
+        self.unfinished = frozenset(path for path in problems if self.left_s(path))
+        return {path: why for path, why in problems.items() if path not in self.unfinished}
+
+    def left_s(self, path: str) -> float:
+        """Return for how many seconds a request or an answer has to stay as it is to count."""
         if self.hurried:
             return 0.0
         ports = self.book.ports
-        return self.quiet.left_s(request_path, ports.clock.monotonic(), ports.config.vault.quiet_s)
+        return self.quiet.left_s(path, ports.clock.monotonic(), ports.config.vault.quiet_s)
 
 
 @dataclass(slots=True)

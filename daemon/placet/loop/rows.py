@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.case import Case
+from placet.core.life.rows import row_of
 from placet.host.clock import Clock
 from placet.journal.writes import AddActivity
 
 
 def of_case(clock: Clock, case: Case, action: Action, **facts: object) -> AddActivity:
     """Return the row of an event in a case's mission or planning."""
-    return AddActivity(
-        Activity(
-            clock.now(),
-            case.trace_id,
-            Actor.SYSTEM,
-            action,
-            Entity.MISSION,
-            case.request_id,
-            case.agent,
-            facts,
-        )
-    )
+    return AddActivity(row_of(case, clock.now(), action, facts))
 
 
 def of_daemon(clock: Clock, action: Action, **facts: object) -> AddActivity:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from placet.agent.entries import LIFE
 from placet.agent.model_call import count_unseen
-from placet.agent.record import LIFE, Record
+from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
 from placet.core.life.case import OPEN, WORKING, Case, State
@@ -118,7 +119,7 @@ class Loop:
         book, cases = self.book, self.book.cases
         with self.ports.journal.read() as reader:
             cases.load(reader)
-            book.outbox.pending = list(reader.pending_commands())
+            book.outbox.take_up(reader.pending_commands())
             for case in cases.values():
                 if case.state in (State.APPROVED, State.RUNNING):
                     forget(book.acts, case.trace_id)  # a crash came between its use and this
@@ -163,16 +164,13 @@ class Loop:
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         self._reload()
         expected = {
-            path
-            for case in book.cases.values()
-            if case.state in OPEN
-            for path in (case.request_path, case.plan_path)
-            if path
+            path for case in book.cases.values() if case.state in OPEN for path in case.places
         }
         view = self.sight.look(scan, hinted, expected, SLICE_S)
         book.dirty |= view.changed
         if view.changed or moved:
             self.drafts.look(scan, moved)
+        book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
         if book.dirty:
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
@@ -226,7 +224,9 @@ class Loop:
         if mode is Mode.EVENTS:
             interval_s = max(interval_s, self.scan_cost_s * SCAN_SHARE)
         waits = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
-        waits += [left_s for c in drafting if (left_s := self.drafts.left_s(c.request_path))]
+        written = [*self.drafts.unfinished, *(c.request_path for c in drafting)]
+        written += [c.asking.path for c in book.cases.values() if c.asking is not None]
+        waits += [left_s for path in written if (left_s := self.drafts.left_s(path))]
         waits += [settle_in_s] if settle_in_s is not None else []
         waits += [0.0] if goes_on else []
         waits += [HEARTBEAT_S] if jobs else []

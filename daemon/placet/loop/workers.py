@@ -11,10 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from placet.agent.calls import AsksPerson
 from placet.agent.record import Postponed
 from placet.agent.workplace import Ports
 from placet.core.errors import End, Interrupted, UserError, mistake
-from placet.core.life.events import Drafted, MissionEnded, PlanningFailed
+from placet.core.life.events import Asked, Drafted, MissionEnded, PlanningFailed
 from placet.core.life.waiting import Why
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.talk import ModelError
@@ -25,6 +26,9 @@ from placet.models import prepare
 CANCEL_S = 2.0  # for a cancelled worker to kill its command and close its model call
 NO_THREAD_RETRY_S = 5.0
 MISTAKE_RETRY_S = 60.0
+
+
+Result = Drafted | PlanningFailed | MissionEnded
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class Back:
     """
 
     job: Job
-    event: Drafted | PlanningFailed | MissionEnded | None
+    event: Result | Asked | None
     postponed: Postponed | None = None
 
 
@@ -67,7 +71,7 @@ class Crew:
     jobs: dict[str, Job] = field(default_factory=dict)
     back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
 
-    def set_to(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
+    def set_to(self, job: Job, work: Callable[[], Result]) -> None:
         """Let a worker do `work` for a job.
 
         It comes back in any case, with a mistake of placet's own too.
@@ -78,6 +82,8 @@ class Crew:
                 back = Back(job, work())
             except Interrupted:
                 back = Back(job, None)
+            except AsksPerson as asks:
+                back = Back(job, asks.asked)
             except Postponed as postponed:
                 back = Back(job, None, postponed)
             except BodyDamaged as damaged:

@@ -1,7 +1,7 @@
 """Model providers: names in the configuration, and their modules.
 
-A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()`, and one
-line in `PROVIDERS`. Importing this package imports none of them.
+A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()` and a
+`check(settings, env)`, and one line in `PROVIDERS`. Importing this package imports none of them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ class ModelSettings:
 def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
     """Ask the provider's server about the key and the model; return False if it does not say.
 
-    Only for providers with a server. Raises UserError and ModelError as `open_model` and
-    `Model.reply` do.
+    A provider without a `check` has no server to ask. Raises UserError and ModelError as
+    `open_model` and `Model.reply` do.
     """
-    return cast(
-        "Callable[[ModelSettings, Mapping[str, str]], bool]",
-        importlib.import_module(PROVIDERS[settings.provider]).check,
-    )(settings, env)
+    ask = getattr(importlib.import_module(PROVIDERS[settings.provider]), "check", None)
+    return ask is None or bool(ask(settings, env))
 
 
 def prepare(provider: str) -> None:

@@ -8,9 +8,7 @@ checks every input itself anyway.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from email.utils import mktime_tz, parsedate_tz
 from typing import Any
 
 from placet.core.turn.talk import (
@@ -25,9 +23,6 @@ from placet.core.turn.talk import (
 )
 
 _CACHED = {"type": "ephemeral"}
-_QUOTED_CHARACTERS = 300
-_ECHO_CHARACTERS = 20
-_KEY_CHARACTERS = 8
 
 Received = tuple[Mapping[str, Any], Mapping[int, str]]
 """A joined message, and by block index the JSON text of each tool call's input."""
@@ -241,96 +236,3 @@ def _count(value: Any) -> int:
 def _malformed(what: str) -> ModelError:
     # transient: asked again, a model seldom makes the same mistake
     return ModelError(ModelErrorKind.TRANSIENT, what, served=True)
-
-
-# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is
-# not among them, as other servers say it for everything that is wrong.
-_BY_TYPE = {
-    "overloaded_error": ModelErrorKind.TRANSIENT,
-    "rate_limit_error": ModelErrorKind.TRANSIENT,
-    "api_error": ModelErrorKind.TRANSIENT,
-    "timeout_error": ModelErrorKind.TRANSIENT,
-    "conflict_error": ModelErrorKind.TRANSIENT,
-    "authentication_error": ModelErrorKind.PERMANENT,
-    "permission_error": ModelErrorKind.PERMANENT,
-    "billing_error": ModelErrorKind.PERMANENT,
-    "not_found_error": ModelErrorKind.PERMANENT,
-    "request_too_large": ModelErrorKind.BAD_REQUEST,
-}
-# codes of causes that a person must remove, with any status (SDK, `_error_classes.py`)
-_FOR_A_PERSON = frozenset(
-    {
-        "contract_spend_limit_reached",
-        "enforced_spend_limit_reached",
-        "linked_organization_spend_limit_reached",
-        "linked_organization_billing_unavailable",
-        "organization_on_hold",
-        "organization_type_not_supported",
-        "parent_organization_required",
-        "cmek_key_disabled",
-        "cmek_key_network_blocked",
-    }
-)
-_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
-_PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
-
-
-def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
-    """Return the kind of an error answer by its type, code and status, never by its words.
-
-    Status 200 is an error event in a stream that had begun well.
-    """
-    if error_code in _FOR_A_PERSON or 300 <= status < 400:
-        return ModelErrorKind.PERMANENT
-    if error_type in _BY_TYPE:
-        return _BY_TYPE[error_type]
-    if status == 200:
-        refused = error_type == "invalid_request_error"
-        return ModelErrorKind.BAD_REQUEST if refused else ModelErrorKind.TRANSIENT
-    if status in _TRANSIENT_STATUS or status >= 500:
-        return ModelErrorKind.TRANSIENT
-    if status in _PERMANENT_STATUS or status < 400:
-        return ModelErrorKind.PERMANENT
-    return ModelErrorKind.BAD_REQUEST
-
-
-def quoted(words: str, *, key: str, request: str, name: str) -> str:
-    """Return the server's words as the end of a sentence; a remark if they quote the request.
-
-    Some servers quote what they were sent; our messages go into journal, notes and logs.
-    """
-    line = " ".join(words.split())[:_QUOTED_CHARACTERS]
-    nameless = line.replace(name, "")  # the model's name may be said, however long it is
-    echoes = any(
-        nameless[at : at + _ECHO_CHARACTERS] in request
-        for at in range(len(nameless) - _ECHO_CHARACTERS + 1)
-    )
-    secret = any(
-        key[at : at + _KEY_CHARACTERS] in line
-        for at in range(max(1, len(key) - _KEY_CHARACTERS + 1))
-    )
-    if echoes or secret:
-        return " (its words are left out: they repeat what it was sent)"
-    return f": {line}" if line else ""
-
-
-def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Return the seconds that the server asks to wait; None if it gives no readable time.
-
-    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds;
-    `now_s` is Unix time. A past date is 0.
-    """
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            wait_s = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(wait_s) and wait_s >= 0:
-            return wait_s
-    date = parsedate_tz(headers.get("retry-after", ""))
-    if date is None:
-        return None
-    try:
-        return max(0.0, mktime_tz(date) - now_s)
-    except (ValueError, OverflowError):
-        return None

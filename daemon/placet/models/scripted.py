@@ -54,6 +54,7 @@ from placet.core.turn.talk import (
     Usage,
     text_block,
 )
+from placet.core.wording import counted
 from placet.models import ModelSettings
 
 DEFAULT_NAME = "scripted"
@@ -161,7 +162,8 @@ class ScriptedModel:
             raise ModelError(
                 ModelErrorKind.BAD_REQUEST,
                 f"{self._path}: conversation {number} ({conversation.purpose}, request"
-                f" {conversation.request!r}) is over after {len(conversation.reply)} replies,"
+                f" {conversation.request!r}) is over after "
+                f"{counted(len(conversation.reply), 'reply', 'replies')},"
                 f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.",
             )
         due = conversation.reply[at]

@@ -1,4 +1,4 @@
-"""The fate of a mission's branch: git's facts for the report, later merges, drops and reverts.
+"""A mission's branch afterwards: facts for the report, then merges, drops and reverts as they come.
 
 Reads only.
 """
@@ -6,40 +6,26 @@ Reads only.
 from __future__ import annotations
 
 import os
-import pwd
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
 from placet.core.turn.mission import After
+from placet.disk import Stamp, owner_of, stamp_of
+from placet.repo.fates import Fate, ends_up_in, fate_of, kept_elsewhere, main_lines
 from placet.repo.history import (
     ahead_behind,
-    changes,
-    contained_in,
-    is_ancestor,
-    merge_base,
     merge_preview,
-    merged_by,
-    touched_by,
 )
-from placet.repo.patches import same_patches
-from placet.repo.repository import (
-    Refs,
-    all_refs,
-    current_branch,
-    dirty_paths,
-    is_repository,
-    notes,
-    open_repo,
-    remote_of,
-    resolve,
-)
-from placet.repo.runner import GitCall, GitError, Repo
+from placet.repo.oddities import dirty_paths, notes
+from placet.repo.places import Repo
+from placet.repo.refs import Refs, all_refs, remote_of
+from placet.repo.repository import is_repository, open_repo
 from placet.repo.sift import Ends, News, sift
-from placet.repo.traces import commits_traced, messages_since, reverts_in
+from placet.repo.traces import messages_since, reverts_in
+from placet.repo.values import GitCall, GitError
 
 MAX_UNSEEN = 10
 """Maximum of uncommitted files named in a report."""
@@ -113,19 +99,6 @@ def _has_hooks(repo: Repo) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """The fate of a branch: `merged`, as `commit_sha` and seen by `how`.
-
-    `dropped`; empty where it is there again.
-    """
-
-    of: Branch
-    became: str
-    commit_sha: str = ""
-    how: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Revert:
     """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`.
 
@@ -136,10 +109,6 @@ class Revert:
     of: str
     commit_sha: str
     again: bool = False
-
-
-Stamp = tuple[int, int, int] | None
-"""Inode, size and mtime of a file of git's; None if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +163,14 @@ def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
     return not known.looked or not {one.tip for one in branches} <= known.asked or moved
 
 
-def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
-    found: dict[Path, Stamp] = dict.fromkeys(files)
-    for file in files:
-        with suppress(OSError):
-            at = file.stat()
-            found[file] = (at.st_ino, at.st_size, at.st_mtime_ns)
-    return found
+def _stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
+    return {file: stamp_of(file) for file in files}
 
 
 def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     """Return the files in which git keeps what decides the fate of these branches."""
-    ends = (ref for one in branches for ref in _ends_up_in(refs, one))
-    names = {*(one.ref for one in branches), *_lines(refs), *ends, "packed-refs"}
+    ends = (ref for one in branches for ref in ends_up_in(refs, one))
+    names = {*(one.ref for one in branches), *main_lines(refs), *ends, "packed-refs"}
     return {repo.common_dir / name for name in names}
 
 
@@ -245,7 +209,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
         memory,
         tuple(filter(None, fates)),
         reverts,
-        _owner(repo.common_dir),
+        owner_of(repo.common_dir.stat()),
         problem,
         tuple(calls),
         len(branches),
@@ -259,8 +223,8 @@ def _ends(refs: Refs, known: Memory, branches: Sequence[Branch]) -> dict[Branch,
         if refs.at.get(one.ref) == one.tip and one.became != "dropped":
             then = frozenset({one.base})
             if known.refs is not None and one.tip in known.asked:
-                then = frozenset(known.refs.at[ref] for ref in _ends_up_in(known.refs, one))
-            ends[one] = then, frozenset(refs.at[ref] for ref in _ends_up_in(refs, one))
+                then = frozenset(known.refs.at[ref] for ref in ends_up_in(known.refs, one))
+            ends[one] = then, frozenset(refs.at[ref] for ref in ends_up_in(refs, one))
     return ends
 
 
@@ -269,7 +233,7 @@ def _fate(repo: Repo, one: Branch, refs: Refs, news: News) -> Fate | None:
     if one.became == "dropped":  # as long as it is gone there is nothing to look for
         if at is None:
             return None
-        back = Fate(one, "") if _kept_elsewhere(repo, one) else None
+        back = Fate(one, "") if kept_elsewhere(repo, one) else None
         return fate_of(repo, one, refs) or back
     return fate_of(repo, one, refs) if at != one.tip or one.tip in news.maybe else None
 
@@ -280,8 +244,8 @@ def _reverts(repo: Repo, refs: Refs, known: Memory, news: News) -> tuple[Revert,
     Before the first look, in a month.
     """
     there = known.refs
-    then = frozenset(there.at[ref] for ref in _lines(there)) if there else frozenset()
-    new = frozenset(refs.at[ref] for ref in _lines(refs)) - then
+    then = frozenset(there.at[ref] for ref in main_lines(there)) if there else frozenset()
+    new = frozenset(refs.at[ref] for ref in main_lines(refs)) - then
     if not new:
         return ()
     try:
@@ -290,95 +254,3 @@ def _reverts(repo: Repo, refs: Refs, known: Memory, news: News) -> tuple[Revert,
     except GitError:  # what was there then is gone after a rewrite
         said = messages_since(repo, sorted(new), ())
     return tuple(Revert(*found) for found in reverts_in(repo, said))
-
-
-def _owner(path: Path) -> str:
-    uid = path.stat().st_uid
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid:{uid}"
-
-
-def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
-    """Return what became of a branch, None while it is open.
-
-    Open is a branch that is there and unmerged, or gone but kept by another branch.
-
-    `refs` are the repository's, where they are known.
-    """
-    refs = refs or all_refs(repo)
-    first: dict[str, str] = {}
-    for target in _ends_up_in(refs, one):
-        first.setdefault(refs.at[target], target)  # one of those that are at the same commit
-    for target in first.values():
-        if found := _merged(repo, one, target):
-            return Fate(one, "merged", *found)
-    if resolve(repo, one.ref) is None and not _kept_elsewhere(repo, one):
-        return Fate(one, "dropped")
-    return None
-
-
-def fate_here(repo: Repo, one: Branch) -> Fate | None:
-    """Return how the branch that is checked out got a mission's work; None where it has not."""
-    on = current_branch(repo)
-    found = (
-        _merged(repo, one, "HEAD")
-        if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None
-        else None
-    )
-    return Fate(one, "merged", *found) if found else None
-
-
-def _lines(refs: Refs) -> list[str]:
-    """Return the branches on which work is taken back, here and at remotes.
-
-    They are the default one and the one that is checked out.
-    """
-    return refs.named([name for name in dict.fromkeys((refs.default, refs.current)) if name])
-
-
-def _ends_up_in(refs: Refs, one: Branch) -> list[str]:
-    """Return the branches that count as merged into, here and at remotes.
-
-    They are the default one and the one that was planned from.
-    """
-    names = [name for name in (refs.default, one.base_branch) if name]
-    return [ref for ref in refs.named(names) if ref != one.ref]
-
-
-_EVERYWHERE = ("--branches", "--remotes")
-
-
-def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
-    """Return whether some branch has the work: under another name, reworked, or squashed."""
-    if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
-        return False
-    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE, one.named):
-        return True
-    found = commits_traced(repo, one.trace_id, one.digest, _EVERYWHERE, one.base)
-    return bool(found) and _touch_all(repo, found, one)
-
-
-def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
-    """Return by which commit of `target` the branch got there, and how that shows."""
-    # a dropped branch's commits are collected as garbage some day
-    there = resolve(repo, one.tip) is not None
-    if there and is_ancestor(repo, one.tip, target):
-        sha = merged_by(repo, one.tip, target)
-        return sha, "fast-forward" if sha == one.tip else "merge"
-    since = (merge_base(repo, one.tip, target) if there else None) or (
-        one.base if resolve(repo, one.base) is not None else ""
-    )
-    if there and since and (sha := same_patches(repo, since, one.tip, (target,), one.named)):
-        return sha, "the same changes"
-    found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
-    if found and (not there or _touch_all(repo, found, one)):
-        return found[0], "trailer"
-    return None
-
-
-def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
-    """Return whether these commits touch every file of the branch: one of three is no merge."""
-    touched = {path for sha in found for path in touched_by(repo, sha)}
-    return {c.path for c in changes(repo, one.base, one.tip)} <= touched

@@ -9,45 +9,23 @@ killed before, nothing has happened, and placet killed meanwhile, git comes to i
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shlex
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import PlacetError, UserError
-from placet.core.life.case import Branch
 from placet.core.text.names import show
-from placet.repo.history import changes, content, merge_base, parents_of
-from placet.repo.patches import patch_of, patches_of
-from placet.repo.repository import (
-    current_branch,
-    filters_named,
-    head,
-    identity,
-    in_progress,
-    private_dirs,
-    resolve,
-    tree_of,
-)
-from placet.repo.runner import (
-    BULK_TIMEOUT_S,
-    GitError,
-    Place,
-    Repo,
-    configured,
-    items_of,
-    neutral,
-    place_of,
-    run_git,
-    text_of,
-    with_env,
-)
+from placet.repo.history import changes, content, merged_tree, parents_of
+from placet.repo.places import Repo, configured, neutral, place_of, with_env
+from placet.repo.ready import in_checkout
+from placet.repo.repository import head, identity, resolve, tree_of
+from placet.repo.runner import BULK_TIMEOUT_S, Place, run_git, text_of
 from placet.repo.staging import as_author, read_status, update_ref
-from placet.repo.traces import commits_traced, of_others
+from placet.repo.values import GitError
 
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 
@@ -60,103 +38,10 @@ class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
         self.paths = tuple(paths)
 
 
-@contextmanager
-def one_at_a_time(repo: Repo) -> Iterator[int]:
-    """Hold the repository while a command of a person's looks at it and changes it.
-
-    Others of placet's wait.
-
-    The lock is on the git directory itself, so that nothing is left behind; given is its
-    descriptor, for git to inherit.
-    """
-    descriptor = os.open(repo.git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def must_be_ready(repo: Repo, rev: str) -> str:
-    """Return the branch that the person has checked out.
-
-    `rev` is to be brought in or taken out. Raises UserError where nothing must be changed in the
-    checkout. Untracked files are no reason by themselves; one that would be written over is,
-    ignored or not.
-    """
-    at = repo.by_hand
-    if repo.is_bare:
-        raise UserError(
-            f"{repo.path} is bare: there is no checkout to work in.",
-            "Do it in a clone of it, and push.",
-        )
-    if what := in_progress(repo):
-        begin = what.split()[0]
-        raise UserError(
-            f"A {what} is in progress in {repo.path}.",
-            f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}",
-        )
-    branch = current_branch(repo)
-    if not branch:
-        raise UserError(
-            f"HEAD is detached in {repo.path}: there is no branch to work on.",
-            f"Check one out: {at} switch BRANCH",
-        )
-    if resolve(repo, "HEAD") is None:
-        raise UserError(
-            f"{branch} has no commit yet in {repo.path}.",
-            f"Check another branch out: {at} switch BRANCH",
-        )
-    _must_be_clean(repo)
-    rows = []
-    for commit in ("HEAD", rev):
-        asked = ("ls-tree", "-r", "-z", "--end-of-options", commit)
-        _, out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
-        rows += [item.split("\t", 1) for item in items_of(out)]
-    if filters_named(repo, rows):
-        raise UserError(
-            f"Files of {repo.path} pass through a filter (git LFS or another), which placet does "
-            "not run.",
-            "Do it with git, which does; `placet show` has the branch.",
-        )
-    return branch
-
-
-def _must_be_clean(repo: Repo) -> None:
-    """Raise UserError where git is at work in the checkout, or something is uncommitted."""
-    index, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
-    if lock.exists():
-        raise UserError(
-            f"git is at work in {repo.path}, or was killed there: {lock} exists.",
-            "Wait for it; if no git runs there, delete that file.",
-        )
-    try:
-        _, changed, _ = read_status(_checkout(repo), untracked="no")
-    except GitError as error:
-        if "index" not in error.stderr:
-            raise
-        raise UserError(
-            f"{index} is damaged: git keeps there what it knows of the files, and cannot read it. "
-            "Your files and the history are not touched by that.",
-            f"Have git make it again: rm {shlex.quote(str(index))} && {repo.by_hand} reset -q",
-        ) from error
-    if changed:
-        named = ", ".join(ascii(change.path) for change in changed[:5])
-        raise UserError(
-            f"{repo.path} has uncommitted changes: {named}.",
-            f"Commit them, or put them aside: {repo.by_hand} stash",
-        )
-
-
-def _checkout(repo: Repo) -> Place:
-    """Work in the person's checkout, with its drivers switched off."""
-    return neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
-
-
 def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
     """Return the place for work as the person, with hooks and branch options switched off."""
     place = configured(
-        _checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
+        in_checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
     )
     return as_author(with_env(place, {"GIT_REFLOG_ACTION": "placet"}), identity(repo), when)
 
@@ -176,31 +61,13 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
 
 
 def _merged(place: Place, ours: str, theirs: str) -> str:
-    """Return the tree of two commits merged, as git's own merge makes it, with attributes.
-
-    Raises Conflicts.
-    """
-    code, out = run_git(
-        place,
-        "merge-tree",
-        "--write-tree",
-        "-z",
-        "--name-only",
-        "--no-messages",
-        "--end-of-options",
-        ours,
-        theirs,
-        ok=(0, 1),
-        timeout_s=BULK_TIMEOUT_S,
-    )
-    tree, *paths = items_of(out)
-    if code != 0:
-        raise Conflicts(sorted({path for path in paths if path}))
+    tree, conflicts = merged_tree(place, ours, theirs)
+    if conflicts is not None:
+        raise Conflicts(conflicts)
     return tree
 
 
 def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
-    """Make a commit on no reference."""
     named = [word for parent in parents for word in ("-p", parent)]
     return text_of(
         run_git(
@@ -249,9 +116,13 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
 def _to_its_end() -> Iterator[None]:
     """Ignore Ctrl-C until git is done with the checkout.
 
-    Ended in the middle it would leave a lock and half of the files. Only for the main thread. A
-    mask would not do: a signal that one thread blocks is given to another.
+    Ended in the middle it would leave a lock and half of the files. Only the main thread can ignore
+    a signal, and a mask would not do: one that a thread blocks is given to another. A server, which
+    works in other threads, lets them come to their end.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -299,49 +170,6 @@ def _put_back(
         )
 
 
-def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
-    """Return the commits to take back, newest first, of a branch that was merged by `sha`.
-
-    A merge as such only where all that it brought in is the mission's, or was done on top of it.
-    """
-    base, tip = branch.base, branch.tip
-    if resolve(repo, tip) is None:
-        return [sha]
-    own = _commits(repo, f"{base}..{tip}")
-    parents = parents_of(repo, sha)
-    if len(parents) > 1:
-        after = _commits(repo, "--ancestry-path", f"{tip}..{sha}")
-        return (
-            [sha]
-            if set(_commits(repo, sha, f"^{parents[0]}")) <= {*own, *after} or not own
-            else own
-        )
-    if sha == tip:
-        return own
-    since = merge_base(repo, tip, sha) or base
-    wanted = patches_of(repo, (tip,), (base,))
-    there = patches_of(
-        repo,
-        (sha,),
-        (since,),
-        without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)),
-    )
-    if wanted.keys() <= there.keys():
-        return [commit for patch, commit in there.items() if patch in wanted]
-    if patch_of(repo, base, tip) in there:
-        return [sha]
-    return commits_traced(repo, branch.trace_id, branch.digest, (sha,), since) or [sha]
-
-
-def _commits(repo: Repo, *which: str) -> list[str]:
-    """Return commits that are no merges, newest first."""
-    return text_of(
-        run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[
-            1
-        ]
-    ).split()
-
-
 def revert_in_checkout(
     repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime
 ) -> str:
@@ -371,31 +199,6 @@ def revert_in_checkout(
     if tree == was:
         raise UserError(f"{branch} has nothing of it any more: it was taken back already.")
     return _bring_forward(repo, place, before, _commit(place, tree, message, before))
-
-
-def where_checked_out(repo: Repo, branch: str) -> Path | None:
-    """Return the checkout of the person, or another worktree, that is on this branch or rebases it.
-
-    None where none is.
-    """
-    line = f"refs/heads/{branch}"
-    for folder in (repo.common_dir, *private_dirs(repo)):
-        for name in ("HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
-            with suppress(OSError):
-                said = (
-                    (folder / name)
-                    .read_text("utf-8", "surrogateescape")
-                    .strip()
-                    .removeprefix("ref: ")
-                )
-                if said not in (line, branch) or (
-                    name == "HEAD" and folder == repo.git_dir and repo.is_bare
-                ):
-                    continue
-                with suppress(OSError):
-                    return Path(os.fsdecode((folder / "gitdir").read_bytes()).rstrip("\n")).parent
-                return repo.path if folder == repo.git_dir else folder.parent
-    return None
 
 
 def keep_aside(repo: Repo, tip: str, keep_ref: str) -> None:

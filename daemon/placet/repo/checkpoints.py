@@ -13,25 +13,18 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from placet.core.wording import counted
 from placet.disk import delete_tree
 from placet.repo.commit import branch_gone, since_tip
+from placet.repo.history import is_ancestor
+from placet.repo.locks import holding, remove_ref_lock
+from placet.repo.places import Repo, neutral, place_of, rows_of, with_env
 from placet.repo.repository import resolve, tree_of
 from placet.repo.rules import approved_by_name, is_work
-from placet.repo.runner import (
-    BOT,
-    BULK_TIMEOUT_S,
-    FileChange,
-    Place,
-    Repo,
-    items_of,
-    neutral,
-    place_of,
-    rows_of,
-    run_git,
-    with_env,
-)
+from placet.repo.runner import BULK_TIMEOUT_S, Place, items_of, run_git
 from placet.repo.staging import stage, update_ref, write_commit
-from placet.repo.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
+from placet.repo.values import BOT, FileChange
+from placet.repo.worktree import Worktree, inside, must_be_on_branch
 
 _LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
 
@@ -149,6 +142,28 @@ def restore(wt: Worktree, kept: str) -> None:
         run_git(place, "read-tree", "--reset", wt.ref)
 
 
+def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
+    """Make these files what they are in the branch's last commit: none, where it has none."""
+    for path in paths:
+        if is_work(wt, path):
+            (wt.path / path).unlink()
+    if paths:
+        _put_back(wt, wt.ref, paths)
+
+
+def keep_besides(repo: Repo, tip: str, keep_ref: str, message: str, when: datetime) -> None:
+    """Keep the commit `tip` at `keep_ref` with what is there.
+
+    Where neither has the other in it, that is a merge with the files of what was there.
+    """
+    place, old = neutral(place_of(repo)), resolve(repo, keep_ref)
+    if old is not None and is_ancestor(repo, tip, old):
+        return
+    if old is not None and not is_ancestor(repo, old, tip):
+        tip = write_commit(place, tree_of(repo, old), (old, tip), message, BOT, when)
+    update_ref(place, keep_ref, tip, old or "0" * len(tip))
+
+
 def delete_ref(repo: Repo, ref: str, at: str = "", *, place: Place | None = None) -> None:
     """Delete one of placet's own references; a missing one is no error.
 
@@ -178,8 +193,9 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     gone = _delete_since(wt.path, since_ns)
     back = _put_back(wt, ref, gone) if gone else []
     return (
-        f"what it had written was deleted, so that there is room again: {len(gone)} files, of "
-        f"which {len(back)} are again as they were at the last checkpoint"
+        f"what it had written was deleted, so that there is room again: "
+        f"{counted(len(gone), 'file')}, "
+        f"of which {len(back)} as they were again at the last checkpoint"
     )
 
 

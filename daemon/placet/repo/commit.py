@@ -12,19 +12,13 @@ from pathlib import Path
 
 from placet.core.errors import ToolError
 from placet.core.text.names import show
+from placet.repo.locks import holding
+from placet.repo.places import settings_of
 from placet.repo.rules import changes_in
-from placet.repo.runner import (
-    BOT,
-    Author,
-    FileChange,
-    Place,
-    RepositoryChanged,
-    items_of,
-    run_git,
-    settings_of,
-)
+from placet.repo.runner import Place, items_of, run_git
 from placet.repo.staging import stage, update_ref, write_commit
-from placet.repo.worktree import Worktree, holding, inside, looking, must_be_on_branch
+from placet.repo.values import BOT, Author, FileChange, RepositoryChanged
+from placet.repo.worktree import Worktree, inside, looking, must_be_on_branch
 
 MAX_NAMED = 20
 """Files that an error names."""
@@ -53,7 +47,7 @@ class Writing:
 
     def check_pins(self, pinned: Pins) -> None:
         """Raise RepositoryChanged, naming what, where something is not as it was pinned."""
-        now = _pins(self._wt, self._place)
+        now = pins(self._wt, self._place)
         changed = [name for name in sorted(pinned | now) if pinned.get(name) != now.get(name)]
         if changed:
             raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")
@@ -128,17 +122,14 @@ Pins = dict[str, str]
 """Digests of what decides how git behaves in a worktree, by name."""
 
 
-def pins(wt: Worktree) -> Pins:
+def pins(wt: Worktree, place: Place | None = None) -> Pins:
     """Return digests of what decides how git behaves in a worktree.
 
     That is configuration, hooks, attributes and pointers. Of the configuration, `branch.*`,
     `remote.*` and `user.*` are left out: a person's everyday work changes them, and placet never
-    uses them.
+    uses them. `place` is where git works, if the caller has one.
     """
-    return _pins(wt, looking(wt))
-
-
-def _pins(wt: Worktree, place: Place) -> Pins:
+    place = place or looking(wt)
     settings = place.settings or settings_of(place)
     local = [item for scope, item in settings if scope in ("local", "worktree")]
     used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]

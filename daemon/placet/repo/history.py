@@ -1,4 +1,4 @@
-"""Commits: the differences between two of them, and how they lie to each other. Reads only."""
+"""Commits: the differences between two of them, and which is an ancestor of which. Reads only."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placet.repo.places import Repo, ask, neutral, place_of
 from placet.repo.repository import resolve
-from placet.repo.runner import (
-    BULK_TIMEOUT_S,
-    FileChange,
-    Repo,
-    ask,
-    items_of,
-    neutral,
-    place_of,
-    run_git,
-    text_of,
-)
+from placet.repo.runner import BULK_TIMEOUT_S, Place, items_of, run_git, text_of
+from placet.repo.values import FileChange
 
 _MAX_TARGET_BYTES = 4096  # PATH_MAX
 # a bigger file counts as binary in a patch: git need not hold it
@@ -129,9 +121,18 @@ def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     repository's own counts as conflicting where both sides changed it: it foresees too many
     conflicts rather than too few.
     """
+    return merged_tree(neutral(place_of(repo)), ours, theirs)[1] or []
+
+
+def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | None]:
+    """Return the tree of two commits merged, as git's own merge makes it, with attributes.
+
+    And the paths that conflict in it; None for a clean merge.
+    """
     asked = ("--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", ours, theirs)
-    code, out = run_git(neutral(place_of(repo)), "merge-tree", *asked, ok=(0, 1))
-    return [] if code == 0 else sorted({path for path in items_of(out)[1:] if path})
+    code, out = run_git(place, "merge-tree", *asked, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+    tree, *paths = items_of(out)
+    return tree, sorted({path for path in paths if path}) if code else None
 
 
 def contained_in(repo: Repo, sha: str) -> bool:

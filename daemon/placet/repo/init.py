@@ -5,78 +5,25 @@ Of a vault only what is text, and so much of it.
 
 from __future__ import annotations
 
-import os
-import re
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from placet.core.errors import PlacetError, UserError
-from placet.core.text.names import TEMP_PREFIX
-from placet.core.wording import megabytes
+from placet.core.wording import counted, megabytes
 from placet.disk import delete_tree
+from placet.repo.places import Repo, neutral, place_of, with_env
 from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
-from placet.repo.runner import (
-    Author,
-    FileChange,
-    OnCall,
-    Place,
-    Repo,
-    neutral,
-    place_of,
-    run_git,
-    text_of,
-    with_env,
-)
+from placet.repo.runner import Place, run_git, text_of
+from placet.repo.sizes import INIT_FOLDER, Size, exclude, size_of, split, without_large
 from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
-
-_INIT_FOLDER = ".placet-init"
-
-ATTACHMENTS = (
-    "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "heif", "avif", "ico",
-    "psd", "raw", "svgz", "mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "wmv", "flv",
-    "mp3", "m4a", "wav", "flac", "ogg", "oga", "opus", "aac", "aiff", "wma", "pdf", "epub", "mobi",
-    "djvu", "zip", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar", "tar", "iso", "dmg", "doc",
-    "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "pages", "numbers", "key", "exe",
-    "dll", "so", "dylib", "bin", "class", "jar", "apk", "sqlite", "db",
-)  # fmt: skip
-"""Suffixes of files that a vault's history leaves out.
-
-Pictures, films, sound, books, archives, office files, programs.
-"""
-
-MAX_KEPT_BYTES = 1_000_000
-"""A larger file of a vault is left out of its history too, whatever its name."""
+from placet.repo.values import Author, FileChange, OnCall
 
 _BATCH_BYTES = 8_000_000
 _SAY_EVERY_S = 1.0
-
-
-def attachment_patterns() -> list[str]:
-    """Return what keeps attachments out as gitignore patterns, one a suffix, in capitals or not."""
-    return [
-        "*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix)
-        for suffix in ATTACHMENTS
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The size of a history: files and bytes that it would hold, and leave out.
-
-    `kinds` has the bytes of each suffix that it would hold.
-    """
-
-    files: int
-    bytes: int
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    left_out: int = 0
-    left_out_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +40,8 @@ class TooMuch(PlacetError):  # noqa: N818 - named for what is the case
 
     def __init__(self, size: Size) -> None:
         super().__init__(
-            f"{size.files} files with {size.bytes} bytes are too much for a first commit"
+            f"{counted(size.files, 'file')} with {counted(size.bytes, 'byte')}: too much for a "
+            "first commit"
         )
         self.size = size
 
@@ -123,7 +71,7 @@ def init_repo(
     top = path.resolve()
     if any("\n" in line for line in excludes):
         raise ValueError("a pattern to exclude is one line")
-    building = top / _INIT_FOLDER
+    building = top / INIT_FOLDER
     if building.is_dir() and not building.is_symlink():
         delete_tree(building)
     if is_repository(top):
@@ -153,7 +101,6 @@ def init_repo(
 
 
 def _begin(top: Path, building: Path, on_call: OnCall | None) -> Repo:
-    """Make an empty repository in `building` whose work tree is `top`."""
     outside = Place(None, None, building, on_call)
     _, out = run_git(outside, "config", "--get", "init.defaultBranch", ok=(0, 1))
     branch = text_of(out) or "main"
@@ -179,72 +126,7 @@ def survey(path: Path, excludes: Sequence[str]) -> Size:
         repo = _begin(top, Path(folder), None)
         exclude(repo, excludes)
         _, found, _ = read_status(neutral(Place(repo.git_dir, top, top, None)))
-        return _size(top, _split(top, [change.path for change in found])[0], excludes)
-
-
-def _split(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Return the bytes of each file that a history holds, and the paths of too large ones."""
-    sizes: dict[str, int] = {}
-    for path in paths:
-        try:
-            sizes[path] = (top / path).lstat().st_size
-        except OSError:  # gone meanwhile: git sees that too
-            continue
-    large = [path for path, size in sizes.items() if size > MAX_KEPT_BYTES]
-    return {path: size for path, size in sizes.items() if size <= MAX_KEPT_BYTES}, large
-
-
-def _size(top: Path, kept: Mapping[str, int], excludes: Sequence[str]) -> Size:
-    kinds: Counter[str] = Counter()
-    for path, size in kept.items():
-        kinds[PurePosixPath(path).suffix.lower() or "no suffix"] += size
-    out = out_bytes = 0
-    skipped = {".git", _INIT_FOLDER, *(line.rstrip("/") for line in excludes if line.endswith("/"))}
-    for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if name not in skipped]
-        for name in files:
-            file = Path(folder, name)
-            if str(file.relative_to(top)) not in kept:
-                out += 1
-                with suppress(OSError):
-                    out_bytes += file.lstat().st_size
-    return Size(len(kept), sum(kept.values()), dict(kinds.most_common()), out, out_bytes)
-
-
-def exclude(repo: Repo, patterns: Sequence[str]) -> None:
-    """Add gitignore patterns to `.git/info/exclude`, those that are not in it yet."""
-    file = repo.common_dir / "info/exclude"
-    file.parent.mkdir(exist_ok=True)
-    present = file.read_bytes() if file.exists() else b""
-    lines = set(present.splitlines())
-    missing = [os.fsencode(line) for line in patterns if os.fsencode(line) not in lines]
-    if missing:
-        new = file.with_name("exclude.placet")
-        joint = b"" if not present or present.endswith(b"\n") else b"\n"
-        new.write_bytes(present + joint + b"\n".join(missing) + b"\n")
-        new.replace(file)
-
-
-def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
-    """Return the changes of a vault without new files that are too large for a history.
-
-    `.git/info/exclude` then names those. Notes that placet is writing just now are left out, too.
-    """
-    found = [
-        change
-        for change in found
-        if change.status != "A" or not PurePosixPath(change.path).name.startswith(TEMP_PREFIX)
-    ]
-    new = [change.path for change in found if change.status == "A"]
-    _, large = _split(repo.path, new)
-    if large:
-        exclude(repo, [_literal(path) for path in large])
-    return [change for change in found if change.path not in large]
-
-
-def _literal(path: str) -> str:
-    """Return the gitignore pattern of one file, on one line."""
-    return "/" + re.sub(r"([*?\[\\])", r"\\\1", path).replace("\n", "?").replace(" ", "\\ ")
+        return size_of(top, split(top, [change.path for change in found])[0], excludes)
 
 
 def _first_commit(
@@ -255,7 +137,6 @@ def _first_commit(
     when: datetime,
     allowance: Allowance | None,
 ) -> str:
-    """Commit what is there as the repository's first commit, and return it."""
     place = Place(repo.git_dir, repo.path, repo.path, repo.on_call)
     if run_git(place, "ls-files", "-z")[1]:
         raise UserError(
@@ -269,7 +150,7 @@ def _first_commit(
     place = with_env(neutral(place), {"GIT_INDEX_FILE": str(index)})
     run_git(place, "read-tree", "--empty")
     _, found, _ = read_status(place)
-    found = [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")]
+    found = [change for change in found if not change.path.startswith(f"{INIT_FOLDER}/")]
     tree = (
         stage(place, found, may_vanish=True)
         if allowance is None
@@ -292,16 +173,16 @@ def _stage_within(
 
     Raises TooMuch before anything is stored.
     """
-    kept, _ = _split(repo.path, [change.path for change in found])
+    kept, _ = split(repo.path, [change.path for change in found])
     total = sum(kept.values())
     if total > allowance.max_bytes or (
         allowance.max_files is not None and len(kept) > allowance.max_files
     ):
-        raise TooMuch(_size(repo.path, kept, excludes))
+        raise TooMuch(size_of(repo.path, kept, excludes))
     found = without_large(repo, found)
     allowance.say(
-        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, "
-        f"{megabytes(total)}."
+        f"A history (git) of the vault begins, in {repo.path / '.git'}: "
+        f"{counted(len(found), 'file')}, {megabytes(total)}."
     )
     batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
@@ -315,7 +196,7 @@ def _stage_within(
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()
                 allowance.say(
-                    f"The vault's history: {number:,} of {len(found):,} files, "
+                    f"The vault's history: {number:,} of {counted(len(found), 'file')}, "
                     f"{done / 1e6:.1f} of {megabytes(total)}."
                 )
     return stage(place, [])

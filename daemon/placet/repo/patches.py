@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 
-from placet.repo.history import changes
-from placet.repo.runner import BULK_TIMEOUT_S, Repo, ask
-from placet.repo.traces import of_others
+from placet.core.life.case import Branch
+from placet.repo.history import changes, merge_base, parents_of
+from placet.repo.places import Repo, ask, place_of
+from placet.repo.repository import resolve
+from placet.repo.runner import BULK_TIMEOUT_S, run_git, text_of
+from placet.repo.traces import commits_traced, of_others
 
 
 def same_patches(
@@ -78,3 +81,45 @@ def patch_ids(repo: Repo, commits: Sequence[str]) -> dict[str, str]:
     patches = patches or b"\n"
     out = ask(repo, "patch-id", "--stable", stdin=patches, timeout_s=BULK_TIMEOUT_S)
     return {sha: patch for patch, sha in (line.split() for line in out.decode().splitlines())}
+
+
+def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
+    """Return the commits to take back, newest first, of a branch that was merged by `sha`.
+
+    A merge as such only where all that it brought in is the mission's, or was done on top of it.
+    """
+    base, tip = branch.base, branch.tip
+    if resolve(repo, tip) is None:
+        return [sha]
+    own = _commits(repo, f"{base}..{tip}")
+    parents = parents_of(repo, sha)
+    if len(parents) > 1:
+        after = _commits(repo, "--ancestry-path", f"{tip}..{sha}")
+        return (
+            [sha]
+            if set(_commits(repo, sha, f"^{parents[0]}")) <= {*own, *after} or not own
+            else own
+        )
+    if sha == tip:
+        return own
+    since = merge_base(repo, tip, sha) or base
+    wanted = patches_of(repo, (tip,), (base,))
+    there = patches_of(
+        repo,
+        (sha,),
+        (since,),
+        without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)),
+    )
+    if wanted.keys() <= there.keys():
+        return [commit for patch, commit in there.items() if patch in wanted]
+    if patch_of(repo, base, tip) in there:
+        return [sha]
+    return commits_traced(repo, branch.trace_id, branch.digest, (sha,), since) or [sha]
+
+
+def _commits(repo: Repo, *which: str) -> list[str]:
+    return text_of(
+        run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[
+            1
+        ]
+    ).split()

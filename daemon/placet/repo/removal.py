@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from placet.core.errors import PlacetError
+from placet.core.errors import PlacetError, UserError
 from placet.disk import delete_tree
 from placet.repo.checkpoints import delete_ref, keep, tree_in
 from placet.repo.history import contained_in
+from placet.repo.locks import holding, remove_ref_lock
+from placet.repo.places import Repo, neutral, place_of, rows_of
 from placet.repo.repository import resolve, tree_of
 from placet.repo.rules import changes_in
-from placet.repo.runner import (
-    GitError,
-    Place,
-    Repo,
-    RepositoryChanged,
-    neutral,
-    place_of,
-    rows_of,
-    run_git,
-)
+from placet.repo.runner import Place, run_git
 from placet.repo.staging import update_ref
+from placet.repo.values import GitError, RepositoryChanged
 from placet.repo.worktree import (
     Worktree,
     delete,
-    holding,
     inside,
     known_worktrees,
     place_for,
     registered,
     remove_locks,
-    remove_ref_lock,
 )
 
 
@@ -142,13 +134,23 @@ class Leftover:
     problem: str = ""
 
 
+Redact = Callable[[Worktree, Sequence[str]], Sequence[str]]
+"""Redacts the secrets in these files of a worktree; returns those in which it cannot look."""
+
+
 def remove_leftovers(
-    repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime, when: datetime
+    repos: Sequence[Repo],
+    worktrees: Path,
+    live: Collection[str],
+    before: datetime,
+    when: datetime,
+    redact: Redact,
 ) -> list[Leftover]:
     """Keep the work of missions that are over, and remove their worktrees.
 
     `live` are the `trace8` of missions at work. Only worktrees in which nothing changed since
-    `before` are looked at, and only those of `repos` are removed.
+    `before` are looked at, and only those of `repos` are removed. What is kept is redacted; a
+    worktree with a file in which `redact` cannot look stays.
     """
     found = []
     for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
@@ -157,13 +159,13 @@ def remove_leftovers(
         except FileNotFoundError:  # a mission that ended just now removed it
             continue
         if not young and not any(trace8 in path.name for trace8 in live):
-            found.append(_remove_leftover(repos, path, when))
+            found.append(_remove_leftover(repos, path, when, redact))
     for repo in repos:
         found += [Leftover(path, removed=True) for path in _forget_lost(repo, worktrees, live)]
     return found
 
 
-def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime) -> Leftover:
+def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime, redact: Redact) -> Leftover:
     if path.name.endswith(".removed"):  # its work was kept before it got that name
         delete_tree(path)
         return Leftover(path, removed=True)
@@ -171,7 +173,7 @@ def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime) -> Lefto
     for repo in repos:
         if (admin := registered(repo, place)) is not None:
             try:
-                kept = _keep_and_remove(repo, place_for(repo, path), admin, ref, when)
+                kept = _keep_and_remove(repo, place_for(repo, path), admin, ref, when, redact)
             except (PlacetError, OSError) as error:
                 return Leftover(path, problem=str(error))
             return Leftover(path, removed=True, kept=ref if kept else "")
@@ -179,7 +181,9 @@ def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime) -> Lefto
     return Leftover(path, problem=problem)
 
 
-def _keep_and_remove(repo: Repo, place: Path, admin: Path, ref: str, when: datetime) -> bool:
+def _keep_and_remove(
+    repo: Repo, place: Path, admin: Path, ref: str, when: datetime, redact: Redact
+) -> bool:
     """Remove a worktree; return whether its work, or commits of its HEAD only, are at `ref`.
 
     Raises WorkNotKept where what is in it is not at `ref` afterwards.
@@ -199,7 +203,13 @@ def _keep_and_remove(repo: Repo, place: Path, admin: Path, ref: str, when: datet
     with holding(place) as held:
         remove_locks(wt)
         within = inside(wt, held)
-        if changes_in(wt, within)[1] or not contained_in(repo, tip):
+        changed = [change.path for change in changes_in(wt, within)[1]]
+        if unsearched := redact(wt, changed):
+            names = ", ".join(map(ascii, unsearched[:5]))
+            raise UserError(
+                f"placet cannot look for secrets in {names}", f"Look at them, then: rm -r '{place}'"
+            )
+        if changed or not contained_in(repo, tip):
             kept = keep(wt, within, ref, "Left over from a crash", when)
     remove_worktree(wt, kept or None)
     return bool(kept)
@@ -218,7 +228,12 @@ def _forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator
 
 
 def tidy(
-    repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime
+    repo: Repo,
+    worktrees: Path,
+    live: Collection[str],
+    before: datetime,
+    when: datetime,
+    redact: Redact,
 ) -> list[str]:
     """Take away what ended missions left in a repository before `before`.
 
@@ -226,7 +241,7 @@ def tidy(
     person or of a remote, has everything that it keeps; a worktree only after its work is at a
     reference.
     """
-    left = remove_leftovers([repo], worktrees, live, before, when)
+    left = remove_leftovers([repo], worktrees, live, before, when, redact)
     gone = [str(one.path) for one in left if one.removed]
     asked = ("refname", "objectname", "committerdate:unix")
     try:

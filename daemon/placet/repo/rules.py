@@ -13,17 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from placet.repo.places import persons_file, place_of, with_env
 from placet.repo.repository import is_kept
-from placet.repo.runner import (
-    FileChange,
-    Place,
-    RepositoryChanged,
-    items_of,
-    persons_file,
-    run_git,
-    with_env,
-)
+from placet.repo.runner import Place, items_of, run_git
 from placet.repo.staging import read_status
+from placet.repo.values import FileChange, RepositoryChanged
 from placet.repo.worktree import BY_NAME, Worktree, inside, looking, must_be_on_branch
 
 _MAX_RULES_BYTES = 1_000_000  # git reads a larger file, whose memory is not the daemon's
@@ -171,12 +165,17 @@ def _filters(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     names = os.fsencode("\0".join([*paths, ""]))
     items = items_of(run_git(looking(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1])
     found = dict(zip(items[0::3], items[2::3], strict=True))
-    return {path: name for path, name in found.items() if name == "lfs" or _required(wt, name)}
+    needed = {name for name in set(found.values()) if name == "lfs" or _required(wt, name)}
+    return {path: name for path, name in found.items() if name in needed}
 
 
 def _required(wt: Worktree, name: str) -> bool:
-    said = wt.repo.setting(f"filter.{name}.required") or "false"
-    return said.lower() not in ("false", "no", "off", "0")
+    key = f"filter.{name}.required"
+    if all(item.partition("\n")[0] != key for _, item in wt.repo.settings):
+        return False
+    # a value may be missing, a number or a word: git's own reading counts
+    _, out = run_git(place_of(wt.repo), "config", "--type=bool", "--get", key)
+    return out.strip() == b"true"
 
 
 def found_in_modules(wt: Worktree) -> list[str]:

@@ -11,18 +11,15 @@ A commit or a checkpoint costs one flush to the disk: git writes its objects out
 `core.fsyncMethod=batch` does within one process.
 
 Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name
-survives. One writer for each worktree: the functions that write hold a lock file beside it
-(`_writing` in `worktrees`), which a git process that outlives a killed daemon inherits; so the next
+survives. One writer for each worktree: the functions that write hold a lock file next to it
+(`locks.holding`), which a git process that outlives a killed daemon inherits; so the next
 daemon waits for it instead of removing its locks.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import selectors
-import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -30,24 +27,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import BinaryIO, cast
 
-from placet.core.errors import MACHINE, Interrupted, PlacetError, UserError
+from placet.core.errors import Interrupted
+from placet.repo.program import CALL_TIMEOUT_S, environment, program_on
+from placet.repo.values import GitCall, GitError, OnCall, Settings
 
-MINIMUM_GIT = (2, 38)
-"""`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
-
-CALL_TIMEOUT_S = 60.0
 BULK_TIMEOUT_S = 600.0
 """For what touches every file of a worktree; 10,000 files take about a second."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-# each costs up to four environment variables; the kernel's limit is some thousands
-_MAX_DRIVERS = 500
 
 # Configuration that can start a program or reach the network, each with a value that does neither.
 # Git lets the command line win over every file. An empty fsmonitor, not `false`: before 2.37
@@ -83,124 +74,6 @@ _OVERRIDES = (
 UNFLUSHED = "core.fsyncMethod=writeout-only"
 """The setting to make objects with: `update_ref` flushes them, before anything names them."""
 
-# A repository may name programs for filters, merges and hooks under names of its own; all that it
-# names are given these values. `required=false` lets an emptied filter pass the file through. A
-# merge driver cannot be unset and an empty one would claim a clean merge, so it is made to fail:
-# the preview then says conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and
-# core.hooksPath does not reach them.
-_NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
-    "filter": (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")),
-    "merge": (("driver", "false"),),
-    "hook": (("enabled", "false"), ("command", "false")),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class GitCall:
-    """One git process, for the journal: arguments, exit code, duration, and why it failed."""
-
-    argv: tuple[str, ...]
-    returncode: int
-    duration_ms: float
-    stderr: str = ""
-
-
-OnCall = Callable[[GitCall], None]
-Settings = Sequence[tuple[str, str]]
-"""git's configuration: scope ("local", "global", …) and `key` or `key\\nvalue`, in git's order."""
-
-
-class GitError(PlacetError):
-    """Git refused.
-
-    `argv` is the sub-command and its arguments; `returncode` is negative if git was killed.
-    """
-
-    _NUMBERS = MappingProxyType({os.strerror(number): number for number in MACHINE})
-
-    def __init__(self, argv: tuple[str, ...], returncode: int, stderr: str) -> None:
-        super().__init__(f"git {' '.join(argv)} failed ({returncode}): {stderr}")
-        self.argv = argv
-        self.returncode = returncode
-        self.stderr = stderr
-        # git tells of the machine's faults by strerror(3)'s words alone
-        self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
-        self.was_killed = returncode < 0
-
-
-class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
-    """Somebody else changed what only placet should change: the mission must stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """A name and an address as a commit bears them.
-
-    Raises ValueError where git could not write them.
-    """
-
-    name: str
-    email: str
-
-    def __post_init__(self) -> None:
-        for value in (self.name, self.email):
-            if not value.strip(" .,:;\"'") or re.search(r"[<>\x00-\x1f]", value):
-                raise ValueError(f"not a name or address that git can write: {value!r}")
-
-
-BOT = Author("placet", "bot@placet.local")
-"""Author of checkpoints and reference log lines, and of commits if the person set no name."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """A changed file.
-
-    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path
-    can be held against a plan's scope. Counts are None for a binary file, and where nothing was
-    counted. `link` is where a symbolic link points, of changes between two commits.
-    """
-
-    path: str
-    status: str
-    added: int | None = None
-    deleted: int | None = None
-    link: str = ""
-
-
-@dataclass(frozen=True)
-class Repo:
-    """A repository of the person's, as `open_repo` found it; no resource is held.
-
-    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is
-    this checkout's, `common_dir` what all its worktrees share.
-    """
-
-    path: Path
-    git_dir: Path
-    common_dir: Path
-    is_bare: bool
-    is_shallow: bool
-    on_call: OnCall | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def by_hand(self) -> str:
-        """The git command line for a person, quoted for a shell."""
-        return f"git -C {shlex.quote(str(self.path))}"
-
-    @cached_property
-    def settings(self) -> Settings:
-        """Git's configuration when this was first asked for; `settings_of` reads it again."""
-        return settings_of(place_of(self))
-
-    def setting(self, key: str) -> str | None:
-        """Return the value that wins, of a key in small letters.
-
-        None for none, or where it stands there without a value.
-        """
-        said = (item.partition("\n") for _, item in reversed(self.settings))
-        return next((value if given else None for name, given, value in said if name == key), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -213,80 +86,6 @@ class Place:
     env: Mapping[str, str] = field(default_factory=dict)
     held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
     settings: Settings = ()  # the configuration that `neutral` read
-
-
-@lru_cache(maxsize=1)
-def _program(path: str) -> str:
-    """Return the full path of `git` on this PATH.
-
-    Raises UserError where git is missing or too old.
-    """
-    git = shutil.which("git", path=path)
-    if git is None:
-        raise UserError(
-            "git is not installed, or not on PATH", "Install git, then try again.", exit_code=2
-        )
-    said = subprocess.run(
-        [git, "version"],
-        env=_environment(path),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=CALL_TIMEOUT_S,
-    ).stdout.strip()
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
-        wanted = ".".join(map(str, MINIMUM_GIT))
-        raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
-    return git
-
-
-def git_found() -> tuple[str, str, bool]:
-    """Return which git a person's shell finds, its version, and whether that is new enough.
-
-    For a command that a person gives.
-
-    Never for work: GitPython hands the caller's whole environment on. Raises UserError where there
-    is none, or it cannot be asked.
-    """
-    program = shutil.which("git")
-    if program is None:
-        raise UserError("git is not installed, or not on PATH", "Install git.", exit_code=2)
-    version: tuple[int, ...] = ()
-    with suppress(Exception):  # of many kinds: the import, too, ends in one where git does not run
-        import git  # 150 ms and 3 MB, which a daemon must not carry
-
-        git.refresh(program)
-        version = git.Git().version_info
-    if not version:
-        raise UserError(
-            f"{program} does not say its version", f"Try it: {program} version", exit_code=2
-        )
-    return program, ".".join(map(str, version)), version[:2] >= MINIMUM_GIT
-
-
-def _environment(path: str) -> dict[str, str]:
-    """Return a git process's whole environment: few names of the daemon's are in it."""
-    person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    return person | {
-        "PATH": path,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_NO_LAZY_FETCH": "1",
-        # Unlike protocol.allow this also wins over `protocol.ext.allow = always` in the repository.
-        "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_AUTHOR_NAME": BOT.name,
-        "GIT_AUTHOR_EMAIL": BOT.email,
-        "GIT_COMMITTER_NAME": BOT.name,
-        "GIT_COMMITTER_EMAIL": BOT.email,
-    }
 
 
 _POLL_S = 0.1  # how often a git that says nothing is asked about
@@ -312,12 +111,10 @@ def _read_all(
     timeout_s: float,
     max_bytes: int,
 ) -> tuple[bytes, bytes, bool, bool]:
-    """Read both outputs to their end.
+    """Read both outputs to their end; return them, and whether time ran out, or output was cut.
 
-    Return them, whether time ran out, and whether the output was cut.
-
-    Raises Interrupted where it is `leavable` and is to be left. `communicate` would hold whatever a
-    hostile repository makes git print, so this stops at `max_bytes`.
+    Raises Interrupted if the work is `leavable` and is to be left. `communicate` would hold
+    whatever a hostile repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
     told = _told.get()
@@ -366,7 +163,7 @@ def start_git(
     to be started for each. A session of its own, so that it is ended with whatever it has started.
     """
     path = os.environ.get("PATH", os.defpath)
-    argv = [_program(path), "-C", str(place.cwd)]
+    argv = [program_on(path), "-C", str(place.cwd)]
     for override in (*_OVERRIDES, *config):
         argv += ["-c", override]
     if place.git_dir is not None:
@@ -376,7 +173,7 @@ def start_git(
     held = () if place.held is None else (place.held,)
     return subprocess.Popen(
         [*argv, *args],
-        env={**_environment(path), **place.env},
+        env={**environment(path), **place.env},
         stdin=subprocess.DEVNULL if source is None else source,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -403,10 +200,8 @@ def run_git(
 ) -> tuple[int, bytes]:
     """Run one git command and return its exit code and output.
 
-    Raises GitError unless the code is in `ok`.
-
-    Raises Interrupted as `leavable` says. Output beyond `max_bytes` is an error, except where a
-    limit was asked for: then the output is cut there.
+    Raises GitError unless the code is in `ok`, and Interrupted as `leavable` says. Output beyond
+    the limit is an error, unless `max_bytes` asked for one: then the output is cut there.
     """
     began = time.monotonic()
     # Input comes from a file, so that git cannot wait for it while it is being waited for.
@@ -443,89 +238,11 @@ def run_git(
     return code, out
 
 
-def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> bytes:
-    """Return the output of a git command that reads in a repository; raises as `run_git`."""
-    return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
-
-
 def text_of(raw: bytes) -> str:
     """Return output that is one value, without its last newline."""
     return os.fsdecode(raw.removesuffix(b"\n"))
 
 
-def persons_file(repo: Repo, key: str, name: str) -> Path:
-    """Return the person's own file that the setting `key` names, or else git's default, `name`."""
-    said = repo.setting(key) or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/{name}"
-    return Path(os.path.expanduser(said))  # noqa: PTH111 - it may name nobody
-
-
 def items_of(raw: bytes) -> list[str]:
     """Return the values of `-z` output."""
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
-
-
-def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
-    """Return these fields (of git-for-each-ref) of each reference that one of `patterns` names."""
-    form = "".join(f"%({field})%00" for field in fields)
-    _, out = run_git(place, "for-each-ref", f"--format={form}", *patterns)
-    items = [item.removeprefix("\n") for item in items_of(out)]
-    return zip(*(items[n :: len(fields)] for n in range(len(fields))), strict=True)
-
-
-def place_of(repo: Repo) -> Place:
-    """Work on the repository without a work tree."""
-    return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
-
-
-def settings_of(place: Place) -> Settings:
-    """Return the configuration that git has at `place` now."""
-    _, out = run_git(place, "config", "-z", "--list", "--show-scope")
-    items = items_of(out)
-    return list(zip(items[0::2], items[1::2], strict=True))
-
-
-def neutral(place: Place) -> Place:
-    """Return `place` with every driver that its configuration names switched off.
-
-    Reading configuration runs nothing. Raises UserError past a sane number.
-    """
-    settings = settings_of(place)
-    names = (item.partition("\n")[0] for _, item in settings)
-    sections = {
-        name.rpartition(".")[0]
-        for name in names
-        if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))
-    }
-    drivers = [section.split(".", 1) for section in sorted(sections) if "." in section]
-    if len(drivers) > _MAX_DRIVERS:
-        raise UserError(
-            f"{place.git_dir} configures {len(drivers)} filter, merge and hook drivers; "
-            f"at most {_MAX_DRIVERS} are accepted",
-            f"Look at: git --git-dir={place.git_dir} config --list",
-        )
-    return configured(
-        replace(place, settings=settings),
-        [
-            (f"{kind}.{name}.{key}", value)
-            for kind, name in drivers
-            for key, value in _NEUTRAL[kind]
-        ],
-    )
-
-
-def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
-    """Return `place` with these settings, which win over every file and over earlier ones.
-
-    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch
-    named `a=b` would slip through.
-    """
-    known = int(place.env.get("GIT_CONFIG_COUNT", "0"))
-    env = {"GIT_CONFIG_COUNT": str(known + len(settings))}
-    for n, (key, value) in enumerate(settings, known):
-        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
-    return with_env(place, env)
-
-
-def with_env(place: Place, env: Mapping[str, str]) -> Place:
-    """Return `place` with more in its environment."""
-    return replace(place, env={**place.env, **env})

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from placet.core.life.case import Branch
 from placet.repo.patches import patch_ids
-from placet.repo.runner import BULK_TIMEOUT_S, GitError, Repo, items_of, place_of, run_git, text_of
+from placet.repo.places import Repo, place_of
+from placet.repo.runner import BULK_TIMEOUT_S, items_of, run_git, text_of
+from placet.repo.values import GitError
 
 _TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)
 

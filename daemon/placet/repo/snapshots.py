@@ -17,11 +17,15 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.text.names import show
-from placet.repo.checkout import one_at_a_time
-from placet.repo.init import without_large
-from placet.repo.repository import current_branch, head, identity, in_progress, is_kept
-from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
+from placet.disk import Stamp, stamp_of
+from placet.repo.oddities import in_progress
+from placet.repo.places import Repo, neutral, with_env
+from placet.repo.ready import one_at_a_time
+from placet.repo.repository import current_branch, head, identity, is_kept
+from placet.repo.runner import Place, run_git
+from placet.repo.sizes import without_large
 from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
+from placet.repo.values import GitError
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 
@@ -29,11 +33,10 @@ MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the 
 def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
     """Commit what people changed in a vault whose history placet keeps.
 
-    Return the commit, how many files, and what git cannot add.
-
-    For none "" and 0. `index` is the place of an index of placet's own, below the state folder,
-    which is kept from call to call. Nothing is done in any other repository, off a branch, in the
-    middle of a merge, or where a person has staged files.
+    Return the commit ("" for none), the number of files, and the paths that git cannot add. `index`
+    is the path of an index of placet's own, below the state folder, kept from call to call. Nothing
+    is done in any other repository, off a branch, in the middle of a merge, or if a person has
+    staged files.
     """
     if not is_kept(repo) or not current_branch(repo) or in_progress(repo):
         return "", 0, []
@@ -63,7 +66,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
         changes = without_large(repo, changes)
         if not changes and not behind.exists():
             return "", 0, []
-        seen = _stamp(repo)
+        seen = stamp_of(repo.git_dir / "index")
         if not _follows(theirs, before, behind):
             return "", 0, []
         if not changes:
@@ -88,13 +91,6 @@ def not_added(paths: Sequence[str]) -> str:
     )
 
 
-def _stamp(repo: Repo) -> tuple[int, int, int] | None:
-    with suppress(OSError):
-        at = (repo.git_dir / "index").stat()
-        return at.st_ino, at.st_size, at.st_mtime_ns
-    return None
-
-
 def _follows(theirs: Place, before: str, behind: Path) -> bool:
     """Return whether nothing is staged in the person's index.
 
@@ -112,9 +108,7 @@ def _follows(theirs: Place, before: str, behind: Path) -> bool:
     )
 
 
-def _follow(
-    repo: Repo, index: Path, seen: tuple[int, int, int] | None, behind: Path, before: str
-) -> None:
+def _follow(repo: Repo, index: Path, seen: Stamp, behind: Path, before: str) -> None:
     """Give the person's index what HEAD has now, under git's own lock on it.
 
     Where somebody holds that, the next call does it.
@@ -122,7 +116,7 @@ def _follow(
     theirs, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
     try:
         with lock.open("xb") as file:
-            if _stamp(repo) == seen:
+            if stamp_of(theirs) == seen:
                 file.write(index.read_bytes())
                 if seen is not None:
                     os.fchmod(file.fileno(), theirs.stat().st_mode & 0o777)
@@ -130,7 +124,7 @@ def _follow(
         if not behind.exists():
             behind.write_text(f"{before}\n", "ascii")
         return
-    if _stamp(repo) == seen:
+    if stamp_of(theirs) == seen:
         lock.replace(theirs)
         behind.unlink(missing_ok=True)
     else:  # they staged something in this moment

@@ -8,19 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import passing
-from placet.repo.runner import (
-    BULK_TIMEOUT_S,
-    UNFLUSHED,
-    Author,
-    FileChange,
-    GitError,
-    Place,
-    RepositoryChanged,
-    items_of,
-    run_git,
-    text_of,
-    with_env,
-)
+from placet.repo.places import with_env
+from placet.repo.runner import BULK_TIMEOUT_S, UNFLUSHED, Place, items_of, run_git, text_of
+from placet.repo.values import Author, FileChange, GitError, RepositoryChanged
 
 MAX_LEFT_OUT = 20
 """With more files that git cannot add something else is wrong than these files."""

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from placet.repo.history import parents_of
-from placet.repo.runner import BULK_TIMEOUT_S, Repo, ask, items_of, place_of, run_git
+from placet.repo.places import Repo, ask, place_of
+from placet.repo.runner import BULK_TIMEOUT_S, items_of, run_git
 
 REVERTS = "Placet-Reverts"
 """The trailer of a commit by which `placet undo` takes a mission's work back; its trace id."""
@@ -127,7 +128,6 @@ def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[tuple[st
 
 
 def _message(repo: Repo, sha: str) -> str:
-    """Return a commit's message, empty for a missing commit."""
     asked = ("log", "-1", "--format=%B", "--no-notes", "--end-of-options", sha)
     code, out = run_git(place_of(repo), *asked, ok=(0, 128))
     return out.decode("utf-8", "replace") if code == 0 else ""

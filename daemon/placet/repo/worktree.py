@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placet.core.errors import Interrupted, UserError
 from placet.disk import delete_tree
+from placet.repo.locks import holding, lock_path, remove_ref_lock
+from placet.repo.places import Repo, configured, neutral
 from placet.repo.repository import private_dirs
-from placet.repo.runner import (
-    BULK_TIMEOUT_S,
-    CALL_TIMEOUT_S,
-    Place,
-    Repo,
-    RepositoryChanged,
-    configured,
-    neutral,
-    run_git,
-)
+from placet.repo.runner import BULK_TIMEOUT_S, Place, run_git
 from placet.repo.staging import update_ref
+from placet.repo.values import RepositoryChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +55,6 @@ class Worktree:
         """Raise ValueError for a worktree without a branch, which is only for reading."""
         if not self.branch:
             raise ValueError(f"{self.path} has no branch: it is only for reading")
-
-
-def _lock_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
-
-
-@contextmanager
-def holding(path: Path) -> Iterator[int]:
-    """Hold the lock of the worktree at `path`; yield its descriptor, which git processes inherit.
-
-    If the daemon dies, its git process keeps the lock until it ends. Raises UserError after
-    `CALL_TIMEOUT_S`.
-    """
-    deadline = time.monotonic() + CALL_TIMEOUT_S
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with _lock_path(path).open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another git process has been working in {path} for {CALL_TIMEOUT_S:g} s",
-                        f"See which: fuser '{_lock_path(path)}'",
-                    ) from None
-                time.sleep(0.02)
-                continue
-            # The holder before may have removed the file with its worktree: then this one locks
-            # nothing.
-            try:
-                current = _lock_path(path).stat().st_ino == os.fstat(file.fileno()).st_ino
-            except FileNotFoundError:
-                current = False
-            if current:
-                yield file.fileno()
-                return
 
 
 BY_NAME = "placet-by-name"
@@ -141,15 +97,12 @@ def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
 
 
 def place_for(repo: Repo, path: Path) -> Path:
-    """Return where a worktree asked for at `path` really lies.
-
-    Raises UserError where that is no safe place.
-    """
+    """Return the real path of a worktree at `path`. Raises UserError if that place is not safe."""
     place = path.parent.resolve() / path.name
     within = [place.is_relative_to(repo.git_dir), place.is_relative_to(repo.common_dir)]
     if any(within) or (not repo.is_bare and place.is_relative_to(repo.path)):
         raise UserError(
-            f"a worktree cannot lie inside its own repository: {place}",
+            f"a worktree cannot be inside its own repository: {place}",
             "Set PLACET_STATE_HOME to a folder outside of it.",
             exit_code=2,
         )
@@ -189,7 +142,6 @@ def _register(repo: Repo, path: Path, head_line: str) -> Path:
 
 
 def _point(path: Path, admin: Path) -> None:
-    """Make the worktree's folder and its `.git` file, which only others read."""
     path.mkdir(exist_ok=True)
     (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
 
@@ -278,10 +230,7 @@ def _attach(wt: Worktree, place: Place) -> None:
 
 
 def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
-    """Return the worktree that `add_worktree` made.
-
-    Raises RepositoryChanged where it is gone, or elsewhere.
-    """
+    """Return the worktree that `add_worktree` made; RepositoryChanged if it is gone or moved."""
     place = place_for(repo, path)
     admin = registered(repo, place)
     if admin is None or not (admin / "index").exists() or not place.is_dir():
@@ -297,22 +246,6 @@ def remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
         (wt.git_dir / name).unlink(missing_ok=True)
     for ref in (wt.ref, *refs):
         remove_ref_lock(wt.repo.common_dir / f"{ref}.lock")
-
-
-def remove_ref_lock(lock: Path) -> None:
-    """Remove the lock of a reference, once it is so old that no git holds it any more.
-
-    A git process of a killed daemon ends by itself, but only after the move that it is at.
-    """
-    deadline = time.monotonic() + MOVE_S
-    with suppress(FileNotFoundError):
-        while abs(time.time() - lock.stat().st_mtime) < MOVE_S and time.monotonic() < deadline:
-            time.sleep(0.02)
-        lock.unlink()
-
-
-MOVE_S = 2.0
-"""More than git needs to move a reference: milliseconds, and a flush to the disk."""
 
 
 def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
@@ -354,4 +287,4 @@ def delete(wt: Worktree) -> None:
         delete_tree(wt.git_dir)
         with suppress(OSError):  # other worktrees are in it
             wt.git_dir.parent.rmdir()
-    _lock_path(wt.path).unlink(missing_ok=True)
+    lock_path(wt.path).unlink(missing_ok=True)

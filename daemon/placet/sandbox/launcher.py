@@ -22,6 +22,7 @@ and nothing was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import select
@@ -32,20 +33,13 @@ import time
 
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
-# the same on every architecture
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # on every architecture
 _LANDLOCK_VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
 # linux/landlock.h. ABI 6 (Linux 6.12) is the first that keeps signals and abstract sockets in.
 LANDLOCK_ABI = 6
-_EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE, _IOCTL_DEV = (
-    1,
-    1 << 1,
-    1 << 2,
-    1 << 3,
-    1 << 14,
-    1 << 15,
-)
+_EXECUTE, _WRITE, _READ, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL_ACCESS = (1 << 16) - 1
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _ALL_TCP, _ALL_SCOPES, _SIGNALS = 3, 3, 2
@@ -55,7 +49,6 @@ _RIGHTS = {
     "write": _ALL_ACCESS & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
     "device": _READ | _WRITE | _IOCTL_DEV,
 }
-_OUT_OF_MEMORY_FIRST = "1000"
 
 
 def _check(result: int, what: str) -> int:
@@ -70,34 +63,22 @@ def _prctl(option: int, value: int, argument: object = None) -> None:
     _check(libc.prctl(option, ctypes.c_ulong(value), argument, None, None), f"prctl {option}")
 
 
-def _landlock(rules: list[tuple[str, str]], *, network: bool) -> None:
-    _enter(struct.pack("=QQQ", _ALL_ACCESS, 0 if network else _ALL_TCP, _ALL_SCOPES), rules)
-
-
 def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
     """Enter a Landlock domain. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    abi = libc.syscall(
-        _LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION_FLAG)
-    )
+    create, size = _LANDLOCK_CREATE, ctypes.c_size_t(len(attributes))
+    abi = libc.syscall(create, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION_FLAG))
     if abi < LANDLOCK_ABI:
-        raise OSError(
-            95, f"Landlock ABI {LANDLOCK_ABI} (Linux 6.12) is needed, here is {max(abi, 0)}"
-        )
-    ruleset = _check(
-        libc.syscall(
-            _LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0)
-        ),
-        "landlock_create_ruleset",
-    )
+        needed = f"Landlock ABI {LANDLOCK_ABI} (Linux 6.12) is needed, here is {max(abi, 0)}"
+        raise OSError(errno.EOPNOTSUPP, needed)
+    made = libc.syscall(create, attributes, size, ctypes.c_uint(0))
+    ruleset = _check(made, "landlock_create_ruleset")
     for kind, path in rules:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rights = _RIGHTS[kind] if os.path.isdir(path) else _RIGHTS[kind] & _OF_A_FILE
-        _check(
-            libc.syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH),
-                         struct.pack("=Qi", rights, folder), ctypes.c_uint(0)),
-            f"landlock_add_rule {path}",
-        )  # fmt: skip
+        rule = ctypes.c_int(_RULE_PATH_BENEATH), struct.pack("=Qi", rights, folder)
+        added = libc.syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), *rule, ctypes.c_uint(0))
+        _check(added, f"landlock_add_rule {path}")
         os.close(folder)
     restricted = libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0))
     _check(restricted, "landlock_restrict_self")
@@ -120,8 +101,7 @@ def _seccomp(program: bytes) -> None:
 def _become(items: list[tuple[str, str]], command: list[str]) -> None:
     """In the child: restrict it and become the command; raises OSError where the wall fails."""
     one = dict(items)
-    # ignored by the interpreter, which is inherited
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them
         signal.signal(number, signal.SIG_DFL)
     if "session" in one:
         os.setsid()  # else `kill 0` would reach the launcher
@@ -130,7 +110,7 @@ def _become(items: list[tuple[str, str]], command: list[str]) -> None:
         _limit(getattr(resource, f"RLIMIT_{name}"), int(value))
     if sys.platform == "linux":
         with open("/proc/self/oom_score_adj", "w") as score:
-            score.write(_OUT_OF_MEMORY_FIRST)
+            score.write("1000")  # the first to go when memory runs out
         _limit(resource.RLIMIT_NPROC, _tasks_of_this_user() + int(one["processes"]))
         program = b""
         if "filter" in one:
@@ -141,7 +121,9 @@ def _become(items: list[tuple[str, str]], command: list[str]) -> None:
             rules = [(key, value) for key, value in items if key in _RIGHTS]
             if os.geteuid() == 0:
                 _drop_capabilities()
-            _landlock([*rules, ("read", f"/proc/{os.getpid()}")], network="network" in one)
+            rules.append(("read", f"/proc/{os.getpid()}"))
+            closed = 0 if "network" in one else _ALL_TCP
+            _enter(struct.pack("=QQQ", _ALL_ACCESS, closed, _ALL_SCOPES), rules)
         if program:
             _seccomp(program)
     try:
@@ -170,7 +152,6 @@ def _tasks_of_this_user() -> int:
 
 
 def _parents() -> dict[int, int]:
-    """Return every process with its parent."""
     if sys.platform != "linux":
         import subprocess
 
@@ -236,7 +217,6 @@ def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> i
 
 
 def _try_to_become(items: list[tuple[str, str]], command: list[str]) -> None:
-    """In the child: become the command, or say what failed, and end."""
     try:
         _become(items, command)
     except (OSError, ValueError) as error:

@@ -58,7 +58,6 @@ def _put_back(path: Path, content: bytes) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the file's content; None for anything that is not a regular file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -91,7 +90,7 @@ def drop_odd(worktree: Path) -> None:
 
 
 def end_left_behind(worktrees: Path) -> int:
-    """End every box whose worktree lies in the folder `worktrees`; return how many were told to.
+    """End every box whose worktree is in the folder `worktrees`; return how many were told to.
 
     bwrap, killed with its daemon as it starts, can leave a child that waits without end. The caller
     is the only one who runs something there (it holds the vault's lock), and does not yet. A

@@ -25,21 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from placet.core.box import Box, Level
 from placet.core.errors import ToolError, UserError
 from placet.disk import delete_tree
 from placet.sandbox import seccomp
 from placet.sandbox.leftovers import kept_git_file
-from placet.sandbox.values import Box, Level
+from placet.sandbox.seatbelt import profile
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "version", "filesystems", "sys")
 _HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
-_MAC_SYSTEM = (
-    "/System", "/Library/Developer", "/Applications/Xcode.app", "/opt/homebrew",
-    "/private/var/db/timezone",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,6 @@ def _bubblewrapped(
 
 
 def _bubblewrap() -> str:
-    """Return the path of bwrap; raises UserError where it is not installed."""
     for folder in (
         "/usr/bin",
         "/usr/local/bin",
@@ -262,52 +258,3 @@ def _landlock(box: Box, seen: VisiblePaths, scratch: Path) -> list[str]:
         f"write={box.worktree}",
         f"write={scratch}",
     ]
-
-
-def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
-    """Return the profile: everything is denied, then what the box may do is allowed.
-
-    The last matching rule wins, so `.git` and the read-only paths come after the worktree.
-    """
-    etc = [Path("/private/etc", name) for name in ETC]
-    readable = [*SYSTEM, *map(Path, _MAC_SYSTEM), *etc, *view.tools, *box.read_only]
-    frozen = [box.worktree / ".git", *box.read_only]
-    lines = [
-        "(version 1)",
-        "(deny default)",
-        "(allow process-fork process-exec)",
-        "(allow signal (target same-sandbox))",
-        "(allow sysctl-read)",
-        '(allow file-read-metadata (literal "/") (subpath "/private/var/select"))',
-        '(allow file-read* file-write-data (literal "/dev/null") (literal "/dev/zero") '
-        '(literal "/dev/tty"))',
-        '(allow file-read* (literal "/") (literal "/dev/random") (literal "/dev/urandom"))',
-        f"(allow file-read* {_paths(readable)})",
-        f"(allow file-read-metadata {_ancestors([*readable, box.worktree, scratch])})",
-        f"(allow file-read* file-write* {_paths([box.worktree, scratch])})",
-        f"(deny file-write* {_paths(frozen)})",
-    ]
-    if box.network:
-        lines += [
-            '(allow network* (local ip "*:*") (remote ip "*:*"))',
-            "(allow system-socket)",
-            '(allow file-read* (literal "/private/etc/resolv.conf"))',
-            '(allow mach-lookup (global-name "com.apple.dnssd.service"))',
-        ]
-    return "\n".join(lines)
-
-
-def _paths(paths: Sequence[Path]) -> str:
-    return " ".join(
-        f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(p.resolve() for p in paths)])
-    )
-
-
-def _ancestors(paths: Sequence[Path]) -> str:
-    above = dict.fromkeys(a for p in paths for q in (p, p.resolve()) for a in q.parents)
-    return " ".join(f"(literal {_quoted(p)})" for p in above)
-
-
-def _quoted(path: Path) -> str:
-    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'

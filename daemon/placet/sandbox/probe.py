@@ -6,21 +6,21 @@ import ctypes
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from placet.core.box import GIB, MIB, Box, BoxLimits, Level
 from placet.core.errors import PlacetError
 from placet.sandbox import attacks, visible_paths
 from placet.sandbox.process import run
-from placet.sandbox.values import GIB, MIB, Box, BoxLimits, Level
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")
@@ -34,6 +34,7 @@ _LIMITS = BoxLimits(
     tmp_bytes=2 * MIB,
     free_bytes=1,
 )
+_folder = partial(TemporaryDirectory, prefix="placet-probe-")
 _HOLD_S = 3.0  # root's daemon counts processes at least once a second
 
 NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
@@ -155,13 +156,21 @@ def _not_started(level: Level, why: str) -> Finding:
     return Finding("start", blocked=False, level=level, promised=True, detail=why)
 
 
+def _outside(stack: ExitStack) -> Path:
+    """Make a folder, better none below the temporary folder: some boxes may write in that one."""
+    for place in (Path("/var/tmp"), Path.home()):  # noqa: S108  made with mkdtemp
+        with suppress(OSError):  # read-only, full or missing
+            return Path(stack.enter_context(_folder(dir=place)))
+    return Path(stack.enter_context(_folder()))
+
+
 @contextmanager
 def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
     """Set up a worktree, targets to attack outside of it, and a stand-in for the daemon."""
     canary = f"canary-{secrets.token_hex(8)}"
     with ExitStack() as stack:
-        outside = Path(stack.enter_context(_folder("/var/tmp")))  # noqa: S108  made with mkdtemp
-        tmp = Path(stack.enter_context(_folder(tempfile.gettempdir())))
+        outside = _outside(stack)
+        tmp = Path(stack.enter_context(_folder()))
         worktree, repository = outside / "worktree", outside / "repository"
         worktree.mkdir()
         (repository / "hooks").mkdir(parents=True)
@@ -210,15 +219,6 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         yield box, targets | {"victim": victim.pid}
-
-
-@contextmanager
-def _folder(parent: str) -> Iterator[str]:
-    folder = tempfile.mkdtemp(prefix="placet-probe-", dir=parent)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def _listen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import select
@@ -16,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from placet.core.box import Box, BoxLimits, Level, Ran
 from placet.core.errors import UserError
 from placet.sandbox.leftovers import drop_odd
 from placet.sandbox.levels import Start, starting
+from placet.sandbox.output import Kept
 from placet.sandbox.usage import CommandUsage
-from placet.sandbox.values import Box, BoxLimits, Level, Ran
 
 _POLL_S = 0.1  # how often `cancelled` is asked
 _DRAIN_S = 0.5  # how long output is read after the command ended
@@ -107,8 +107,6 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
 
 
 class _Watch:
-    """The reading end of a running command."""
-
     def __init__(
         self, process: subprocess.Popen[bytes], start: Start, box: Box, usage: CommandUsage
     ) -> None:
@@ -281,45 +279,3 @@ def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
         f"the sandbox ({level.title}) failed: {reason}",
         "`placet doctor` says which level holds on this machine",
     )
-
-
-class Kept:
-    """Head and tail of a stream, `limit // 2` bytes each; memory stays below twice the limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._half = max(1, limit // 2)
-        self._head = bytearray()
-        self._tail = bytearray()
-        self.fed = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream."""
-        self.fed += len(data)
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        self._tail += data[-self._half :]
-        if len(self._tail) > 2 * self._half:
-            del self._tail[: -self._half]
-
-    @property
-    def left_out(self) -> int:
-        """The number of bytes dropped in the middle."""
-        return max(0, self.fed - 2 * self._half)
-
-    def text(self) -> str:
-        """Return what is kept as text.
-
-        A gap is named in a line of its own and never splits a character.
-        """
-        if not self.left_out:
-            return (self._head + self._tail).decode("utf-8", "replace")
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
-        tail = self._tail[-self._half :]
-        # At most three bytes of a character can continue it; a later one is broken output, shown as
-        # such.
-        start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
-        return (
-            f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"
-        )

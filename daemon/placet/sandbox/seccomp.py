@@ -67,7 +67,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "open_by_handle_at": (304, 265),
 }
 _ABSENT: dict[str, tuple[int, int]] = {
-    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
+    "clone3": (435, 435),  # its flags are in memory, where a filter cannot look
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -116,7 +116,7 @@ def _argument(index: int) -> bytes:
 
 
 def _when(number: int, body: bytes) -> bytes:
-    """`body` for this call only.
+    """Return `body` for this call only.
 
     Every way through it returns, so the number stays loaded after it.
     """

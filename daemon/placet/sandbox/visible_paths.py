@@ -13,7 +13,7 @@ The rule, in order:
    `share` readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
 6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes
    before them; ~/.cargo itself, which may hold credentials, stays invisible.
-7. No folder in which the worktree, the vault or the daemon's state lies (`Box.hidden`) is readable
+7. No folder that contains the worktree, the vault or the daemon's state (`Box.hidden`) is readable
    whole: only its `bin`, `lib` and the like.
 8. What a person adds (`Box.readable`).
 Nothing else is there.
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from placet.core.box import Box
 from placet.core.errors import ToolError
-from placet.sandbox.values import Box
 
 SYSTEM = tuple(
     Path("/", name)

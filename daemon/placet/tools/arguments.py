@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from placet.core.errors import ToolError
+from placet.core.wording import counted
 
 
 class Args(BaseModel):
@@ -53,7 +54,7 @@ def checked(tool: str, args: type[A], given: Mapping[str, Any]) -> A:
 def _invalid(tool: str, args: type[Args], problems: list[str]) -> ToolError:
     return ToolError(
         "invalid_arguments",
-        f"{tool} was not called: {len(problems)} problem(s) in its arguments.",
+        f"{tool} was not called: {counted(len(problems), 'problem')} in its arguments.",
         problems=problems,
         parameters=sorted(args.model_fields),
     )

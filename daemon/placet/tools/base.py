@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, Protocol
 
+from placet.core.box import Box, Level, Ran
 from placet.core.errors import ToolError, UserError
 from placet.core.secrets import redact, redacted
 from placet.core.text.names import show
@@ -16,7 +17,6 @@ from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolSpec
 from placet.files.confine import Root
 from placet.sandbox.process import run
-from placet.sandbox.values import Box, Level, Ran
 from placet.tools.arguments import A, Args, checked, did_you_mean, schema
 from placet.tools.output import Results, Shown, present
 
@@ -121,7 +121,7 @@ class Workplace:
 
     def may_commit(self, path: str) -> bool:
         """Return whether a change of this file may be committed: a command may have made it."""
-        return self.scope.allows_write(path) and not self.root.protects(path)
+        return self.scope.allows_write(path) and not self.root.denied.protects(path)
 
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.
@@ -133,7 +133,7 @@ class Workplace:
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
-        if not self.root.protects(canonical):  # else the write itself says so
+        if not self.root.denied.protects(canonical):  # else the write itself says so
             self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:

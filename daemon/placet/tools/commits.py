@@ -12,8 +12,8 @@ from placet.core.text.names import show
 from placet.files.confine import Root
 from placet.files.paths import Fault
 from placet.repo.history import content
+from placet.repo.places import Repo
 from placet.repo.rules import ignored, not_kept_here
-from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree
 from placet.tools.text import known_secrets
 
@@ -89,20 +89,20 @@ def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
         )
 
 
-def blank_secrets(
-    repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()
-) -> None:
+def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> list[str]:
     """Redact the secrets that these files of a worktree have beyond its base, and their names.
 
-    Secret is what looks so, the values `own`, and those in the worktree's secret files.
+    Secret is what looks so, the values `own`, and those in the worktree's secret files. Returns the
+    files that cannot be searched, which may hold any: they are as they were.
     """
+    unsearched: list[str] = []
     with _files(tree) as files:
         known = (*own, *known_secrets(files)) if paths else ()
         for path in paths:
             try:
                 data = _changed(tree, files, path)
             except ToolError:
-                # in no commit of the mission's, and too large or odd for a key
+                unsearched.append(path)
                 continue
             named, count = redact(path, known)
             if count and os.path.lexists(tree.path / path):
@@ -110,7 +110,7 @@ def blank_secrets(
                     files.write(named, data)
                 files.delete(path)
                 path = named  # noqa: PLW2901 - it is called so from here on
-            if data is None or not _added(repo, tree, path, data, known):
+            if data is None or not _added(tree.repo, tree, path, data, known):
                 continue
             if (tree.path / path).is_symlink():
                 files.delete(path)
@@ -124,6 +124,7 @@ def blank_secrets(
             if shown == text:  # a key store: there is nothing in it to keep
                 shown = ""
             files.write(path, shown.encode("latin-1"))
+    return unsearched
 
 
 def _files(tree: Worktree) -> Root:

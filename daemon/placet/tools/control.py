@@ -6,12 +6,23 @@ else; the tools that act are one file each.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from placet.core.text.plan_text import one_line
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
+
+
+def _not_blank(text: str) -> str:
+    if not one_line(text):
+        raise ValueError("must not be blank")
+    return text
+
+
+Words = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
+"""A text of which something is seen."""
 
 
 class ActionArgs(Args):
@@ -96,6 +107,32 @@ class CompleteStep(Args):
     summary: str = Field(description="What was done, in one line; it becomes the commit's subject.")
 
 
+class AskPerson(Args):
+    """Arguments of `ask_person`."""
+
+    question: Words = Field(max_length=2_000, description="One question that a person can answer.")
+    options: list[Annotated[Words, Field(max_length=500)]] = Field(
+        default_factory=list, max_length=8, description="The answers to choose from, if you know."
+    )
+    why: str = Field(
+        default="", max_length=2_000, description="What depends on it, and what you would choose."
+    )
+
+
+class RequestScope(Args):
+    """Arguments of `request_scope`."""
+
+    why: Words = Field(max_length=2_000, description="Why the plan cannot be done without it.")
+    write: list[str] = Field(
+        default_factory=list, description="Further globs of files to write, as narrow as possible."
+    )
+    run: list[str] = Field(
+        default_factory=list,
+        description="Further commands to run, each the beginning of an argument list.",
+    )
+    network: bool = Field(default=False, description="Whether commands may use the network.")
+
+
 class Finish(Args):
     """Arguments of `finish`."""
 
@@ -136,6 +173,24 @@ COMPLETE_STEP = Tool(
     Effect.CONTROL,
     _steer,
     subject=("step",),
+)
+ASK_PERSON = Tool(
+    "ask_person",
+    "Ask a person, and wait for the answer: it may take hours. Ask only what changes the plan or "
+    "the work, and what neither the files nor the request can tell you.",
+    AskPerson,
+    Effect.CONTROL,
+    _steer,
+    subject=(),
+)
+REQUEST_SCOPE = Tool(
+    "request_scope",
+    "Ask a person for more than the approved plan allows, and wait. Only for what the plan cannot "
+    "be done without; it may be rejected.",
+    RequestScope,
+    Effect.CONTROL,
+    _steer,
+    subject=("write", "run"),
 )
 FINISH = Tool(
     "finish",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from placet.core.errors import ToolError
+from placet.core.wording import counted
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable
@@ -86,7 +87,7 @@ def _run(place: Workplace, args: Grep) -> str:
                     f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; "
                     "name a smaller folder",
                 )
-    return _listed(found) if found else f"No line matches in {searched} file(s)."
+    return _listed(found) if found else f"No line matches in {counted(searched, 'file')}."
 
 
 def file_filter(glob: str) -> Callable[[str], bool]:

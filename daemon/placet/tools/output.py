@@ -176,7 +176,6 @@ def _words(value: Any) -> int:
 
 
 def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> list[Any]:
-    """Return a list without its middle, which is kept, one line an entry."""
     lines = [item if isinstance(item, str) else _json(item) for item in items]
     lines = [line.replace("\n", " ") for line in lines]
     made = cut("\n".join(lines), words=words, chars=chars)

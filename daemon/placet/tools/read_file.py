@@ -6,6 +6,7 @@ from pydantic import Field
 
 from placet.core.errors import ToolError
 from placet.core.shorten import lines_of
+from placet.core.wording import counted
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.output import RESULTS, Passage
@@ -33,7 +34,7 @@ def _run(place: Workplace, args: ReadFile) -> Passage:
     if args.offset > max(len(lines), 1):
         raise ToolError(
             "bad_offset",
-            f"{args.path} has {len(lines)} lines; there is no line {args.offset}.",
+            f"{args.path} has {counted(len(lines), 'line')}; there is no line {args.offset}.",
             lines=len(lines),
         )
     end = len(lines) if args.limit is None else args.offset - 1 + args.limit

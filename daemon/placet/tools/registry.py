@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from placet.core.box import Level
 from placet.core.text.scope import Scope
-from placet.sandbox.values import Level
 from placet.tools import (
     bash,
     control,
@@ -36,6 +36,8 @@ TOOLS: tuple[Tool[Any], ...] = (
     take_screenshot.TOOL,
     control.SUBMIT_PLAN,
     control.COMPLETE_STEP,
+    control.ASK_PERSON,
+    control.REQUEST_SCOPE,
     control.FINISH,
     control.GIVE_UP,
 )
@@ -55,12 +57,12 @@ _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call o
 
 
 def planning(*, revising: bool, level: Level) -> dict[str, Tool[Any]]:
-    """Return the planner's tools, by name: those that read, and `submit_plan`.
+    """Return the planner's tools, by name: those that read, `ask_person`, and `submit_plan`.
 
     A revision also answers the reviewer's comments. The description names the tools that steps may
     use: those that can work at this level of the sandbox with some scope.
     """
-    offered = {t.name: t for t in TOOLS if t.effect is Effect.READ}
+    offered = {t.name: t for t in TOOLS if t.effect is Effect.READ or t is control.ASK_PERSON}
     last = control.SUBMIT_REVISION if revising else control.SUBMIT_PLAN
     named = [t.name for t in TOOLS if t.name in PLANNABLE and not t.unusable(_EVERYTHING, level)]
     about = f"{last.about} Tools that steps may name: {', '.join(named)}."

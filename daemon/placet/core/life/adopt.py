@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from placet.core.activity import Action, Actor, Entity
-from placet.core.life.builder import DecisionBuilder, plan_path
+from placet.core.life.builder import DecisionBuilder, cleared_decision, plan_path
 from placet.core.life.case import Case, NoteSeen, State
-from placet.core.life.commands import Decision, Move
+from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.plan_note import HOW_TO_REVIEW
+from placet.core.life.sight import moment_text
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, read_note, without_keys
 from placet.core.turn.mission import KeptOutcome
+
+_MOST_REVISIONS = 10_000
+"""A larger number in a plan was written by no daemon."""
 
 
 def adopt_plan(
@@ -36,7 +39,7 @@ def adopt_plan(
         title=_title(note.raw),
         agent=str(meta.get("agent") or ""),
         portal=str(meta.get("portal") or ""),
-        revision=revision if type(revision) is int and revision > 0 else 1,
+        revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
         since=now,
     )
     if (distrusted := distrust(case, note, now)) is not None:
@@ -54,6 +57,8 @@ def adopt_plan(
             ]
         )
         d.put_back(note, "Found in System/Active", why)
+    elif cleared := cleared_decision(note):  # nobody knows for which text it was meant
+        d.commands.append(Stamp(note.path, cleared))
     d.commands += [Move(copy.path, plan_path(d.case)) for copy in copies]
     path = d.case.plan_path
     d.row(
@@ -76,7 +81,7 @@ def distrust(case: Case, note: NoteSeen, now: str) -> Decision | None:
     if case.state is not State.REVIEW or moment is None:
         return None
     d = DecisionBuilder(case, case.state, now)
-    d.spend_approval(moment.isoformat() if isinstance(moment, datetime) else str(moment))
+    d.spend_approval(moment_text(moment))
     return d.done()
 
 

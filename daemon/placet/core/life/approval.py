@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import lru_cache
 
 from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.drift import KEY, IfChanged
 from placet.core.life.plan_note import below, headed, says, show
-from placet.core.life.sight import body_of
+from placet.core.life.sight import APPROVE, body_of, decision_of, same_moment
 from placet.core.life.sorting import CaseNotes
 from placet.core.text.names import Folder
+from placet.core.text.partial import contradictions
 from placet.core.text.plan import Plan
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.turn.budget import Complexity
@@ -49,14 +49,28 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     it.
     """
     moment = plan.meta.get("approved_at")
+    said = decision_of(plan)
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
-    if plan.status not in _APPROVABLE:
+    # of a rejected plan the status is the daemon's own word, and the property is newer
+    undone = said == APPROVE and case.state is State.REJECTED and plan.status == "rejected"
+    if plan.status not in _APPROVABLE and not undone:
         return (
             f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you "
             "mean to approve it, and move it to System/Active again."
         )
-    if any(_same_moment(moment, spent) for spent in case.spent_approvals):
+    if said and said != APPROVE:
+        return (
+            f"It says `decision: {said}`, so it was not approved. To approve it, clear that "
+            "property and move the plan to System/Active again."
+        )
+    revision = plan.meta.get("revision")
+    if said and isinstance(revision, int) and revision < case.revision:
+        return (
+            f"This is revision {revision} of the plan, and revision {case.revision} was written "
+            "since. A text that came back is approved only by moving it to System/Active."
+        )
+    if any(same_moment(moment, spent) for spent in case.spent_approvals):
         return (
             f"This approval (of {moment}) was used already, or given before the journal was lost "
             "or put back from a backup. To approve the plan again, move it to Inbox/Plans, read "
@@ -64,10 +78,10 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
         )
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
-    said = plan.meta.get(KEY, IfChanged.ASK)
-    if said not in list(IfChanged):
+    changed = plan.meta.get(KEY, IfChanged.ASK)
+    if changed not in list(IfChanged):
         return (
-            f"It says `{KEY}: {said}`, which is neither `{IfChanged.ASK}` nor "
+            f"It says `{KEY}: {changed}`, which is neither `{IfChanged.ASK}` nor "
             f"`{IfChanged.PROCEED}`."
         )
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
@@ -90,13 +104,6 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     )
 
 
-def _same_moment(value: object, spent: str) -> bool:
-    # YAML and TOML read a stamp as a datetime
-    if isinstance(value, datetime):
-        return value == datetime.fromisoformat(spent)
-    return value == spent
-
-
 @lru_cache(maxsize=32)
 def plan_in(body: str, tools: frozenset[str]) -> Plan:
     """Return the plan that a note's body states, whose steps may use `tools`; raises PlanProblems.
@@ -115,7 +122,7 @@ def plan_problems(
     """
     body = body_of(plan.raw)
     try:
-        plan_in(body, frozenset(tools))
+        return contradictions(plan_in(body, frozenset(tools)))
     except PlanProblems as found:
         # an editor counts the frontmatter, too
         above = plan.raw[: len(plan.raw) - len(body.encode())].count(b"\n")
@@ -126,4 +133,3 @@ def plan_problems(
             )
             above = told.count(b"\n") - text.encode().count(b"\n") - before
         return [f"Line {above + p.line}: {p.message}" for p in found.problems]
-    return ()

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import Case, NoteSeen, Request, State
+from placet.core.life.case import Asking, Case, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.events import Hand
 from placet.core.life.plan_note import headed, show
-from placet.core.text.names import Folder, plan_name, rejected_name
+from placet.core.life.rows import row_of
+from placet.core.text.names import Folder, active_name, plan_name, rejected_name
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, stamp, without_keys
 from placet.core.wording import local
 
 NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
 TO_REVIEW: Mapping[str, str | None] = {"status": "review", **NO_APPROVAL}
+NO_DECISION: Mapping[str, str] = {"decision": ""}
+"""A plan's `decision`, used up: a value counts once."""
 SPENT_KEPT = 20
 """Maximum of used approvals that a case remembers, the last ones."""
 _SOMEBODY = Hand()
@@ -65,19 +68,8 @@ class DecisionBuilder:
 
     def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
         """Add a journal row about the case."""
-        case = self.case
-        self.rows.append(
-            Activity(
-                self.now,
-                case.trace_id,
-                actor,
-                action,
-                entity,
-                case.request_id,
-                case.agent,
-                metadata,
-            )
-        )
+        row = row_of(self.case, self.now, action, metadata, actor=actor, entity=entity)
+        self.rows.append(row)
 
     def by_human(
         self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any
@@ -144,6 +136,14 @@ class DecisionBuilder:
         self.commands.append(what)
         return self._know(plan, headed(plan.raw, what))
 
+    def move(self, plan: NoteSeen, folder: Folder) -> None:
+        """Have a plan moved to `folder`, under its case's name there, unless it is there."""
+        home = plan.path
+        if plan.folder is not folder:
+            home = _HOMES[folder](self.case)
+            self.commands.append(Move(plan.path, home))
+        self.set(plan_path=home)
+
     def put_back(
         self,
         plan: NoteSeen,
@@ -165,15 +165,19 @@ class DecisionBuilder:
         raw = plan.raw
         if tail:
             raw += (b"\n" if raw.endswith(b"\n") else b"\n\n") + tail.encode()
-        text = headed(stamp(raw, changes), replace(show(self.case), before=self.before))
+        cleared = cleared_decision(plan)
+        text = stamp(raw, {**changes, **cleared})
+        text = headed(text, replace(show(self.case), before=self.before))
         self._know(plan, text)
         over = self.case.state is State.COMPLETED
         rewrite = Rewrite(plan.path if over else home, plan.digest, self.text(text))
         self.commands += [rewrite] if over else []
-        if removed := {key: None for key, value in changes.items() if value is None}:
+        removed = {key: None for key, value in changes.items() if value is None}
+        if removed or cleared:
             # also if it is edited in this moment, and so not rewritten
-            self.commands.append(Stamp(plan.path, removed))
-        self.commands.append(Move(plan.path, home))
+            self.commands.append(Stamp(plan.path, {**removed, **cleared}))
+        if plan.path != home:
+            self.commands.append(Move(plan.path, home))
         self.commands += [] if over else [rewrite]
 
     def _know(self, plan: NoteSeen, text: bytes) -> str:
@@ -185,6 +189,11 @@ class DecisionBuilder:
         if plan.digest == self.case.plan_digest:
             self.set(plan_digest=self.text(unstamped))
         return sha256(unstamped)
+
+
+def cleared_decision(plan: NoteSeen) -> Mapping[str, str]:
+    """Return the stamp that clears a plan's `decision`, empty for a plan without the key."""
+    return NO_DECISION if "decision" in plan.meta else {}
 
 
 def sha256(raw: bytes) -> str:
@@ -200,6 +209,24 @@ def plan_path(case: Case) -> str:
 def rejected_path(case: Case) -> str:
     """Return the path of a case's plan in Inbox/Rejected."""
     return f"{Folder.REJECTED}/{rejected_name(case.request_id)}"
+
+
+def active_path(case: Case) -> str:
+    """Return the path of a case's plan in System/Active."""
+    return f"{Folder.ACTIVE}/{active_name(case.request_id)}"
+
+
+_HOMES: Mapping[Folder, Callable[[Case], str]] = {
+    Folder.PLANS: plan_path,
+    Folder.ACTIVE: active_path,
+    Folder.REJECTED: rejected_path,
+}
+
+
+def archived_question(case: Case, asking: Asking) -> str:
+    """Return the path of a question, or of an amendment, in the archive."""
+    sort = "amendment" if asking.amended else "question"
+    return f"{Folder.ARCHIVE}/{case.request_id}_{sort}{asking.number}.md"
 
 
 def archived_path(case: Case, suffix: str = "") -> str:

@@ -49,6 +49,7 @@ class State(StrEnum):
     REVISING = "revising"
     APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
     RUNNING = "running"  # the plan is leased and carried out
+    ASKING = "asking"  # work stands still until a person has answered it
     COMPLETED = "completed"
     FAILED = "failed"  # planning or the mission failed; inert until a person acts
     REJECTED = "rejected"
@@ -83,6 +84,10 @@ class EventKind(StrEnum):
     MISSION_STARTED = "mission started"
     MISSION_COMPLETED = "mission completed"
     MISSION_FAILED = "mission failed"
+    PERSON_ASKED = "a person asked for an answer"
+    ANSWERED = "question answered"
+    SCOPE_WIDENED = "wider scope approved"
+    SCOPE_REFUSED = "wider scope rejected"
 
 
 S, K = State, EventKind
@@ -128,6 +133,9 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.RUNNING, K.TEXT_LOST): S.REVIEW,
     (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
     (S.RUNNING, K.MISSION_FAILED): S.FAILED,
+    (S.PLANNING, K.PERSON_ASKED): S.ASKING,
+    (S.REVISING, K.PERSON_ASKED): S.ASKING,
+    (S.RUNNING, K.PERSON_ASKED): S.ASKING,
     (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
     (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
     (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
@@ -150,11 +158,17 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.COMPLETED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.COMPLETED, K.APPROVAL_REFUSED): S.COMPLETED,
 }
-"""The whole life cycle; a pair that is not here is a no-op."""
+"""The whole life cycle; a pair that is not here is a no-op.
+
+What stands still for an answer can be decided on as before: see `target`.
+"""
+
+ANSWERS = frozenset({K.ANSWERED, K.SCOPE_WIDENED, K.SCOPE_REFUSED})
+"""With these the work that asked goes on where it was."""
 
 WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
-OPEN = WORKING | {S.REVIEW}
+OPEN = WORKING | {S.REVIEW, S.ASKING}
 """States in which it is somebody's turn; the case's notes should be there."""
 
 
@@ -169,7 +183,32 @@ def diagram() -> str:
     lines = [
         f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()
     ]
+    answers = ", ".join(kind.value for kind in K if kind in ANSWERS)
+    lines += [
+        f"  {S.ASKING} --> {work}: {answers}"
+        for (work, kind), to in TABLE.items()
+        if kind is K.PERSON_ASKED and to is S.ASKING
+    ]
     return "\n".join(["stateDiagram-v2", *lines]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The question, or the request for a wider scope, that work stands still for.
+
+    `work` is the state that goes on after it, `call` the record's key of the call that gets the
+    answer. `path` and `digest` are the note's, as it was written. `amended` names the stored text
+    of the plan with the wider scope; it is empty for a question.
+    """
+
+    work: State
+    call: str
+    path: str
+    digest: str
+    asked_at: str
+    number: int
+    options: tuple[str, ...] = ()
+    amended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +313,11 @@ class Case:
     since: str = ""  # when the state was entered
     # what the callout on top of the plan tells besides: why it was put back, first line a heading
     notice: str = ""
+    asking: Asking | None = None  # what work stands still for, in the state `asking`
+    asked: int = 0  # the number of questions so far, and of wider scopes that were asked for
+    last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
+    amendments: int = 0
+    first_approved: str = ""  # digest of the approval that the mission began with
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
@@ -285,6 +329,12 @@ class Case:
             ("complexity", self.complexity.value if self.complexity is not None else ""),
             ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""),
         )
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths of its notes."""
+        asked = "" if self.asking is None else self.asking.path
+        return tuple(path for path in (self.request_path, self.plan_path, asked) if path)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -337,8 +387,20 @@ class NoteSeen:
     trace_id: str = ""
     status: str = ""
     is_plan: bool = False
+    asks: bool = False  # it is a question, or asks for a wider scope
     meta: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+
+
+def target(case: Case, kind: EventKind) -> State | None:
+    """Return the state that an event of this kind leads to, None where it means nothing.
+
+    While an answer is awaited people can do what they could while the work went on. What does not
+    touch the work leaves the question open.
+    """
+    if case.asking is None:
+        return TABLE.get((case.state, kind))
+    return case.asking.work if kind in ANSWERS else TABLE.get((case.asking.work, kind))
 
 
 CASE_JSON: Stored[Case] = Stored(Case)

@@ -9,19 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from placet.core.activity import Action, Actor, Entity
+from placet.core.life.asking import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.core.life.builder import (
     NO_APPROVAL,
     TO_REVIEW,
     DecisionBuilder,
     archived_path,
-    plan_path,
+    cleared_decision,
     rejected_path,
 )
-from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, Request, State
+from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, Request, State, target
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.drift import KEY, DriftVerdict, IfChanged
 from placet.core.life.events import (
     SOMEONE,
+    Asked,
     Drafted,
     Event,
     Gesture,
@@ -31,11 +33,13 @@ from placet.core.life.events import (
     Started,
 )
 from placet.core.life.outcomes import drafted, mission_ended, planning_failed
-from placet.core.life.plan_note import HOW_TO_REVIEW, bare, below, show
-from placet.core.life.sight import reason_of
-from placet.core.text.comments import changed_lines, comments, diff_callout
+from placet.core.life.plan_note import HOW_TO_REVIEW, below, own_text, show
+from placet.core.life.sight import REJECT, REVISE, decision_of, reason_of
+from placet.core.text.comments import open_comments
+from placet.core.text.differences import changed_lines, diff_callout
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, without_keys
+from placet.core.wording import local
 
 HOW_AFTER_DRIFT = (
     "`base_commit` names the new state now. Move the plan to System/Active again if it still fits, "
@@ -99,12 +103,14 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
     None if the event means nothing in this state or comes from void work. `now` is RFC 3339 in UTC.
     The new state is `TABLE`'s; the rest is the event's own function.
     """
-    to = TABLE.get((case.state, event.kind))
+    to = target(case, event.kind)
     if to is None:
         return None
     if not isinstance(event, Gesture) and event.generation != case.generation:
         return None
-    d = DecisionBuilder(case, to, now)
+    asking = case.asking
+    acting = case if asking is None else replace(case, state=asking.work)
+    d = DecisionBuilder(acting, to, now)
     match event:
         case Gesture():
             _GESTURES[event.kind](d, event)
@@ -112,10 +118,18 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
             drafted(d, event)
         case PlanningFailed():
             planning_failed(d, event)
+        case Asked():
+            asked(d, event, case.state)
         case Started():
             d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
         case MissionEnded():
             mission_ended(d, event)
+    if asking is not None and d.case.asking is not None:
+        goes_on = d.case.state is asking.work and d.case.generation == case.generation
+        if goes_on and not d.case.stop:
+            d.set(state=State.ASKING)
+        else:
+            withdrawn(d)
     return d.done()
 
 
@@ -184,6 +198,7 @@ def _approved(d: DecisionBuilder, g: Gesture) -> None:
         approved_at=d.now,
         approved_level=g.level,
         plan_path=plan.path,
+        first_approved=plan.digest,
         stop="",
         reported_edit="",
         agent=str(plan.meta.get("agent") or d.case.agent),
@@ -191,7 +206,7 @@ def _approved(d: DecisionBuilder, g: Gesture) -> None:
     )
     d.set(planned=d.case.keys)
     d.text(text)
-    edited = plan.digest != d.case.plan_digest and bare(g.written) != bare(text)
+    edited = plan.digest != d.case.plan_digest and own_text(g.written) != own_text(text)
     d.by_human(
         Action.PLAN_APPROVED,
         Entity.PLAN,
@@ -199,13 +214,16 @@ def _approved(d: DecisionBuilder, g: Gesture) -> None:
         digest=plan.digest,
         edited=edited,
         changed_lines=_changed(g.written, read_note(plan.raw).body) if edited else [],
+        comment_count=len(open_comments(read_note(plan.raw).body)),
         revision=d.case.revision,
         sandbox=g.level,
+        **({"steps_left_out": list(g.left_out)} if g.left_out else {}),
         **_claimed(plan, "approved_by"),
     )
     d.set(rejection_reason="", rejected_digest="")
     stamps = {"status": "approved", "approved_by": hand.who, "approved_at": d.now}
-    d.commands.append(Stamp(plan.path, {**stamps, **_NO_REJECTION}))
+    d.commands.append(Stamp(plan.path, {**stamps, **_NO_REJECTION, **cleared_decision(plan)}))
+    d.move(plan, Folder.ACTIVE)
     d.stamp_request(g.request, "planned")
 
 
@@ -223,7 +241,8 @@ def _refused(d: DecisionBuilder, g: Gesture) -> None:
             changes |= NO_APPROVAL
     elif case.state is State.FAILED:  # it rests there as any failed plan does
         changes = {"status": "error", **NO_APPROVAL}
-    d.put_back(plan, "Not approved", g.why, changes, homes.get(case.state, ""))
+    home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
+    d.put_back(plan, "Not approved", g.why, changes, home)
 
 
 def _misplaced(d: DecisionBuilder, g: Gesture) -> None:
@@ -319,10 +338,9 @@ def _rejected(d: DecisionBuilder, g: Gesture) -> None:
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, **facts)
     d.shown(plan)
     stamps = {"status": "rejected", "rejected_by": hand.who, "rejected_at": d.now}
-    d.commands.append(Stamp(plan.path, {**stamps, "rejection_reason": reason, **NO_APPROVAL}))
-    if plan.folder is not Folder.REJECTED:
-        d.set(plan_path=rejected_path(d.case))
-        d.commands.append(Move(plan.path, d.case.plan_path))
+    said = {"rejection_reason": reason, **cleared_decision(plan)}
+    d.commands.append(Stamp(plan.path, {**stamps, **said, **NO_APPROVAL}))
+    d.move(plan, Folder.REJECTED)
     d.stamp_request(g.request, "rejected")
 
 
@@ -351,29 +369,34 @@ def _revision_asked(d: DecisionBuilder, g: Gesture) -> None:
         Action.PLAN_REVISION_REQUESTED,
         Entity.PLAN,
         hand,
-        comment_count=sum(not comment.answered for comment in comments(read_note(plan.raw).body)),
+        comment_count=len(open_comments(read_note(plan.raw).body)),
         digest=plan.digest,
         revision=d.case.revision,
         **claimed,
     )
-    stamps = {"reviewed_by": hand.who, "reviewed_at": d.now}
+    stamps = {"reviewed_by": hand.who, "reviewed_at": d.now, **cleared_decision(plan)}
+    if decision_of(plan) == REVISE:
+        stamps["status"] = "needs_revision"
     d.commands.append(Stamp(plan.path, {**stamps, **NO_APPROVAL}))
-    if plan.folder is not Folder.PLANS:
-        d.set(plan_path=plan_path(d.case))
-        d.commands.append(Move(plan.path, d.case.plan_path))
+    d.move(plan, Folder.PLANS)
     d.stamp_request(request, "planning")
 
 
 def _taken_back(d: DecisionBuilder, g: Gesture) -> None:
     plan = _note(g)
     _void(d)
+    if d.case.spent_approvals:
+        # An older copy of the note, with the decision that was used, does not say this.
+        d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set(plan_path=plan.path, revision=max(d.case.revision, 1), rejection_reason="")
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         d.learn_request(g.request, plan)
-    status = plan.status if plan.status == "needs_revision" else "review"
+    asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
+    status = {"status": "needs_revision" if asks else "review", **cleared_decision(plan)}
     d.shown(plan)
-    d.commands.append(Stamp(plan.path, {"status": status, **NO_APPROVAL, **_NO_REJECTION}))
+    d.commands.append(Stamp(plan.path, {**status, **NO_APPROVAL, **_NO_REJECTION}))
+    d.move(plan, Folder.PLANS)
     d.stamp_request(g.request, "planned")
 
 
@@ -394,11 +417,14 @@ def _plan_gone(d: DecisionBuilder, g: Gesture) -> None:
 def _stop_asked(d: DecisionBuilder, g: Gesture) -> None:
     note = g.note
     d.set(stop=g.why, plan_path=note.path if note is not None else "")
-    # its status says no: it is moved to where that is decided
+    # a property says no: the note is moved to where that is decided
     if note is not None and note.folder is Folder.ACTIVE:
-        home = rejected_path(d.case) if note.status == "rejected" else plan_path(d.case)
-        d.set(plan_path=home)
-        d.commands.append(Move(note.path, home))
+        said = decision_of(note) or note.status
+        rejected = said in (REJECT, "rejected")
+        if cleared := cleared_decision(note):
+            status = "rejected" if rejected else "needs_revision"
+            d.commands.append(Stamp(note.path, {"status": status, **cleared}))
+        d.move(note, Folder.REJECTED if rejected else Folder.PLANS)
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), running=True)
 
 
@@ -422,7 +448,14 @@ _GESTURES: Mapping[EventKind, Callable[[DecisionBuilder, Gesture], None]] = {
     EventKind.WALL_WEAKENED: _not_to_be_run,
     EventKind.TEXT_LOST: _not_to_be_run,
     EventKind.FILES_CHANGED: _files_changed,
+    EventKind.ANSWERED: lambda d, g: answered(d, g, _hand(g)),
+    EventKind.SCOPE_WIDENED: lambda d, g: scope_widened(d, g, _hand(g)),
+    EventKind.SCOPE_REFUSED: lambda d, g: scope_refused(d, g, _hand(g)),
 }
+
+
+_WIDENINGS = (EventKind.SCOPE_WIDENED, EventKind.SCOPE_REFUSED)
+_APPROVALS = (EventKind.PLAN_APPROVED, EventKind.APPROVAL_REFUSED)
 
 
 def _note(g: Gesture) -> NoteSeen:
@@ -445,7 +478,10 @@ def _hand(g: Gesture) -> Hand:
     if g.hand.via or g.note is None:
         return g.hand
     by_property = (
-        g.kind in (EventKind.REVISION_ASKED, EventKind.REQUEST_PENDING)
+        g.kind in (EventKind.REVISION_ASKED, EventKind.REQUEST_PENDING, EventKind.ANSWERED)
+        or (g.kind in _WIDENINGS and g.note.folder is Folder.PLANS)
+        or (g.kind in _APPROVALS and g.note.folder is not Folder.ACTIVE)
+        or (g.kind is EventKind.PLAN_TAKEN_BACK and decision_of(g.note) == REVISE)
         or (g.kind is EventKind.PLAN_REJECTED and g.note.folder is not Folder.REJECTED)
         or (g.kind is EventKind.STOP_ASKED and g.note.folder is Folder.ACTIVE)
     )

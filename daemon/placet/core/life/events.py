@@ -8,21 +8,32 @@ from typing import Any, Literal
 
 from placet.core.errors import End
 from placet.core.life.case import EventKind, NoteSeen, Request
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
 
 SOMEONE = "someone who can write the vault"
 """The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
 
 
+BY_COMMAND = ("cli", "board")
+"""The ways in which a person's command changes a note."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hand:
     """The maker of a gesture, and the way it was made.
 
-    The way is `cli`, or `move` and `property`, which a note shows itself.
+    The way is `cli` or `board`, or `move` and `property`, which a note shows itself.
     """
 
     who: str = SOMEONE
     via: str = ""
+
+    @property
+    def is_command(self) -> bool:
+        """Return whether a command made the change in one piece: no editor has the note open."""
+        return self.via in BY_COMMAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +54,12 @@ class Gesture:
     # for an approval of another text than the daemon wrote: that text, without the keys that are
     # stamped
     written: bytes = b""
+    left_out: tuple[int, ...] = ()  # for an approval: the steps that are not to be done
     drift: Drifted | None = None  # for files that changed under the plan
     hand: Hand = field(default_factory=Hand)
     # for what leads to a plan: the request as it is read now; None where there is none
     asked: Request | None = None
+    chosen: int = 0  # for an answer, which is in `why`: the number of the option, 0 for own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,27 @@ class PlanningFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of the model's that only a person can answer; its work stands still until then.
+
+    `call` is the call's key in the record. `wider` are the permissions that are asked for, None for
+    a question; then `approved` is the plan's text as it is approved now, and `first` as it was
+    approved first. `frontmatter` is that of the vault's notes.
+    """
+
+    generation: int
+    call: str = ""
+    question: str = ""
+    options: tuple[str, ...] = ()
+    why: str = ""
+    wider: Scope | None = None
+    approved: bytes = b""
+    first: bytes = b""
+    frontmatter: Frontmatter = Frontmatter.YAML
+    kind: Literal[EventKind.PERSON_ASKED] = EventKind.PERSON_ASKED
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The start of a mission. `facts` go into the journal."""
 
@@ -93,6 +127,7 @@ class Started:
 class MissionEnded:
     """A mission's result: the whole report note, and `facts` for the journal.
 
+    `pictures` are the files that the report shows, PNGs by their paths.
     `reason` is a sentence for a person, `detail` the error's own words. With `drift` the plan goes
     back to review instead, if its note is still in System/Active.
     """
@@ -106,6 +141,7 @@ class MissionEnded:
     branch: str = ""
     drift: Drifted | None = None
     detail: str = ""
+    pictures: tuple[tuple[str, bytes], ...] = ()
 
 
-Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
+Event = Gesture | Drafted | PlanningFailed | Asked | Started | MissionEnded

@@ -10,7 +10,7 @@ from typing import Any
 
 from placet.core.activity import Action, Entity
 from placet.core.life.builder import DecisionBuilder
-from placet.core.life.case import Branch, Case, State
+from placet.core.life.case import Branch, Case
 from placet.core.life.commands import Decision, Stamp
 from placet.core.life.events import Hand
 
@@ -28,12 +28,14 @@ def settle_branch(
     claimed: str,
     owner: str,
     now: str,
+    hand: Hand | None = None,
 ) -> Decision | None:
     """Decide the fate of a branch.
 
     None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
     commit `merged`, detected by `how`; `dropped`, for a person's `reason`; or empty for one that
     was brought back. `claimed` is who did it, as the report says; `owner` owns the repository.
+    `hand` is who did it by a command of placet.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -51,7 +53,7 @@ def settle_branch(
     elif became == "dropped":
         action = Action.PR_REJECTED
         facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
-    d.by_human(action, Entity.REPOSITORY, _COMMITTER, **facts)
+    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
     if branch.report_path:
         stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
         d.commands.append(Stamp(branch.report_path, stamps))
@@ -59,14 +61,21 @@ def settle_branch(
 
 
 def settle_revert(
-    case: Case, merged: str, by: str, owner: str, now: str, *, again: bool
+    case: Case,
+    merged: str,
+    by: str,
+    owner: str,
+    now: str,
+    hand: Hand | None = None,
+    *,
+    again: bool,
 ) -> Decision | None:
     """Decide a commit `by` that reverts a mission's work, or brings it in `again`.
 
     None if that was known. `merged` is the commit by which the work was merged.
     """
     became = "merged" if again else "reverted"
-    if case.state is not State.COMPLETED or case.became not in {"merged", "reverted"} - {became}:
+    if case.became not in {"merged", "reverted"} - {became}:
         return None
     d = DecisionBuilder(case, case.state, now)
     d.set(became=became)
@@ -76,7 +85,7 @@ def settle_revert(
     else:
         facts |= {"commit_sha": by, "merged_as": merged}
     action = Action.PR_MERGED if again else Action.PR_REVERTED
-    d.by_human(action, Entity.REPOSITORY, _COMMITTER, **facts)
+    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
     if case.report_path:
         d.commands.append(Stamp(case.report_path, {"became": became}))
     return d.done()

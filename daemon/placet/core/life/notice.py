@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.plan_note import HOW_TO_REVIEW, below
-from placet.core.life.sight import DRAFT
+from placet.core.life.question_note import beside_asked
+from placet.core.life.sight import APPROVE, DRAFT, REJECT, REVISE, decision_of, in_capitals
 from placet.core.life.sorting import CaseNotes
-from placet.core.text.comments import comments
+from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
+from placet.core.wording import counted
 
-_OF_PLANS = frozenset({"", "review", "needs_revision", "rejected"})
 _STAMPED = {
     State.PLANNING: "planning",
     State.REVISING: "planning",
@@ -23,6 +24,43 @@ _STAMPED = {
 }
 _NEW_PLAN = "For a new plan set `status: pending` in the request."
 _BACK = f"To review it again move it to `{Folder.PLANS}`."
+_APPROVED = (
+    frozenset({"", "approved", "rejected", "needs_revision"}),
+    f"This plan is approved. To take that back, move it to `{Folder.PLANS}`.",
+)
+# Where a plan is, and its case's state: each `status` that means something there, and what to do
+# about another one.
+_STATUSES = {
+    (Folder.PLANS, State.REVIEW): (
+        frozenset({"", "review", "needs_revision", "rejected"}),
+        " ".join(["The plan still waits for you.", *HOW_TO_REVIEW]),
+    ),
+    (Folder.PLANS, State.FAILED): (
+        frozenset({"", "review", "needs_revision", "approved", "error"}),
+        "To have this plan changed set `status: needs_revision`; to approve it again move it to "
+        f"`{Folder.ACTIVE}`, to reject it to `{Folder.REJECTED}`.",
+    ),
+    (Folder.ACTIVE, State.APPROVED): _APPROVED,
+    (Folder.ACTIVE, State.RUNNING): _APPROVED,
+    (Folder.REQUESTS, State.FAILED): (
+        frozenset({"", "error", "pending"}),
+        "To have this plan revised set `status: pending`; to reject it move it to "
+        f"`{Folder.REJECTED}`. {_BACK}",
+    ),
+    (Folder.REJECTED, State.REJECTED): (
+        frozenset({"", "rejected"}),
+        f"This plan was rejected. {_BACK} {_NEW_PLAN}",
+    ),
+}
+_WITHOUT_EFFECT = frozenset(
+    {
+        (Folder.REJECTED, State.COMPLETED),
+        (Folder.REJECTED, State.WITHDRAWN),
+        (Folder.REQUESTS, State.COMPLETED),
+        (Folder.REQUESTS, State.WITHDRAWN),
+        (Folder.REQUESTS, State.REJECTED),
+    }
+)
 
 
 def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
@@ -36,6 +74,9 @@ def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
         said[request.path] = _beside_request(case, request)
     if len(notes.plans) == 1 and not notes.plans[0].problem:
         said[notes.plans[0].path] = _beside_plan(case, notes.plans[0])
+    if case.asking is not None:
+        readable = [note for note in notes.asked if not note.problem]
+        said |= {note.path: beside_asked(case.asking, note, readable) for note in readable}
     return {path: why for path, why in said.items() if why}
 
 
@@ -71,10 +112,10 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
             f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to "
             f"`{Folder.PLANS}`."
             if approved
-            else "To ask for a plan anew write `status: pending`; to withdraw the request, move it "
+            else "To ask for a new plan write `status: pending`; to withdraw the request, move it "
             f"out of `{Folder.REQUESTS}`."
         )
-        return f"`status: {note.status}` decides nothing here. {helps}"
+        return f"`status: {note.status}` has no effect here. {helps}"
     if case.state is State.WITHDRAWN:
         return (
             "Its plan was taken away, so nothing more is done. Put the plan back into "
@@ -91,7 +132,7 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
     if case.state is State.REJECTED or (case.state is State.FAILED and case.report_path):
         return (
             f"This request was changed after it had ended ({case.state}). Set `status: pending` to "
-            "have it planned anew."
+            "have it planned again."
         )
     return ""
 
@@ -99,75 +140,41 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
 def _beside_plan(case: Case, note: NoteSeen) -> str:
     if why := lost_keys(case, note):
         return why
-    match note.folder, case.state:
-        case _, State.PLANNING:
-            return (
-                "A new plan is being written for this request, so this one decides nothing. To "
-                f"have this one instead, wait for the new one in `{Folder.PLANS}`, take that one "
-                f"away, then move this one to `{Folder.PLANS}`."
-            )
-        case Folder.PLANS, State.REVIEW:
-            return _in_review(case, note)
-        case Folder.PLANS, State.FAILED if note.status not in (
-            "error",
-            "",
-            "review",
-            "approved",
-            "needs_revision",
-        ):
-            return (
-                f"`status: {note.status}` decides nothing here. To have this plan changed set "
-                f"`status: needs_revision`; to approve it again move it to `{Folder.ACTIVE}`, to "
-                f"reject it to `{Folder.REJECTED}`."
-            )
-        case Folder.PLANS, State.FAILED if note.status == "error" and not case.report_path:
-            return (
-                f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set "
-                "`status: needs_revision`; or approve it as it is, or reject it."
-            )
-        case Folder.ACTIVE, State.APPROVED | State.RUNNING if note.status not in (
-            "",
-            "approved",
-            "rejected",
-            "needs_revision",
-        ):
-            return (
-                f"`status: {note.status}` decides nothing here: this plan is approved. To take "
-                f"that back, move it to `{Folder.PLANS}`."
-            )
-        case Folder.REQUESTS, State.FAILED if note.status not in ("", "error", "pending"):
-            return (
-                f"`status: {note.status}` decides nothing here. To have this plan revised set "
-                f"`status: pending`; to reject it move it to `{Folder.REJECTED}`. {_BACK}"
-            )
-        case Folder.REJECTED, State.REJECTED if note.status not in ("", "rejected"):
-            return (
-                f"`status: {note.status}` decides nothing here: this plan was rejected. {_BACK} "
-                f"{_NEW_PLAN}"
-            )
-        case (Folder.REJECTED | Folder.REQUESTS, State.COMPLETED | State.WITHDRAWN) | (
-            Folder.REQUESTS,
-            State.REJECTED,
-        ):
-            return f"Its place decides nothing: its request is {case.state}. {_BACK} {_NEW_PLAN}"
-        case _:
-            return ""
-
-
-def _in_review(case: Case, note: NoteSeen) -> str:
-    if note.status not in _OF_PLANS:
-        return " ".join(
-            [
-                f"`status: {note.status}` decides nothing here, so this plan still awaits you.",
-                *HOW_TO_REVIEW,
-            ]
+    if (said := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
+        return (
+            f"`decision: {said}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, or "
+            "leave it empty."
         )
-    if note.status in ("", "review") and note.digest != case.plan_digest:
-        unanswered = sum(not comment.answered for comment in comments(read_note(note.raw).body))
-        if unanswered:
-            return (
-                f"{unanswered} review comment(s) wait for nobody yet. To have the plan changed set "
-                f"`status: needs_revision`; moved to `{Folder.ACTIVE}` it is carried out as it "
-                "stands."
-            )
+    if why := in_capitals(note.meta, "decision", "if_changed", "status"):
+        return why
+    if case.state is State.PLANNING:
+        return (
+            "A new plan is being written for this request, so this one has no effect. To have this "
+            f"one instead, wait for the new one in `{Folder.PLANS}`, take that one away, then move "
+            f"this one to `{Folder.PLANS}`."
+        )
+    place = note.folder, case.state
+    own, helps = _STATUSES.get(place, ({note.status}, ""))
+    if note.status not in own:
+        return f"`status: {note.status}` has no effect here. {helps}"
+    if place in _WITHOUT_EFFECT:
+        return f"This plan has no effect here: its request is {case.state}. {_BACK} {_NEW_PLAN}"
+    if place == (Folder.PLANS, State.FAILED) and note.status == "error" and not case.report_path:
+        return (
+            f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set "
+            "`status: needs_revision`; or approve it as it is, or reject it."
+        )
+    if place == (Folder.PLANS, State.REVIEW) and note.digest != case.plan_digest:
+        return _unsent_comments(note)
     return ""
+
+
+def _unsent_comments(note: NoteSeen) -> str:
+    unanswered = len(open_comments(read_note(note.raw).body))
+    if note.status not in ("", "review") or not unanswered:
+        return ""
+    return (
+        f"No answer yet: {counted(unanswered, 'review comment')}. To have the plan changed set "
+        "`decision: revise`. Approved as it stands, the plan takes them along: guidance for the "
+        "agent that does not widen the scope."
+    )

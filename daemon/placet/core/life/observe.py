@@ -5,15 +5,27 @@ A gesture is how places and texts differ from the last acknowledged ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
-from placet.core.life.approval import refusal
-from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, State
+from placet.core.life.approval import plan_in, refusal
+from placet.core.life.case import Asking, Case, EventKind, NoteSeen, State, target
 from placet.core.life.events import Gesture
 from placet.core.life.plan_note import is_stale, show
-from placet.core.life.sight import ASKS, DRAFT, reason_of
+from placet.core.life.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
+from placet.core.life.sight import (
+    APPROVE,
+    ASKS,
+    DRAFT,
+    REJECT,
+    REVISE,
+    body_of,
+    decision_of,
+    reason_of,
+)
 from placet.core.life.sorting import CaseNotes
+from placet.core.text.comments import comments
 from placet.core.text.names import Folder
 
 # `status` of a failed plan in Inbox/Plans with which a person reviews it again; it rests as `error`
@@ -23,9 +35,24 @@ _STOPPED = {
     Folder.REJECTED: "its plan was moved to Inbox/Rejected",
     Folder.PLANS: "its plan was moved back to Inbox/Plans",
     Folder.REQUESTS: "its plan was moved to Inbox/Requests",
+    Folder.QUESTIONS: "its plan was moved to Inbox/Questions",
 }
 _PENDING_PLAN = (Folder.REQUESTS, "pending", "")
-_DECIDED = {"needs_revision": EventKind.REVISION_ASKED, "rejected": EventKind.PLAN_REJECTED}
+# by the property `decision`, or by `status`
+_DECIDED = {
+    REVISE: EventKind.REVISION_ASKED,
+    REJECT: EventKind.PLAN_REJECTED,
+    "needs_revision": EventKind.REVISION_ASKED,
+    "rejected": EventKind.PLAN_REJECTED,
+}
+
+
+def _decided(plan: NoteSeen) -> tuple[str, EventKind] | None:
+    """Return the property that says no to a plan as it is, and what it asks for; or None."""
+    for key, word in (("decision", decision_of(plan)), ("status", plan.status)):
+        if (kind := _DECIDED.get(word)) is not None:
+            return f"{key}: {word}", kind
+    return None
 
 
 def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
@@ -37,8 +64,10 @@ def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | N
     """
     plan = notes.plans[0] if len(notes.plans) == 1 else None
     request = notes.request if notes.request is not None and not notes.request.problem else None
-    for gesture in _candidates(case, notes, plan, request, tools):
-        if (case.state, gesture.kind) in TABLE:
+    acting = case if case.asking is None else replace(case, state=case.asking.work)
+    found = chain(_candidates(acting, notes, plan, request, tools), _answers(case, notes.asked))
+    for gesture in found:
+        if target(case, gesture.kind) is not None:
             return replace(gesture, plan=plan, request=request)
     return None
 
@@ -68,6 +97,36 @@ def _candidates(
         yield Gesture(EventKind.REQUEST_PENDING, plan)
 
 
+def _answers(case: Case, notes: Sequence[NoteSeen]) -> Iterable[Gesture]:
+    """Give the answer to what is asked; of two that differ none counts."""
+    if (asking := case.asking) is None or any(note.problem for note in notes):
+        return
+    if asking.amended:
+        if not notes:
+            yield Gesture(EventKind.SCOPE_REFUSED, why=TAKEN_AWAY)
+        elif len(notes) == 1:
+            yield from _widening(notes[0], asking)
+        return
+    if not notes:
+        yield Gesture(EventKind.ANSWERED)
+    answers = [(note, answer_in(note, asking.options)) for note in notes]
+    given = [(note, answer) for note, answer in answers if answer.text]
+    if len({answer.text for _, answer in given}) == 1 and not any(a.problem for _, a in answers):
+        note, answer = given[0]
+        yield Gesture(EventKind.ANSWERED, note, answer.text, chosen=answer.chosen)
+
+
+def _widening(note: NoteSeen, asking: Asking) -> Iterable[Gesture]:
+    """Give a person's word on a wider scope; only the note as it was written approves it."""
+    no = _decided(note)
+    if no is not None or note.folder is Folder.REJECTED:
+        remarks = [comment.text for comment in comments(body_of(note.raw))]
+        why = "\n".join([*filter(None, [reason_of(note)]), *remarks])
+        yield Gesture(EventKind.SCOPE_REFUSED, note, why)
+    elif is_approved(note) and shown_digest(note.raw) == asking.digest:
+        yield Gesture(EventKind.SCOPE_WIDENED, note)
+
+
 def _of_request(case: Case, request: NoteSeen) -> Iterable[Gesture]:
     if not case.request_path:
         yield Gesture(EventKind.REQUEST_RETURNED, request)
@@ -88,24 +147,33 @@ def _in_active(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[G
     if case.state is State.APPROVED:
         if plan.digest != case.approved_digest:
             yield Gesture(EventKind.ACTIVE_EDITED, plan)
-        elif plan.status in _DECIDED:
-            yield Gesture(_DECIDED[plan.status], plan)
+        elif (no := _decided(plan)) is not None:
+            yield Gesture(no[1], plan)
     elif case.state is State.RUNNING:
-        if not case.stop and plan.status in _DECIDED:
-            why = f"its plan was set to `status: {plan.status}`"
-            yield Gesture(EventKind.STOP_ASKED, plan, why)
+        if not case.stop and (no := _decided(plan)) is not None:
+            yield Gesture(EventKind.STOP_ASKED, plan, f"its plan was set to `{no[0]}`")
         if plan.digest not in (case.approved_digest, case.reported_edit):
             yield Gesture(EventKind.ACTIVE_EDITED, plan)
-    elif why := refusal(case, plan, tools, put_back=True):
-        yield Gesture(EventKind.APPROVAL_REFUSED, plan, why)
     else:
-        yield Gesture(EventKind.PLAN_APPROVED, plan)
+        yield _approval(case, plan, tools)
 
 
-def _in_rejected(case: Case, plan: NoteSeen, _: Collection[str]) -> Iterable[Gesture]:
+def _approval(case: Case, plan: NoteSeen, tools: Collection[str]) -> Gesture:
+    """Return the approval that a note's place or `decision` asks for, or its refusal."""
+    if why := refusal(case, plan, tools, put_back=True):
+        return Gesture(EventKind.APPROVAL_REFUSED, plan, why)
+    kept = plan_in(body_of(plan.raw), frozenset(tools))
+    return Gesture(EventKind.PLAN_APPROVED, plan, left_out=kept.left_out)
+
+
+def _in_rejected(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[Gesture]:
     yield Gesture(EventKind.PLAN_REJECTED, plan)
     if case.state is not State.REJECTED:
         return
+    if decision_of(plan) == APPROVE:
+        yield _approval(case, plan, tools)
+    elif decision_of(plan) == REVISE:
+        yield Gesture(EventKind.PLAN_TAKEN_BACK, plan)
     told = (plan.digest, plan.meta.get("rejection_reason") or "")
     if (
         plan.status in ("", "rejected")
@@ -117,17 +185,21 @@ def _in_rejected(case: Case, plan: NoteSeen, _: Collection[str]) -> Iterable[Ges
         yield Gesture(EventKind.CALLOUT_STALE, plan)
 
 
-def _in_plans(case: Case, plan: NoteSeen, _: Collection[str]) -> Iterable[Gesture]:
-    # A failed plan rests here; the next decision on it shows in its status or place.
-    if case.state is State.FAILED and plan.status == "rejected":
+def _in_plans(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[Gesture]:
+    # A failed plan rests here; the next decision on it shows in its properties or its place.
+    failed = case.state is State.FAILED
+    if decision_of(plan) == APPROVE and (failed or case.state in (State.REVIEW, State.REVISING)):
+        yield _approval(case, plan, tools)
+    no = _decided(plan)
+    if failed and no is not None and no[1] is EventKind.PLAN_REJECTED:
         yield Gesture(EventKind.PLAN_REJECTED, plan)
-    elif case.state is State.FAILED and plan.status == "pending":
+    elif failed and plan.status == "pending":
         yield Gesture(EventKind.REQUEST_PENDING, plan)
     elif case.state not in (State.REVIEW, State.REVISING):
-        if case.state is not State.FAILED or plan.status in _TAKEN_BACK:
+        if not failed or plan.status in _TAKEN_BACK or decision_of(plan) == REVISE:
             yield Gesture(EventKind.PLAN_TAKEN_BACK, plan)
-    elif plan.status in _DECIDED:
-        yield Gesture(_DECIDED[plan.status], plan)
+    elif no is not None:
+        yield Gesture(no[1], plan)
     if plan.digest != case.basis_digest:
         yield Gesture(EventKind.PLAN_EDITED, plan)
     if is_stale(plan.raw, show(case, plan.path)):
@@ -139,9 +211,15 @@ def _in_requests(_: Case, plan: NoteSeen, __: Collection[str]) -> Iterable[Gestu
     yield Gesture(EventKind.PLAN_MISPLACED, plan, why)
 
 
+def _in_questions(_: Case, plan: NoteSeen, __: Collection[str]) -> Iterable[Gesture]:
+    why = "A plan does not belong in Inbox/Questions."
+    yield Gesture(EventKind.PLAN_MISPLACED, plan, why)
+
+
 _IN_FOLDER: Mapping[Folder, Callable[[Case, NoteSeen, Collection[str]], Iterable[Gesture]]] = {
     Folder.ACTIVE: _in_active,
     Folder.REJECTED: _in_rejected,
     Folder.PLANS: _in_plans,
     Folder.REQUESTS: _in_requests,
+    Folder.QUESTIONS: _in_questions,
 }

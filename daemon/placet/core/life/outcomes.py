@@ -9,7 +9,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from placet.core.activity import Action, Actor, Entity
-from placet.core.life.builder import NO_APPROVAL, DecisionBuilder, archived_path, plan_path
+from placet.core.life.builder import (
+    NO_APPROVAL,
+    NO_DECISION,
+    DecisionBuilder,
+    archived_path,
+    plan_path,
+)
 from placet.core.life.case import EventKind
 from placet.core.life.commands import Move, Publish, Rewrite, Stamp
 from placet.core.life.events import Drafted, MissionEnded, PlanningFailed
@@ -106,15 +112,16 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
     action = Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED
     d.row(action, Entity.MISSION, Actor.AGENT, **e.facts)
+    d.commands += [Publish(path, d.text(picture)) for path, picture in e.pictures]
     d.commands.append(Publish(e.report_path, d.text(report)))
     # A plan that was taken back stays where the person put it; a plan among the requests is one of
     # those that failed.
     if case.plan_path and (not case.stop or case.plan_path.startswith(f"{Folder.REQUESTS}/")):
         # the approval is used up: a failed plan can be approved again, as a new one
-        stamps: dict[str, Any] = {"status": "completed"}
+        stamps: dict[str, Any] = {"status": "completed", **NO_DECISION}
         home = archived_path(case)
         if not completed:
-            stamps, home = {"status": "error", **NO_APPROVAL}, plan_path(case)
+            stamps, home = {"status": "error", **NO_APPROVAL, **NO_DECISION}, plan_path(case)
         # The callout of a failed plan is written when a look finds it at rest: in System/Active it
         # would approve a note that is renamed there in just this moment.
         d.commands += [show(d.case)] if completed else []

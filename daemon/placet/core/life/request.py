@@ -146,7 +146,8 @@ def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
         return ()
     return (
         f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this "
-        f"machine (see: placet config). There {_listed(portals)}.",
+        "machine. Where it has one, look at it and accept it: `placet config accept`. There "
+        f"{_listed(portals)}.",
     )
 
 

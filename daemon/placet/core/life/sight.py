@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from placet.core.life.case import NoteSeen
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.comments import rejection_reason
 from placet.core.text.names import QUEUES, Folder, is_utf8
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, Note, digest, read_note, stamp
+from placet.core.text.note import (
+    PLAN_STAMPS,
+    QUESTION_STAMPS,
+    REQUEST_STAMPS,
+    Note,
+    digest,
+    read_note,
+    stamp,
+)
 from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS
 from placet.core.text.scalars import UnsafeEdit
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
+APPROVE, REJECT, REVISE = "approve", "reject", "revise"
+"""What the property `decision` of a plan can say."""
 DRAFT = "draft"
 """`status` of a request that is still being written: it is left alone, without a notice."""
 
@@ -22,6 +35,24 @@ DRAFT = "draft"
 def reason_of(plan: NoteSeen) -> str:
     """Return the reason for a plan's rejection in its note, or an empty string."""
     return str(plan.meta.get("rejection_reason") or "") or rejection_reason(body_of(plan.raw))
+
+
+def decision_of(plan: NoteSeen) -> str:
+    """Return a plan's property `decision`, in lower case, or an empty string."""
+    return decision_in(plan.meta)
+
+
+def decision_in(meta: Mapping[str, Any]) -> str:
+    """Return what these properties of a note decide, in lower case, or an empty string."""
+    return str(meta.get("decision") or "").strip().lower()
+
+
+def in_capitals(meta: Mapping[str, Any], *keys: str) -> str:
+    """Return why a property of a person's has no effect: one of `keys` with a capital; or empty."""
+    for key, value in meta.items():
+        if value not in (None, "") and key not in keys and str(key).lower() in keys:
+            return f"`{key}` has no effect: write this key in small letters, `{key.lower()}`."
+    return ""
 
 
 def body_of(raw: bytes) -> str:
@@ -33,9 +64,13 @@ MAX_PLAN_BYTES = 2 * MAX_PLAN_CHARACTERS  # with properties and comments, in any
 NOT_UTF8 = (
     "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
 )
+_WRITTEN_AT = ("asked_at", "created_at", "completed_at", "failed_at")
 _TRACE = re.compile(
     rb"trace_id[\"']?\s*[:=]\s*[\"']?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
 )
+
+_ASKED_AT = re.compile(rb"(?m)^[\"']?asked_at[\"']?[ \t]*[:=]")
+_REVISION = re.compile(rb"(?m)^[\"']?revision[\"']?[ \t]*[:=]")
 
 
 def trace_of(raw: bytes) -> str:
@@ -45,6 +80,34 @@ def trace_of(raw: bytes) -> str:
         return str(UUID(said)) if said else ""
     except ValueError:
         return ""
+
+
+def moment_text(value: object) -> str:
+    """Return what a note says in `approved_at`, as a case keeps it: any words may stand there."""
+    # YAML and TOML read a stamp as a datetime
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def same_moment(value: object, known: str) -> bool:
+    """Return whether a note's property means this time; words that are no time equal themselves."""
+    if value is None:
+        return False
+    try:
+        at, then = (datetime.fromisoformat(text) for text in (moment_text(value), known))
+    except ValueError:
+        return moment_text(value) == known
+    return at == then
+
+
+def note_identity(raw: bytes) -> tuple[str, ...] | None:
+    """Return what tells a note of the daemon's from all others, None for any other note.
+
+    That is its trace_id, its revision and when it was written, whatever a person changes in it.
+    """
+    meta, trace = read_note(raw).meta, trace_of(raw)
+    written = next((meta[key] for key in _WRITTEN_AT if meta.get(key) is not None), None)
+    known = trace, str(meta.get("revision") or ""), str(written)
+    return known if trace and written is not None else None
 
 
 def is_draft(raw: bytes) -> bool:
@@ -58,6 +121,12 @@ def _trace_said(note: Note) -> str:
     if note.problem and not said and (hint := _TRACE.search(note.raw[:4096])):
         return hint[1].decode()
     return said
+
+
+def _asked(raw: bytes) -> bool:
+    """Return whether unreadable frontmatter is that of a note in which something is asked."""
+    head = raw[:4096].partition(b"\n---")[0]
+    return _ASKED_AT.search(head) is not None and _REVISION.search(head) is None
 
 
 def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
@@ -82,7 +151,14 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
             or f"`trace_id: {said[:60]}` is not a trace id. Remove the line; placet writes its own."
         )
     is_plan = "request_id" in meta and "revision" in meta
-    stamps = PLAN_STAMPS if is_plan else REQUEST_STAMPS
+    asked = {"asked_at", "request_id"} <= meta.keys() or (bool(note.problem) and _asked(raw))
+    lost = folder is Folder.QUESTIONS and not trace_id
+    # what is among the requests is one, whatever it was before
+    elsewhere = not is_plan and folder is not Folder.REQUESTS
+    asks = elsewhere and (lost or asked)
+    stamps = REQUEST_STAMPS
+    if is_plan or asks:
+        stamps = PLAN_STAMPS if is_plan or "amendment" in meta else QUESTION_STAMPS
     if not problem:
         # a note that cannot be stamped would ask for the same thing again and again
         try:
@@ -98,6 +174,7 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
         trace_id,
         str(meta.get("status") or "").strip().lower(),
         is_plan,
+        asks,
         meta,
         problem,
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from placet.core.life.case import Case, NoteSeen, State
+from placet.core.life.question_note import is_of
 from placet.core.life.sight import ASKS, DRAFT
-from placet.core.text.comments import diff_callout
-from placet.core.text.names import Folder, show
+from placet.core.text.differences import diff_callout
+from placet.core.text.names import Folder, active_name, plan_name, rejected_name, show
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
 _NO_PLAN = "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it."
@@ -19,7 +21,19 @@ _STRANGER = {
         f"Drop a request into `{Folder.REQUESTS}`, and move its plan here once you have read it."
     ),
     Folder.REJECTED: _NO_PLAN,
+    Folder.QUESTIONS: (
+        "This note asks nothing of placet's, so nothing is done with it. Move it to another folder."
+    ),
 }
+_ANSWERED = (
+    "What this note asks is not open any more, so nothing is done with it. Delete it, or move it "
+    f"to `{Folder.ARCHIVE}`."
+)
+_UNKNOWN = (
+    "The journal does not know what this note asks, so nothing is done with it: the journal was "
+    f"lost, or put back from a backup. Delete this note, or move it to `{Folder.ARCHIVE}`; what "
+    "still has to be known is asked again."
+)
 _NO_TRACE = (
     "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows "
     "whose plan it is. Put its `trace_id` back, or remove these lines as well."
@@ -36,6 +50,7 @@ class CaseNotes:
 
     request: NoteSeen | None = None
     plans: list[NoteSeen] = field(default_factory=list)
+    asked: list[NoteSeen] = field(default_factory=list)  # in which the open question is asked
 
 
 @dataclass(slots=True)
@@ -71,15 +86,21 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     found = Sorted()
     every = list(notes)
     at_path = _places(cases)
-    marked = {(note.trace_id, note.is_plan) for note in every}
+    marked = {(note.trace_id, note.is_plan) for note in every if not note.asks}
     requests: dict[str, list[NoteSeen]] = {}
     strangers: list[NoteSeen] = []
     for note in every:
         owner = cases.get(note.trace_id)
         if not note.trace_id and (last := at_path.get(note.path)) is not None:
+            if note.asks:
+                _sort_asked(last, note, found)
+                continue
             owner = last if (last.trace_id, note.path == last.plan_path) not in marked else None
         if owner is None:
-            _sort_unowned(note, found, strangers)
+            _sort_unowned(note, cases, found, strangers)
+            continue
+        if note.asks:
+            _sort_asked(owner, note, found)
             continue
         in_plans = note.folder is not Folder.REQUESTS
         at_plan = note.path == owner.plan_path != owner.request_path
@@ -109,6 +130,14 @@ def is_by_place(notes: CaseNotes) -> bool:
     return notes.request is not None and not notes.request.trace_id
 
 
+def _sort_asked(case: Case, note: NoteSeen, found: Sorted) -> None:
+    if case.asking is not None and is_of(note, case.asking):
+        found.its(case.trace_id).asked.append(note)
+        found.tell(note, note.problem)
+    else:
+        found.tell(note, _ANSWERED)
+
+
 def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
     places: dict[str, Case] = {}
     for case in cases.values():
@@ -116,22 +145,42 @@ def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
             places[case.request_path] = case
         if case.plan_path:
             places.setdefault(case.plan_path, case)
+        if case.asking is not None:
+            places.setdefault(case.asking.path, case)
     return places
 
 
-def _sort_unowned(note: NoteSeen, found: Sorted, strangers: list[NoteSeen]) -> None:
+def _sort_unowned(
+    note: NoteSeen, cases: Mapping[str, Case], found: Sorted, strangers: list[NoteSeen]
+) -> None:
     if note.problem:
         found.tell(note, note.problem)
     elif note.is_plan and note.trace_id:
         found.orphans.append(note)
     elif note.is_plan:
         found.tell(note, _NO_TRACE)
+    elif note.asks and note.trace_id:
+        found.tell(note, _UNKNOWN)
     elif note.folder is not Folder.REQUESTS:
-        found.tell(note, _STRANGER[note.folder])
+        found.tell(note, _emptied(note, cases) or _STRANGER[note.folder])
     elif _not_asking(note):
         strangers.append(note)
     elif note.status != DRAFT:
         found.new.append(note)
+
+
+def _emptied(note: NoteSeen, cases: Mapping[str, Case]) -> str:
+    """Return what helps with a plan that was emptied, known by its name; empty for another note."""
+    if note.raw.strip():
+        return ""
+    name = PurePosixPath(note.path).name
+    for ident in (case.request_id for case in cases.values()):
+        if name in (plan_name(ident), active_name(ident), rejected_name(ident)):
+            return (
+                f"This note is empty, so nothing of it runs. `placet show {ident}` has the text of "
+                "its plan, with its properties: put that back, or delete this note."
+            )
+    return ""
 
 
 def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:

@@ -27,6 +27,10 @@ class Why(StrEnum):
         return self in (Why.BLOCKED, Why.DAY)
 
 
+ALLOW_HISTORY = "placet config set vault.history true"
+"""What ends a wait for a history of the vault; the notice of it names this command."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """No work asks the model until `until_s` (on the monotonic clock).

@@ -14,7 +14,18 @@ from placet.core.turn.talk import ModelErrorKind
 Rows = Sequence[CommittedRow]
 Explained = tuple[str, tuple[str, ...]]
 
-_PUT_BACK = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
+
+_IS = {
+    State.PLANNING: "being planned",
+    State.REVIEW: "in review",
+    State.REVISING: "being revised",
+    State.ASKING: "waiting for your answer",
+}
+
+
+def stands(case: Case) -> str:
+    """Return a case's name and state, for a sentence."""
+    return f"{case.request_id} is {_IS.get(case.state, case.state)}"
 
 
 def standing(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Explained:
@@ -45,26 +56,41 @@ def _working(case: Case, rows: Rows) -> Explained:
 
 def _running(case: Case, rows: Rows) -> Explained:
     noticed = _last(rows, {Action.FAILURE_DETECTED}, since=Action.EXECUTION_STARTED)
-    why = f"It is carried out since {case.since}."
+    why = f"It has been running since {case.since}."
     if noticed is not None:
-        why += f" Noticed last: {noticed.details['description']}"
+        why += f" Last noticed: {noticed.details['description']}"
     if trouble := _model_trouble(rows):
         why += f"\n{trouble}"
     return why, (f"Follow it: placet status. Stop it: placet stop {case.request_id}",)
 
 
+def _asking(case: Case, _: Rows) -> Explained:
+    asking, ident = case.asking, case.request_id
+    assert asking is not None, "in this state something is asked"
+    if asking.amended:
+        return f"Its mission asks for a wider scope, and stands still: {asking.path}", (
+            f"Read it, then: placet approve {ident}, or: placet reject {ident} --reason R",
+        )
+    doing = "mission" if asking.work is State.RUNNING else "planning"
+    return f"Its {doing} asks you something, and stands still: {asking.path}", (
+        f"Answer in that note, or: placet answer {ident} TEXT",
+    )
+
+
 def _in_review(case: Case, rows: Rows) -> Explained:
     why = f"Revision {case.revision} of its plan waits for you since {case.since}: {case.plan_path}"
     edited = Action.PLAN_CHANGED_AFTER_APPROVAL
-    last = _last(rows, {*_PUT_BACK, edited, Action.PLAN_APPROVED, Action.PLAN_REVISED})
-    if last is not None and last.action_type in _PUT_BACK:
-        why += f"\nIt was put back: {last.details.get('reason', 'files changed under it')}"
+    put_back = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
+    gone_on = [row for row in rows if row.action_type not in put_back or "reason" in row.details]
+    last = _last(gone_on, {*put_back, edited, Action.PLAN_APPROVED, Action.PLAN_REVISED})
+    if last is not None and last.action_type in put_back:
+        why += f"\nIt was put back: {last.details['reason']}"
     elif last is not None and last.action_type == edited:
-        why += "\nIt was changed after it had been approved, so that approval is void."
+        why += "\nIt was changed after its approval, so the approval is void."
     ended = _last(rows, {Action.EXECUTION_FAILED, Action.PLAN_REVISED, Action.PLAN_CREATED})
     if ended is not None and ended.action_type == Action.EXECUTION_FAILED:
         report = ended.details.get("report")
-        why += f"\nA mission of it ended before (`{ended.details['reason']}`)"
+        why += f"\nAn earlier mission of it ended with `{ended.details['reason']}`"
         why += f"; its report: {report}" if report else "."
     ident = case.request_id
     return why, (
@@ -94,7 +120,9 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
     gone = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
     what = "its note" if gone is None else gone.details["path"]
     why = f"{what} was taken away at {case.since}."
-    return why, ("Put it back where it was, or write a new request.",)
+    if not case.request_path:
+        return why, ("Put it back where it was, or write a new request.",)
+    return why, (f"Put it back where it was; or, for a new plan: {_retry(case)}.",)
 
 
 def _completed(case: Case, _: Rows) -> Explained:
@@ -105,6 +133,10 @@ def _completed(case: Case, _: Rows) -> Explained:
         why += f"\nWhat became of its branch {case.branch}: {became}"
     if case.became == "merged":
         return why, (f"Take it back: placet undo {ident}",)
+    if case.became == "reverted":
+        return why, (f"Bring it in again: placet merge {ident}",)
+    if case.became == "dropped":
+        return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
     if case.tip and not case.became:
         ways = f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R"
         return why, (ways,)
@@ -116,6 +148,7 @@ _STATES: Mapping[State, Callable[[Case, Rows], Explained]] = {
     State.REVISING: _working,
     State.APPROVED: _working,
     State.RUNNING: _running,
+    State.ASKING: _asking,
     State.REVIEW: _in_review,
     State.FAILED: _failed,
     State.REJECTED: _rejected,
@@ -138,7 +171,7 @@ def _without_daemon(case: Case, rows: Rows) -> str:
             else f"step {step.details['step']} of {step.details['of']} is done"
         )
         return (
-            f"Its mission began at {case.since}, and stands still, as no daemon runs: {done}. When "
+            f"Its mission began at {case.since} and waits, because no daemon runs: {done}. When "
             "one starts, it goes on."
         )
     did, then = "asked for", "its plan is written"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from placet.core import wording
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import End
 from placet.core.life.case import Case
@@ -17,7 +18,7 @@ from placet.core.text.names import show
 from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import escaped
-from placet.core.wording import at_most, dollars
+from placet.core.wording import at_most
 
 PROOF = 3  # rows shown as proof
 MAX_TRIED = 25  # calls listed, the last ones
@@ -27,7 +28,6 @@ Rows = Sequence[CommittedRow]
 
 
 # --- the journal's word
-# -------------------------------------------------------------------------------------
 
 
 def of_last_mission(rows: Rows) -> Rows:
@@ -52,6 +52,8 @@ def proof(end: End, rows: Rows) -> Rows:
     ]
     fitting = [row for row in rows if _shows(end, row, rows)][-PROOF:]
     others = [row for row in rows if row not in fitting]
+    # who may carry a mission out is the daemon's concern: only where there is nothing else
+    others.sort(key=lambda row: not row.action_type.startswith("lease."))
     missing = PROOF - len(fitting)
     return sorted([*fitting, *(others[-missing:] if missing else ())], key=lambda row: row.id)
 
@@ -100,6 +102,19 @@ def _shows(end: End, row: CommittedRow, rows: Rows) -> bool:
             )
         case _:
             return kind in _TOOLS
+
+
+def advice(end: End, rows: Rows) -> str:
+    """Return what to do after a mission that ended so; `rows` are its own."""
+    last = next((row for row in reversed(rows) if row.action_type in _TOOLS), None)
+    circles = ENDS[end].kind is FailureClass.CIRCLES
+    if last is None or not circles or last.details.get("error_type") != "outside_scope":
+        return ENDS[end].advice
+    return (
+        "What it called last was refused, as it lies outside the scope that was approved. Where "
+        "that is needed, widen `write` or `run` in the plan's scope, or ask for a plan with a "
+        "wider one."
+    )
 
 
 def went_wrong(data: Mapping[str, Any]) -> bool:
@@ -157,7 +172,6 @@ def came_to(row: CommittedRow) -> str:
 
 
 # --- going on
-# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,29 +208,6 @@ def remains(facts: Mapping[str, Any], detail: str, rows: Rows) -> Remains:
     )
 
 
-def against_estimate(
-    cost_usd: float | None, typical_usd: float | None, limit_usd: float | None
-) -> str:
-    """Compare a mission's cost with its limit and with missions of its size.
-
-    All are dollars, None if unknown.
-    """
-    cost = dollars(cost_usd, "unknown (there is no price for its model)")
-    typical = (
-        "no estimate (fewer than three missions of this size are known)"
-        if typical_usd is None
-        else f"missions of this size cost {dollars(typical_usd)} in the median"
-    )
-    return f"{cost}; {typical}; " + (
-        "no limit of its own" if limit_usd is None else f"limit {dollars(limit_usd)}"
-    )
-
-
-def median(costs: Sequence[float]) -> float | None:
-    """Return the median of earlier missions' costs, None for fewer than three."""
-    return sorted(costs)[len(costs) // 2] if len(costs) >= 3 else None
-
-
 def ready_request(case: Case, plan: Plan, left: Remains) -> str:
     """Return a request, as a note, that goes on where a mission broke off."""
     keys = {
@@ -226,21 +217,18 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
         "budget_usd": float(case.budget_usd) if case.budget_usd is not None else "",
     }
     done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in left.steps if n <= len(plan.steps)]
-    to_do = [
-        f"- {n}. {_words(step.title)}"
-        for n, step in enumerate(plan.steps, 1)
-        if n not in left.steps
-    ]
+    to_do = [f"- {n}. {_words(step.title)}" for n, step in plan.kept if n not in left.steps]
     lines = [
         f"# Go on with: {_words(plan.title)}",
         "",
         _words(plan.summary),
         "",
         f"An earlier attempt ended with `{left.end.value}`: {_words(left.detail)}",
-        "",
-        "Still to be done:",
-        *to_do,
+        *(["", "Still to be done:", *to_do] if to_do else []),
     ]
+    if plan.left_out:
+        unwanted = (f"- {n}. {_words(plan.steps[n - 1].title)}" for n in plan.left_out)
+        lines += ["", "Left out by the person who approved it, so not to be done:", *unwanted]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
     if left.kept:
@@ -265,7 +253,7 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
 
 def one_line(text: str) -> str:
     """Return a text as one line that cannot begin a block or end a code span."""
-    return show(" ".join(text.replace("`", "'").split()))[:500]
+    return show(wording.one_line(text.replace("`", "'")))[:500]
 
 
 def _words(text: str) -> str:

@@ -11,19 +11,15 @@ from typing import Any
 # second.
 MAX_BLOCK = 32 * 1024
 
-
 # Deepest nesting that is read. Libyaml takes 17 s for 65,000 open brackets, so the walk stops
 # before.
 MAX_DEPTH = 50
 
-
 # Most YAML nodes with all aliases written out: ends "billion laughs" before anything is built.
 MAX_NODES = 50_000
 
-
 # Largest number that is read; Python refuses to print integers of more than 4,300 digits.
 MAX_INT_BITS = 4_096
-
 
 NEWLINE = re.compile(r"\r\n|\n|\r")
 

@@ -38,24 +38,18 @@ class UnseenKind(StrEnum):
 
 _ZERO_WIDTH = frozenset("\u200b\u200c\u200d\u2060\ufeff\u180e")
 
-
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
 
 _IMPLICIT_MARKS = frozenset("\u061c\u200e\u200f")
 
-
 _BLANKS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 
-
 _IGNORED = frozenset("\u034f\u17b4\u17b5\u2065") | {chr(c) for c in range(0xFFF0, 0xFFF9)}
-
 
 # Format characters (Cf) that are drawn: signs that stand around or before digits.
 _DRAWN = frozenset(
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
-
 
 # Scripts whose spelling needs ZWJ and ZWNJ, by the first word of the characters' Unicode names.
 _JOINING = frozenset({
@@ -64,26 +58,20 @@ _JOINING = frozenset({
     "SINHALA", "KHMER", "MYANMAR", "TIBETAN", "BALINESE", "JAVANESE",
 })  # fmt: skip
 
-
 # Scripts written without spaces, where ZWSP marks a place to break the line.
 _UNSPACED = frozenset({"THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"})
 
-
 # Scripts with standardised variants.
 _VARIED = frozenset({"CJK", "MYANMAR", "PHAGS-PA", "MANICHAEAN", "MONGOLIAN"})
-
 
 _FLAGS = frozenset(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in name) + "\U000e007f"
     for name in ("gbeng", "gbsct", "gbwls")
 )
 
-
 _FLAG_LENGTH = 7
 
-
 _CANDIDATE = re.compile(r"[^\t\n\r -~]")
-
 
 _EMOJI_PARTS = frozenset("\ufe0f") | {chr(c) for c in range(0x1F3FB, 0x1F400)}
 
@@ -201,6 +189,12 @@ def visible(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
+def drawn(text: str) -> str:
+    """Return `text` without every character that would not be seen."""
+    hidden = {at for at, _ in hidden_characters(text)}
+    return "".join(char for at, char in enumerate(text) if at not in hidden)
+
+
 def shortened(text: str, limit: int = 160) -> str:
     """Return `text` on one line of at most `limit` characters, everything in it visible."""
     line = one_line(visible(text[: limit * 4]))
@@ -212,7 +206,6 @@ OVERLAY = re.compile(
     "[\u0300-\u036f\u0483-\u0487\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{4,}"
 )
 
-
 # Letters of other scripts that are drawn as a Latin one in common fonts (from Unicode's
 # confusables.txt, the lower- and upper-case letters that matter for paths).
 _LIKE_LATIN = dict(
@@ -223,11 +216,9 @@ _LIKE_LATIN = dict(
     )
 )
 
-
 _ALONE = frozenset(
     {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "LISU", "DESERET"}
 )
-
 
 LIKE_SEPARATORS = {
     "\u2044": "/",
@@ -237,7 +228,6 @@ LIKE_SEPARATORS = {
     "\u2024": ".",
     "\ua4f8": ".",
 }
-
 
 _WORD = re.compile(r"[^\W\d_]+")
 

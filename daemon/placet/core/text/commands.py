@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+
+from placet.core.text import programs
+from placet.core.text.programs import INTERPRETERS, STARTERS, Interpreter, OptionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,424 +19,7 @@ class Use:
     network_only: bool = False  # harmless without network, which is the sandbox's to withhold
 
 
-class _Option(Enum):
-    CODE = auto()
-    MODULE = auto()
-    TAKES_NEXT = auto()
-    PLAIN = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class _Interpreter:
-    """The options by which a program takes code from its arguments.
-
-    `code`: the letters of options whose value is code; `values`: letters whose value may be the
-    next word; `glued`: letters whose value is the rest of the word; `module`: the letter that runs
-    a module; the long names likewise.
-    """
-
-    code: str
-    values: str = ""
-    glued: str = ""
-    long_code: tuple[str, ...] = ()
-    long_values: tuple[str, ...] = ()
-    module: str = ""
-
-    def option(self, word: str) -> tuple[_Option, str]:
-        """Return the kind of an option, and the rest of the word behind its letter."""
-        if word == "-" or word.split("=", 1)[0] in self.long_code:
-            return _Option.CODE, ""
-        if word.startswith("--"):
-            return _Option.TAKES_NEXT if word in self.long_values else _Option.PLAIN, ""
-        for place, letter in enumerate(word[1:], 2):
-            rest = word[place:]
-            if letter in self.code:
-                return _Option.CODE, rest
-            if letter == self.module:
-                return _Option.MODULE, rest
-            if letter in self.values:
-                return _Option.PLAIN if rest else _Option.TAKES_NEXT, ""
-            if letter in self.glued:
-                break
-        return _Option.PLAIN, ""
-
-
-_SHELL = _Interpreter("cs", "oO", long_code=("--command",), long_values=("--rcfile", "--init-file"))
-
-
-_PYTHON = _Interpreter("c", "WXQ", long_values=("--check-hash-based-pycs",), module="m")
-
-
-_NODE = _Interpreter(
-    "ep",
-    "rC",
-    long_code=("--eval", "--print"),
-    long_values=(
-        "--require",
-        "--import",
-        "--loader",
-        "--experimental-loader",
-        "--conditions",
-        "--env-file",
-    ),
-)
-
-
-INTERPRETERS: Mapping[str, _Interpreter] = {
-    **dict.fromkeys(
-        ("sh", "bash", "rbash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh"), _SHELL
-    ),
-    **dict.fromkeys(("python", "pythonw", "pypy", "ipython"), _PYTHON),
-    **dict.fromkeys(("node", "nodejs", "bun", "tsx", "ts-node"), _NODE),
-    "perl": _Interpreter("eE", "I", "MmiFxDVd"),
-    "ruby": _Interpreter("e", "ICEr", "iFKTWx"),
-    "php": _Interpreter(
-        "rBRE", "dcfStz", long_code=("--run", "--process-begin", "--process-code", "--process-end")
-    ),
-    "lua": _Interpreter("e", "l"),
-    "luajit": _Interpreter("e", "lj"),
-    "rscript": _Interpreter("e"),
-    "julia": _Interpreter("eE", "LJpC", long_code=("--eval", "--print")),
-    "elixir": _Interpreter("e", "rS", long_code=("--eval",)),
-    "osascript": _Interpreter("e", "l"),
-    "pwsh": _Interpreter("cCeE"),
-    "powershell": _Interpreter("cCeE"),
-}
-
-
-_CODE = "runs code that is given as an argument"
-_BECOMES_ROOT = "acts with another user's rights"
-
-
-_CONTAINER = "can reach the machine outside the sandbox"
-
-
-_MACHINE = "changes the machine itself"
-
-
-_REMOTE = "can send files to, and run commands on, other machines"
-
-
-_ACCOUNT = "acts with your account on a service"
-
-
-_PROGRAMS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "sudo",
-            "sudoedit",
-            "doas",
-            "su",
-            "pkexec",
-            "runuser",
-            "run0",
-            "gosu",
-            "su-exec",
-            "setpriv",
-            "chroot",
-            "nsenter",
-            "unshare",
-            "systemd-run",
-            "machinectl",
-            "mount",
-            "umount",
-        ),
-        _BECOMES_ROOT,
-    ),
-    **dict.fromkeys(
-        (
-            "docker",
-            "docker-compose",
-            "podman",
-            "nerdctl",
-            "buildah",
-            "kubectl",
-            "helm",
-            "vagrant",
-            "lxc",
-        ),
-        _CONTAINER,
-    ),
-    **dict.fromkeys(
-        (
-            "dd",
-            "mkfs",
-            "fdisk",
-            "parted",
-            "wipefs",
-            "shred",
-            "shutdown",
-            "reboot",
-            "halt",
-            "poweroff",
-            "systemctl",
-            "crontab",
-            "launchctl",
-            "useradd",
-            "usermod",
-            "userdel",
-            "passwd",
-            "visudo",
-            "iptables",
-            "sysctl",
-        ),
-        _MACHINE,
-    ),
-    **dict.fromkeys(
-        (
-            "gh",
-            "glab",
-            "aws",
-            "gcloud",
-            "az",
-            "terraform",
-            "tofu",
-            "pulumi",
-            "ansible",
-            "ansible-playbook",
-            "flyctl",
-            "heroku",
-            "vercel",
-            "netlify",
-            "firebase",
-            "wrangler",
-        ),
-        _ACCOUNT,
-    ),
-    **dict.fromkeys(
-        ("awk", "gawk", "mawk", "expect", "tclsh", "gdb", "vi", "vim", "nvim", "emacs"),
-        _CODE,
-    ),
-}
-
-
-_REMOTE_PROGRAMS = frozenset({
-    "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "netcat", "socat", "telnet",
-    "ftp", "rclone",
-})  # fmt: skip
-
-
-# Programs that start the program named in their arguments. Their own options are not parsed: every
-# later word is looked at as if a command began there: that may refuse a harmless command, it will
-# not pass a hidden one.
-STARTERS = frozenset({
-    "env", "nice", "ionice", "chrt", "taskset", "timeout", "time", "nohup", "setsid", "stdbuf",
-    "unbuffer", "flock", "xargs", "parallel", "watch", "strace", "ltrace", "command", "exec",
-    "busybox", "toybox", "script", "entr", "find", "fd", "fdfind", "uv", "uvx", "poetry", "pipenv",
-    "pipx", "hatch", "pdm", "rye", "pixi", "conda", "mamba", "tox", "nox", "npx", "bunx", "pnpx",
-    "npm", "pnpm", "yarn", "bundle", "direnv", "dotenv", "nix", "nix-shell", "firejail", "bwrap",
-    "corepack", "mise", "asdf",
-})  # fmt: skip
-
-
-# Beginnings after which any command may be named.
-OPEN_ENDED = frozenset({
-    ("env",), ("nice",), ("ionice",), ("timeout",), ("time",), ("nohup",), ("setsid",),
-    ("stdbuf",), ("xargs",), ("parallel",), ("watch",), ("command",), ("exec",), ("busybox",),
-    ("script",), ("flock",), ("strace",), ("uv",), ("uv", "run"), ("uvx",), ("poetry",),
-    ("poetry", "run"), ("pipenv",), ("pipenv", "run"), ("pipx",), ("pipx", "run"),
-    ("hatch", "run"), ("pdm", "run"), ("rye", "run"), ("pixi", "run"), ("conda", "run"), ("npx",),
-    ("bunx",), ("pnpx",), ("npm",), ("npm", "exec"), ("npm", "run"), ("pnpm",), ("pnpm", "exec"),
-    ("pnpm", "dlx"), ("yarn",), ("yarn", "exec"), ("yarn", "dlx"), ("bundle", "exec"), ("make",),
-    ("just",), ("task",), ("rake",), ("git",), ("cargo",), ("go",), ("pip",), ("rm",), ("find",),
-    ("fd",), ("tox", "exec"), ("direnv", "exec"),
-})  # fmt: skip
-
-
 _MAX_STARTER_WORDS = 256
-
-
-# Options that make an otherwise plain program start another one or delete files.
-_STARTS = "starts any program"
-
-
-_WRITES = "writes files whatever `write` says"
-
-
-_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "find": {
-        **dict.fromkeys(("-exec", "-execdir", "-ok", "-okdir"), _STARTS),
-        "-delete": "deletes files whatever `write` says",
-        **dict.fromkeys(("-fprint", "-fprint0", "-fprintf", "-fls"), _WRITES),
-    },
-    "fd": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
-    "fdfind": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
-    "tar": dict.fromkeys(
-        (
-            "--to-command",
-            "--checkpoint-action",
-            "--use-compress-program",
-            "--info-script",
-            "--new-volume-script",
-            "--rsh-command",
-            "--rmt-command",
-        ),
-        _STARTS,
-    ),
-    "make": {
-        "--eval": _CODE,
-        "-E": _CODE,
-    },
-    "sort": {"--compress-program": _STARTS, "--output": _WRITES},
-    "rg": {"--pre": _STARTS, "--hostname-bin": _STARTS},
-    "split": {"--filter": _STARTS},
-    "deno": {"eval": _CODE},
-    "setup.py": {"upload": "publishes a package"},
-}
-
-
-# Words that do the same, by how they begin; tar takes its first word for an option without a dash.
-_PATTERNS: Mapping[str, Sequence[tuple[re.Pattern[str], str]]] = {
-    "tar": [(re.compile(r"-[a-zA-Z]*[IF]"), _STARTS)],
-    "sort": [(re.compile(r"-[a-zA-Z]*o"), _WRITES)],
-    "make": [(re.compile(r"(?:SHELL|MAKESHELL|\.SHELLFLAGS)[:+?!]*="), _STARTS)],
-    "env": [
-        (re.compile(r"-[a-zA-Z]*S|--split-string"), _STARTS),
-        (
-            re.compile(r"(?:GIT_\w*|LD_\w*|DYLD_\w*|PATH|PYTHONSTARTUP|BASH_ENV|ENV)="),
-            "sets a variable that changes which programs or repositories are used",
-        ),
-    ],
-}
-
-
-# Modules of Python that run what they are given.
-_RUNNING_MODULES = frozenset(
-    {"pdb", "timeit", "code", "trace", "cprofile", "profile", "runpy", "doctest", "idlelib"}
-)
-
-
-_PUBLISHES: Mapping[str, frozenset[str]] = {
-    "twine": frozenset({"upload", "register"}),
-    **dict.fromkeys(
-        ("npm", "pnpm", "yarn", "bun", "lerna", "changeset"), frozenset({"publish", "unpublish"})
-    ),
-    **dict.fromkeys(
-        (
-            "cargo",
-            "poetry",
-            "uv",
-            "flit",
-            "hatch",
-            "pdm",
-            "rye",
-            "jsr",
-            "deno",
-            "dart",
-            "vsce",
-            "ovsx",
-        ),
-        frozenset({"publish", "yank"}),
-    ),
-    "gem": frozenset({"push", "yank"}),
-    "conda": frozenset({"upload"}),
-    "anaconda": frozenset({"upload"}),
-    "dotnet": frozenset({"push"}),
-    "nuget": frozenset({"push"}),
-    **dict.fromkeys(("mvn", "mvnw"), frozenset({"deploy", "release:perform"})),
-    **dict.fromkeys(
-        ("gradle", "gradlew"), frozenset({"publish", "publishPlugins", "uploadArchives"})
-    ),
-    "goreleaser": frozenset({"release"}),
-    "semantic-release": frozenset({"publish"}),
-}
-
-
-_INSTALLS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(
-        ("pip", "uv", "gem", "cargo", "go", "apt", "apt-get", "brew", "dnf"), frozenset({"install"})
-    ),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), frozenset({"install", "i", "ci", "add"})),
-    "poetry": frozenset({"install", "add"}),
-    "composer": frozenset({"install", "require", "update"}),
-}
-
-
-_GIT_ELSEWHERE = (
-    "makes git work in another place or with other settings than the mission's worktree"
-)
-
-
-_GIT_OPTIONS = (
-    "-C",
-    "-c",
-    "--git-dir",
-    "--work-tree",
-    "--exec-path",
-    "--config-env",
-    "--namespace",
-    "--super-prefix",
-    "--attr-source",
-    "--bare",
-)
-
-
-_GIT_TAKES_NEXT = frozenset(_GIT_OPTIONS) - {"--exec-path", "--bare"}
-
-
-_GIT_SHARED = "changes what the worktree shares with your own checkout"
-
-
-_GIT_COMMANDS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("push", "send-email", "send-pack", "http-push", "svn", "p4", "lfs", "request-pull"),
-        "sends commits to another machine",
-    ),
-    **dict.fromkeys(
-        (
-            "config",
-            "worktree",
-            "update-ref",
-            "symbolic-ref",
-            "filter-branch",
-            "filter-repo",
-            "reflog",
-            "gc",
-            "prune",
-            "repack",
-            "replace",
-            "submodule",
-            "maintenance",
-            "hook",
-            "remote",
-            "update-index",
-        ),
-        _GIT_SHARED,
-    ),
-    **dict.fromkeys(
-        (
-            "daemon",
-            "instaweb",
-            "credential",
-            "credential-store",
-            "credential-cache",
-            "shell",
-            "upload-pack",
-        ),
-        "opens the repository or its credentials to others",
-    ),
-}
-
-
-_GIT_REF_OPTIONS = re.compile(
-    r"--(?:delete|force|move|copy|edit-description)$|-[a-zA-Z]*[dDfmMcC][a-zA-Z]*$"
-)
-
-
-_GIT_STARTS = dict.fromkeys(
-    (
-        "--upload-pack",
-        "--receive-pack",
-        "--exec",
-        "--extcmd",
-        "--open-files-in-pager",
-        "--ext-diff",
-    ),
-    _STARTS,
-)
-
-
-_GIT_LOSES = re.compile(r"--(?:force.*|mirror|delete|prune)$|-[a-zA-Z]*[fd][a-zA-Z]*$|[+:].")
 
 # Characters of the shortest beginning of a long option that is looked at. `--` and one letter are
 # mostly not clear.
@@ -470,10 +55,10 @@ def uses(argv: Sequence[str]) -> Iterator[Use]:
 def uses_at(argv: Sequence[str], start: int) -> Iterator[Use]:
     """Yield the dangerous uses of the one program whose name is `argv[start]`."""
     name = program_of(argv[start])
-    if name in _PROGRAMS:
-        yield Use(start, _PROGRAMS[name])
-    if name in _REMOTE_PROGRAMS:
-        yield Use(start, _REMOTE, network_only=True)
+    if name in programs.PROGRAMS:
+        yield Use(start, programs.PROGRAMS[name])
+    if name in programs.REMOTE_PROGRAMS:
+        yield Use(start, programs.REMOTE, network_only=True)
     if name in INTERPRETERS:
         yield from _interpreted(argv, start, INTERPRETERS[name])
     if name == "git":
@@ -483,12 +68,12 @@ def uses_at(argv: Sequence[str], start: int) -> Iterator[Use]:
     for at in range(start + 1, len(argv)):
         word = argv[at]
         bundle = f"-{word.removeprefix('-')}" if name == "tar" and at == start + 1 else word
-        begins = (why for pattern, why in _PATTERNS.get(name, ()) if pattern.match(bundle))
-        if why := _abbreviated(word, _OPTIONS.get(name, {})) or next(begins, None):
+        begins = (why for pattern, why in programs.PATTERNS.get(name, ()) if pattern.match(bundle))
+        if why := _abbreviated(word, programs.OPTIONS.get(name, {})) or next(begins, None):
             yield Use(at, why)
-        if word in _PUBLISHES.get(name, ()):
+        if word in programs.PUBLISHES.get(name, ()):
             yield Use(at, "publishes a package")
-        if word in _INSTALLS.get(name, ()):
+        if word in programs.INSTALLS.get(name, ()):
             yield Use(at, "fetches packages, whose install scripts run", network_only=True)
 
 
@@ -503,19 +88,19 @@ def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
     return next((why for option, why in options.items() if option.startswith(name)), None)
 
 
-def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator[Use]:
+def _interpreted(argv: Sequence[str], start: int, how: Interpreter) -> Iterator[Use]:
     """Yield the options by which an interpreter takes code; follow `python -m` into the module."""
     at = start + 1
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
         kind, rest = how.option(argv[at])
-        if kind is _Option.CODE:
-            yield Use(at, _CODE)
+        if kind is OptionKind.CODE:
+            yield Use(at, programs.RUNS_CODE)
             return
-        if kind is _Option.MODULE:
+        if kind is OptionKind.MODULE:
             yield from _module(argv, at, rest)
             return
-        at += 2 if kind is _Option.TAKES_NEXT else 1
-    if at < len(argv) and program_of(argv[at]) in _OPTIONS:  # python setup.py upload
+        at += 2 if kind is OptionKind.TAKES_NEXT else 1
+    if at < len(argv) and program_of(argv[at]) in programs.OPTIONS:  # python setup.py upload
         yield from uses_at(argv, at)
 
 
@@ -526,8 +111,8 @@ def _module(argv: Sequence[str], at: int, rest: str) -> Iterator[Use]:
     else:
         at += 1
     if at < len(argv):
-        if program_of(argv[at]).split(".")[0] in _RUNNING_MODULES:
-            yield Use(at, _CODE)
+        if program_of(argv[at]).split(".")[0] in programs.RUNNING_MODULES:
+            yield Use(at, programs.RUNS_CODE)
         yield from uses_at(argv, at)
 
 
@@ -535,31 +120,31 @@ def _git(argv: Sequence[str], start: int) -> Iterator[Use]:
     at = start + 1
     while at < len(argv) and argv[at].startswith("-"):
         option = argv[at].split("=", 1)[0]
-        if option in _GIT_OPTIONS:
-            yield Use(at, _GIT_ELSEWHERE)
-        at += 2 if argv[at] in _GIT_TAKES_NEXT else 1
+        if option in programs.GIT_OPTIONS:
+            yield Use(at, programs.GIT_ELSEWHERE)
+        at += 2 if argv[at] in programs.GIT_TAKES_NEXT else 1
     if at >= len(argv):
         return
     command = argv[at]
-    if why := _GIT_COMMANDS.get(command):
+    if why := programs.GIT_COMMANDS.get(command):
         yield Use(at, why)
     for place in range(at + 1, len(argv)):
         word = argv[place]
         if word == "--":
             return
-        if command == "push" and _GIT_LOSES.match(word):
+        if command == "push" and programs.GIT_LOSES.match(word):
             yield Use(place, "overwrites or deletes what is on the other machine")
-        elif command in ("branch", "tag") and _GIT_REF_OPTIONS.match(word):
-            yield Use(place, _GIT_SHARED)
+        elif command in ("branch", "tag") and programs.GIT_REF_OPTIONS.match(word):
+            yield Use(place, programs.GIT_SHARED)
         elif (
-            _abbreviated(word, _GIT_STARTS)
+            _abbreviated(word, programs.GIT_STARTS)
             or (command == "bisect" and word == "run")
             or (command in ("rebase", "difftool") and word.startswith("-x"))
             or (command == "grep" and re.match(r"-[a-zA-Z]*O", word))
         ):
-            yield Use(place, _STARTS)
-        elif _abbreviated(word, {"--output": _WRITES}):
-            yield Use(place, _WRITES)
+            yield Use(place, programs.STARTS)
+        elif _abbreviated(word, {"--output": programs.WRITES}):
+            yield Use(place, programs.WRITES)
 
 
 def _rm(argv: Sequence[str], start: int) -> Iterator[Use]:

@@ -6,55 +6,28 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from placet.core.text.commands import INTERPRETERS, OPEN_ENDED, STARTERS, program_of, uses, uses_at
-from placet.core.text.globs import (
-    glob_pattern,
-    segment_pattern,
-)
+from placet.core.text.commands import program_of, uses, uses_at
+from placet.core.text.globs import glob_pattern, segment_pattern
 from placet.core.text.markdown import code
+from placet.core.text.programs import INTERPRETERS, OPEN_ENDED, STARTERS
 from placet.core.text.scope import Scope
 
 _HOOKS = (
-    ".github",
-    ".gitlab-ci.yml",
-    ".circleci",
-    ".travis.yml",
-    "azure-pipelines.yml",
-    "bitbucket-pipelines.yml",
-    "Jenkinsfile",
-    ".buildkite",
-    ".woodpecker",
-    ".drone.yml",
-)
-
-
+    ".github", ".gitlab-ci.yml", ".circleci", ".travis.yml", "azure-pipelines.yml",
+    "bitbucket-pipelines.yml", "Jenkinsfile", ".buildkite", ".woodpecker", ".drone.yml",
+)  # fmt: skip
 _RUNS_ON_YOURS = (
     ".husky", ".pre-commit-config.yaml", ".envrc", ".vscode", ".idea", ".devcontainer", ".direnv",
     ".obsidian", ".mise.toml", ".claude", ".cursor", ".npmrc", ".yarnrc.yml",
 )  # fmt: skip
-
-
 _SECRETS = (".env", ".netrc", ".pypirc", ".ssh", ".aws")
-
-
-# Names that most repositories have: what matches half of them is meant for none of the names above
-# in particular.
-_ORDINARY = (
-    "src",
-    "lib",
-    "app",
-    "docs",
-    "tests",
-    "packages",
-    "web",
-    "internal",
-    "main.py",
-    "README.md",
-)
-
-
 _GIT = (".git", ".gitattributes", ".gitmodules", ".gitignore")
 
+# Names that most repositories have: a pattern that matches half of them is meant for none of the
+# names above in particular.
+_ORDINARY = (
+    "src", "lib", "app", "docs", "tests", "packages", "web", "internal", "main.py", "README.md",
+)  # fmt: skip
 
 _SAMPLES = {
     _HOOKS: [f"{name}/workflows/ci.yml" for name in _HOOKS]
@@ -63,8 +36,6 @@ _SAMPLES = {
     _RUNS_ON_YOURS: [f"{name}/settings.json" for name in _RUNS_ON_YOURS],
     _SECRETS: [".env.local", ".ssh/config", ".ssh/id_ed25519", ".aws/credentials"],
 }
-
-
 _MEANS = {
     _HOOKS: "change what the build server runs, with that server's secrets",
     _GIT: "change how git treats the repository (hooks, attributes, submodules)",

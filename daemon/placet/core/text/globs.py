@@ -50,7 +50,7 @@ def glob_problem(pattern: str) -> str | None:
         ),
         (
             any("**" in s and s != "**" for s in segments),
-            'has `**` beside other characters; write "src/**/*.py"',
+            'has `**` next to other characters; write "src/**/*.py"',
         ),
     ):
         if is_wrong:

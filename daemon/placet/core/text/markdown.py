@@ -35,13 +35,13 @@ def code(text: str) -> str:
     Dataview runs code spans that begin with `=` or `$=`, after trimming: such a text stands there
     as plain text.
     """
-    shown = _bounded(" ".join(clean(text).split("\n")))
+    shown = bounded(text)
     return f"“{literal(shown)}”" if QUERY.match(shown) else code_span(shown)
 
 
-def codes(texts: Sequence[str], nothing: str = "nothing") -> str:
-    """Return several texts as inline code, or `nothing` without any."""
-    return ", ".join(code(text) for text in texts) or nothing
+def codes(texts: Sequence[str]) -> str:
+    """Return several texts as inline code, or "nothing" without any."""
+    return ", ".join(code(text) for text in texts) or "nothing"
 
 
 def cell(text: str) -> str:
@@ -70,7 +70,14 @@ def sentence(text: str) -> str:
 
     It may have inline code and bold words.
     """
-    return _outside_code(escaped(_plain(one_line(text))), _harmless)
+    line = one_line(text)
+    if _COLUMNS.fullmatch(line):
+        return literal(line)
+    return _outside_code(escaped(_plain(line)), _harmless)
+
+
+# In a list, `- |` below a line is the second line of a table, whose other columns nobody sees.
+_COLUMNS = re.compile(r"[ |:-]*\|[ |:-]*")
 
 
 def link(name: str) -> str:
@@ -98,7 +105,9 @@ def _plain(text: str) -> str:
     )
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
+    """Return `text` on one line of no more than MAX_CODE characters, with everything visible."""
+    text = " ".join(clean(text).split("\n"))
     shown = _BLANKS.sub(lambda found: f" …{len(found[0])} blanks… ", _plain(text))
     return shown if len(shown) <= MAX_CODE else f"{shown[:MAX_CODE]}… ({len(text):,} characters)"
 
@@ -131,10 +140,8 @@ _LISTED = 50
 def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:
     """Return an Obsidian callout that lists `found`, without a final newline.
 
-    Empty where nothing was found.
-
-    `shift` is added to the line numbers: the lines that will stand above the text that was
-    searched.
+    Empty where nothing was found. `shift` is added to the line numbers: the lines that will stand
+    above the text that was searched.
     """
     if not found:
         return ""

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Container
 from enum import StrEnum
 from hashlib import sha256
+from posixpath import splitext
 from uuid import UUID, uuid5
 
 # The configuration's path in a vault.
@@ -23,6 +24,7 @@ class Folder(StrEnum):
 
     REQUESTS = "Inbox/Requests"
     PLANS = "Inbox/Plans"
+    QUESTIONS = "Inbox/Questions"
     ACTIVE = "System/Active"
     REJECTED = "Inbox/Rejected"
     ARCHIVE = "Inbox/Archive"
@@ -32,7 +34,7 @@ class Folder(StrEnum):
 
 
 # The folders where a person's move or save means something; these are listed and watched.
-QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
+QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.QUESTIONS, Folder.ACTIVE, Folder.REJECTED)
 
 # Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for
 # deleted.
@@ -97,18 +99,15 @@ def is_note(name: str) -> bool:
 
 
 def _stem(name: str) -> str:
-    """Return the name without `.md`."""
     return name[: -len(".md")] if is_note(name) else name
 
 
 def request_id(file_name: str, taken: Container[str]) -> str:
     """Return the slug of a request's file name: at most 48 characters, not in `taken`.
 
-    Its form is `[a-z0-9]+(-[a-z0-9]+)*`.
-
-    Accents go, letters such as `ß` are spelled out. A name with no ASCII letter or digit becomes
-    `request-` and the beginning of its SHA-256. Where the slug is taken, `-2`, `-3`, … is appended.
-    The same arguments give the same id.
+    Its form is `[a-z0-9]+(-[a-z0-9]+)*`. Accents go, letters such as `ß` are spelled out. A name
+    with no ASCII letter or digit becomes `request-` and the beginning of its SHA-256. Where the
+    slug is taken, `-2`, `-3`, … is appended. The same arguments give the same id.
     """
     stem = _stem(file_name)
     plain = unicodedata.normalize("NFKD", stem.translate(_NOT_DECOMPOSED)).lower()
@@ -242,17 +241,28 @@ def rejected_name(request: str) -> str:
     return f"{request}_rejected.md"
 
 
+def question_name(request: str, number: int) -> str:
+    """Return the file name of a question about a request, in `Inbox/Questions`."""
+    return f"{request}_{number}.md"
+
+
+def amendment_name(request: str, number: int) -> str:
+    """Return the file name of a wider scope that a mission asks for, in `Inbox/Plans`."""
+    return f"{request}_amendment{number}.md"
+
+
 def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> str:
     """Return the file name of a report, in `Knowledge/Reports`; `date` is the UTC day."""
     return f"{date:%Y-%m-%d}_{trace8}_{request}{'_failure' if failed else ''}.md"
 
 
 def numbered(path: str, number: int) -> str:
-    """Return a note's path with `-2`, `-3`, … before the `.md`, for a name that is taken.
+    """Return a file's path with `-2`, `-3`, … before the suffix, for a name that is taken.
 
     For 1 as it is.
     """
-    return path if number == 1 else f"{path.removesuffix('.md')}-{number}.md"
+    stem, suffix = splitext(path)
+    return path if number == 1 else f"{stem}-{number}{suffix}"
 
 
 def side_note_name(name: str) -> str:

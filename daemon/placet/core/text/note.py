@@ -38,64 +38,30 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import frontmatter
 from frontmatter.default_handlers import YAMLHandler
 
-from placet.core.text.blocks import (
-    MAX_BLOCK,
-    NEWLINE,
-    BlockError,
-    Frontmatter,
-    KeyLines,
-    Layout,
-)
+from placet.core.text.blocks import Frontmatter, KeyLines
+from placet.core.text.note_parts import BOM, FENCE, NoteParts, read_block, take_apart
 from placet.core.text.scalars import UnsafeEdit, Value, holds, written
-from placet.core.text.toml_blocks import toml_layout, toml_meta
-from placet.core.text.yaml_blocks import yaml_layout, yaml_meta
 
 # Keys of a request that the daemon writes: they are not part of what the person asked.
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
 
-
 # Keys of a plan that change during its life: they are not part of the text that is approved.
-PLAN_STAMPS = frozenset(
-    {
-        "status",
-        "approved_by",
-        "approved_at",
-        "rejected_by",
-        "rejected_at",
-        "rejection_reason",
-        "reviewed_by",
-        "reviewed_at",
-    }
-)
+PLAN_STAMPS = frozenset({
+    "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
+    "reviewed_by", "reviewed_at", "decision",
+})  # fmt: skip
 
-_BOM = "\ufeff"
+# Keys of a question that change; `answer` is a person's.
+QUESTION_STAMPS = frozenset({"status"})
+
 _NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-
-
-_FENCE = {Frontmatter.YAML: "---", Frontmatter.TOML: "+++"}
-_LOOKS_LIKE_A_KEY = {
-    Frontmatter.YAML: re.compile(r"""[ \t]*(?:["'][^"']{1,80}["']|[\w$][^:]{0,80}):(?=[ \t]|$)"""),
-    Frontmatter.TOML: re.compile(
-        r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""
-    ),
-}
-_CLOSING = {  # looks behind last: a pattern that begins with text is searched for five times faster
-    Frontmatter.YAML: re.compile(r"---(?<=[\r\n]---)[ \t]*+(?:\r\n|\n|\r|\Z)"),
-    Frontmatter.TOML: re.compile(r"\+\+\+(?<=[\r\n]\+\+\+)[ \t]*+(?:\r\n|\n|\r|\Z)"),
-}
-_OPENING = {
-    Frontmatter.YAML: re.compile(r"---[ \t]*+(?:\r\n|\n|\r|\Z)"),
-    Frontmatter.TOML: re.compile(r"\+\+\+[ \t]*+(?:\r\n|\n|\r|\Z)"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +83,9 @@ class Note:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A note taken apart.
-
-    `head + block + foot + body` is its text, the head with the byte order mark.
-    """
-
-    kind: Frontmatter
-    body: str
-    head: str = ""
-    block: str = ""
-    foot: str = ""
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    layout: Layout = field(default_factory=Layout)
-    problem: str = ""
-
-
 def read_note(raw: bytes) -> Note:
     """Return the note that these bytes are. Never raises: what is wrong is in `problem`."""
-    parts = _take_apart(raw)
+    parts = take_apart(raw)
     return Note(raw, parts.kind, parts.meta, parts.body, parts.problem)
 
 
@@ -155,7 +104,7 @@ def stamp(
     Raises UnsafeEdit where the note has a `problem`, or where the result would not differ in
     exactly these keys, and ValueError where `kind_if_none` is NONE and a block is needed.
     """
-    before = _take_apart(raw)
+    before = take_apart(raw)
     if before.problem:
         raise UnsafeEdit(before.problem)
     wanted = {key: value for key, value in changes.items() if not holds(before.meta, key, value)}
@@ -172,21 +121,20 @@ def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
     For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never
     raises.
     """
-    return frontmatter.parse("", handler=_FrontmatterHandler(_take_apart(raw)))
+    return frontmatter.parse("", handler=_FrontmatterHandler(take_apart(raw)))
 
 
 def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
     """Return a new note: these keys in their order above the text, in its newline style.
 
-    Half characters in the text are escaped.
-
-    It is what `stamp` makes of the bare text. Raises UnsafeEdit for keys and values that cannot be
-    written, and for a text that has frontmatter itself, and ValueError where `kind` is NONE.
+    Half characters in the text are escaped. It is what `stamp` makes of the bare text. Raises
+    UnsafeEdit for keys and values that cannot be written, and for a text that has frontmatter
+    itself, and ValueError where `kind` is NONE.
     """
     raw = body.encode(errors="backslashreplace")
     if not meta:
         return raw
-    bare = _take_apart(raw)
+    bare = take_apart(raw)
     if bare.problem or bare.kind is not Frontmatter.NONE:
         raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
     post = frontmatter.Post(bare.body, _FrontmatterHandler(_with_empty_block(bare, kind)))
@@ -208,7 +156,7 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     note with only such keys gives the same bytes as the bare note. A note with a `problem` is
     returned whole.
     """
-    return _without(raw, _take_apart(raw), keys)
+    return _without(raw, take_apart(raw), keys)
 
 
 class _FrontmatterHandler(YAMLHandler):
@@ -219,136 +167,32 @@ class _FrontmatterHandler(YAMLHandler):
     splits the note as it was.
     """
 
-    def __init__(self, parts: _Parts) -> None:
+    def __init__(self, parts: NoteParts) -> None:
         super().__init__()
         self._parts = parts
 
     def split(self, text: str) -> tuple[str, str]:  # noqa: ARG002 - see above
-        """Return the note's block and body."""
         return self._parts.block, self._parts.body
 
     def load(self, fm: str, **kwargs: object) -> dict[str, Any]:  # noqa: ARG002 - the library's
-        """Return what the block says, {} where it cannot be read."""
         read = (
-            _read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
+            read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
         )
         return dict(read.meta) if read is not None else {}
 
     def export(self, metadata: dict[str, Any], **kwargs: object) -> str:  # noqa: ARG002 - the library's
-        """Return a block of these keys, a line each."""
         return "".join(_new_line(self._parts, key, value) for key, value in metadata.items())
 
     def format(self, post: frontmatter.Post, **kwargs: object) -> str:  # noqa: ARG002 - the library's
-        """Return the whole note."""
         return f"{self._parts.head}{self.export(post.metadata)}{self._parts.foot}{post.content}"
-
-
-# -- taking a note apart
-
-
-def _take_apart(raw: bytes) -> _Parts:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        return _Parts(
-            Frontmatter.NONE,
-            raw.decode("utf-8", "replace"),
-            problem=f"The note is not UTF-8 text (line {line}).",
-        )
-    if "\0" in text:
-        return _Parts(Frontmatter.NONE, text, problem="The note holds NUL bytes: it is no text.")
-    bom, rest = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
-    for kind, opening in _OPENING.items():
-        if opened := opening.match(rest):
-            return _split(kind, bom, rest, opened.end())
-    return _Parts(Frontmatter.NONE, rest, head=bom)
-
-
-def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> _Parts:
-    """Part frontmatter from body; a fence that opens none leaves the note bare."""
-    bare = _Parts(Frontmatter.NONE, rest, head=bom)
-    closed = _CLOSING[kind].search(rest, block_start)
-    if closed is None or closed.start() - block_start > MAX_BLOCK:
-        if not _first_line_is_a_key(kind, rest[block_start : block_start + MAX_BLOCK]):
-            return bare
-        why = (
-            f"The frontmatter opens with `{_FENCE[kind]}`, but no `{_FENCE[kind]}` line ends it."
-            if closed is None
-            else f"The frontmatter is longer than {MAX_BLOCK} characters."
-        )
-        return replace(bare, problem=why)
-    block = rest[block_start : closed.start()]
-    read = _read_block(kind, block)
-    if read is None:
-        return bare
-    return _Parts(
-        kind,
-        rest[closed.end() :],
-        bom + rest[:block_start],
-        block,
-        closed.group(),
-        read.meta,
-        read.layout,
-        read.problem,
-    )
-
-
-class _FrontmatterBlock(NamedTuple):
-    """A parsed block; `layout` is empty if there is a `problem`."""
-
-    meta: Mapping[str, Any]
-    layout: Layout
-    problem: str
-
-
-@lru_cache(maxsize=32)
-def _read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
-    """Read a block; None where it is no frontmatter at all.
-
-    Kept, because one look at a note reads it several times.
-    """
-    try:
-        meta = yaml_meta(block) if kind is Frontmatter.YAML else toml_meta(block)
-    except BlockError as error:
-        if error.broken and not any(_LOOKS_LIKE_A_KEY[kind].match(line) for line in _lines(block)):
-            return None
-        return _FrontmatterBlock({}, Layout(), str(error))
-    if meta is None:
-        return None
-    kept = MappingProxyType(meta)  # it is shared
-    try:
-        layout = yaml_layout(block) if kind is Frontmatter.YAML else toml_layout(block)
-    except BlockError as error:
-        return _FrontmatterBlock(kept, Layout(), str(error))
-    return _FrontmatterBlock(kept, layout, "")
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Yield the lines, without ends, as people count them (str.splitlines splits at U+2028 too)."""
-    start = 0
-    for newline in NEWLINE.finditer(text):
-        yield text[start : newline.start()]
-        start = newline.end()
-    if start < len(text):
-        yield text[start:]
-
-
-def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
-    """Return whether keys begin right under the fence, or below comments.
-
-    A rule has an empty line there.
-    """
-    for line in _lines(text):
-        if not line.lstrip().startswith("#"):
-            return _LOOKS_LIKE_A_KEY[kind].match(line) is not None
-    return False
 
 
 # -- editing
 
 
-def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Frontmatter) -> bytes:
+def _edited(
+    before: NoteParts, wanted: Mapping[str, Value | None], kind_if_none: Frontmatter
+) -> bytes:
     parts = (
         before if before.kind is not Frontmatter.NONE else _with_empty_block(before, kind_if_none)
     )
@@ -375,11 +219,11 @@ def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Fr
     return _put_together(parts, block)
 
 
-def _with_empty_block(bare: _Parts, kind: Frontmatter) -> _Parts:
+def _with_empty_block(bare: NoteParts, kind: Frontmatter) -> NoteParts:
     if kind is Frontmatter.NONE:
         raise ValueError("kind_if_none must be a format that can be written")
     newline = _newline_of(bare.body)
-    fence = _FENCE[kind] + newline
+    fence = FENCE[kind] + newline
     return replace(bare, kind=kind, head=bare.head + fence, foot=fence)
 
 
@@ -391,7 +235,7 @@ def _newline_of(text: str) -> str:
     return "\r\n" if text[first - 1 : first] == "\r" else "\n"
 
 
-def _new_line(parts: _Parts, key: str, value: Value) -> str:
+def _new_line(parts: NoteParts, key: str, value: Value) -> str:
     if not _NEW_KEY.fullmatch(key):
         raise UnsafeEdit(
             f"'{key}' cannot be a new frontmatter key: use letters, digits, `_` and `-`."
@@ -401,7 +245,7 @@ def _new_line(parts: _Parts, key: str, value: Value) -> str:
     return f"{parts.layout.indent}{key}{separator}{written(parts.kind, value)}{newline}"
 
 
-def _replacement(parts: _Parts, entry: KeyLines, value: Value) -> tuple[int, int, str]:
+def _replacement(parts: NoteParts, entry: KeyLines, value: Value) -> tuple[int, int, str]:
     old = parts.block[entry.value_start : entry.value_end]
     new = written(parts.kind, value, old[:1])
     gap = parts.block[entry.colon : entry.value_start]
@@ -411,7 +255,7 @@ def _replacement(parts: _Parts, entry: KeyLines, value: Value) -> tuple[int, int
     return entry.value_start, entry.value_end, new
 
 
-def _without(raw: bytes, parts: _Parts, keys: Collection[str]) -> bytes:
+def _without(raw: bytes, parts: NoteParts, keys: Collection[str]) -> bytes:
     if parts.problem or parts.kind is Frontmatter.NONE:
         return raw
     block = parts.block
@@ -421,25 +265,25 @@ def _without(raw: bytes, parts: _Parts, keys: Collection[str]) -> bytes:
     return raw if block and block == parts.block else _put_together(parts, block)
 
 
-def _put_together(parts: _Parts, block: str) -> bytes:
+def _put_together(parts: NoteParts, block: str) -> bytes:
     """Return the note with this block; without any fence if the block is empty.
 
     A body that would open one itself keeps its fences.
     """
     if not block:
-        bom = _BOM if parts.head.startswith(_BOM) else ""
+        bom = BOM if parts.head.startswith(BOM) else ""
         bare = (bom + parts.body).encode()
-        rest = _take_apart(bare)
+        rest = take_apart(bare)
         if rest.kind is Frontmatter.NONE and not rest.problem:
             return bare
     return f"{parts.head}{block}{parts.foot}{parts.body}".encode()
 
 
 def _prove(
-    raw: bytes, before: _Parts, after_raw: bytes, wanted: Mapping[str, Value | None]
+    raw: bytes, before: NoteParts, after_raw: bytes, wanted: Mapping[str, Value | None]
 ) -> None:
     """Raise UnsafeEdit unless exactly the wanted keys differ, in meaning and in bytes."""
-    after = _take_apart(after_raw)
+    after = take_apart(after_raw)
     same_rest = _printed(after.meta, wanted) == _printed(before.meta, wanted)
     as_wanted = all(holds(after.meta, key, value) for key, value in wanted.items())
     same_bytes = _without(after_raw, after, wanted) == _without(raw, before, wanted)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from placet.core.text.plan_text import (
     one_line,
 )
 from placet.core.text.scope import Scope
+from placet.core.text.ticks import box
 
 SECTIONS = ("steps", "scope", "risks", "review comments")
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -60,7 +61,9 @@ class LiteralCall:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; its number is its place in the plan, from 1.
+    """One step; its number is its place in the plan, from 1. `left_out`: a person did not want it.
+
+    `called` is the number that its heading gives it, 0 where that is its own or there is none.
 
     Texts are normalised on construction: titles and conditions to one line, no control characters,
     no blank edges. Raises ValueError for an empty title and for what cannot be the name of a tool.
@@ -71,6 +74,8 @@ class Step:
     tools: tuple[str, ...] = ()
     done_when: tuple[str, ...] = ()
     actions: tuple[LiteralCall, ...] = ()
+    left_out: bool = False
+    called: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))
@@ -84,6 +89,11 @@ class Step:
         for tool in self.tools:
             if not TOOL_NAME.fullmatch(tool):
                 raise ValueError(f"{tool[:80]!r} is not the name of a tool")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The tools that the step names, in its list or its actions."""
+        return (*self.tools, *(action.tool for action in self.actions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,9 @@ class Plan:
 
     `comments` is the text under "Review Comments", `others` are sections that a person added:
     nothing that stands below the title is lost, except a rejection.
+
+    `steps` are all steps of the note, those that were left out too; `scope` is what is left of it,
+    `offered` what it was before lines of it were struck, None if none were.
     """
 
     title: str
@@ -115,6 +128,7 @@ class Plan:
     risks: tuple[str, ...] = ()
     comments: str = ""
     others: tuple[Section, ...] = ()
+    offered: Scope | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))
@@ -128,6 +142,26 @@ class Plan:
             raise ValueError("a plan needs a title")
         if not self.steps:
             raise ValueError("a plan needs a step")
+
+    @property
+    def kept(self) -> tuple[tuple[int, Step], ...]:
+        """The steps that are carried out, with their numbers."""
+        return tuple((n, step) for n, step in enumerate(self.steps, 1) if not step.left_out)
+
+    def kept_from(self, number: int) -> Sequence[tuple[int, Step]]:
+        """Return the kept steps from a number on."""
+        return [(n, step) for n, step in self.kept if n >= number]
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """The numbers of the steps that are not carried out."""
+        return tuple(n for n, step in enumerate(self.steps, 1) if step.left_out)
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """The tools that the kept steps name; if they name none, those that any step names."""
+        kept = {name for _, step in self.kept for name in step.named}
+        return frozenset(kept or {name for step in self.steps for name in step.named})
 
 
 def _unwritable(value: object, depth: int = 0) -> str | None:
@@ -160,14 +194,26 @@ def _unwritable(value: object, depth: int = 0) -> str | None:
 
 # --- writing
 
+NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
 
-def render_plan(plan: Plan) -> str:
-    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan."""
+
+def render_plan(plan: Plan, *, boxes: bool = True) -> str:
+    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan.
+
+    Of its scope what is left is written. Without `boxes` it is the text for who carries it out: a
+    step that was left out is its title.
+    """
     from placet.core.text.plan_toml import actions_toml, scope_toml
 
     blocks = [f"# {escaped_heading(plan.title)}", escaped_text(plan.summary), "## Steps"]
     for number, step in enumerate(plan.steps, 1):
-        blocks += [f"### {number}. {escaped_heading(step.title)}", escaped_text(step.description)]
+        blocks.append(f"### {number}. {escaped_heading(step.title)}")
+        if boxes:
+            blocks.append(box(ticked=not step.left_out))
+        elif step.left_out:
+            blocks.append(NOT_APPROVED)
+            continue
+        blocks.append(escaped_text(step.description))
         if step.tools:
             blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))
         if step.done_when:

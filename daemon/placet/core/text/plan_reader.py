@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placet.core.errors import PlacetError
+from placet.core.text.comment_blocks import without_comments
 from placet.core.text.plan import NOTHING, SECTIONS, TOOL_NAME, LiteralCall, Plan, Section, Step
+from placet.core.text.plan_blocks import BrokenTomlError, items_of, labelled, toml_table
 from placet.core.text.plan_text import (
-    BULLET,
-    HEADING,
     LABEL,
     REJECTIONS,
     Part,
@@ -28,6 +27,15 @@ from placet.core.text.plan_text import (
 )
 from placet.core.text.reading_view import commented_lines, fence_at
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
+from placet.core.text.ticks import (
+    STRUCK_STEP,
+    Struck,
+    boxes,
+    number_in,
+    title_of,
+    without_struck,
+    wrong_with,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +55,8 @@ class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
 
 
 _NUMBER = re.compile(
-    r"(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
+    r"\A(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
 )
-
 
 _EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'
 
@@ -57,23 +64,22 @@ _EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'
 class _PlanReader:
     """One reading of one text: it collects the problems and gives up nothing before the end."""
 
-    def __init__(self, body: str, known_tools: Collection[str] | None, first_line: int) -> None:
-        self.outline = outline_of(body)
+    def __init__(self, body: str, known_tools: Collection[str] | None) -> None:
+        self.whole = outline_of(body)
+        self.outline = without_comments(self.whole)
         self.known_tools = known_tools
-        self.first_line = first_line
         self.hidden = commented_lines(body)
+        self.boxes: dict[int, str] = {}
         self.problems: list[PlanProblem] = []
 
     def problem(self, at: int, message: str) -> None:
-        """Note a problem at the line of index `at`."""
-        self.problems.append(PlanProblem(at + self.first_line, message))
+        self.problems.append(PlanProblem(at + 1, message))
 
     def seen(self, at: int, what: str) -> None:
         """Note a problem where structure stands in a comment: a reviewer did not see it."""
         if at + 1 in self.hidden:
-            self.problem(
-                at, f"{what} stands in a comment, which is not shown; take the comment marks away"
-            )
+            why = f"{what} stands in a comment, which is not shown; take the comment marks away"
+            self.problem(at, why)
 
     def plan(self) -> Plan:
         outline = self.outline
@@ -94,9 +100,8 @@ class _PlanReader:
                 title, summary = text, unescaped_text(outline.texts(part))
                 self.seen(part.at, "the title")
             elif name in SECTIONS:
-                self.problem(
-                    part.at, f"this heading has the wrong level; write `## {name.title()}`"
-                )
+                why = f"this heading has the wrong level; write `## {name.title()}`"
+                self.problem(part.at, why)
             elif name not in REJECTIONS and not name.startswith("rejection"):
                 below = unescaped_text(outline.texts(part))
                 if text or below:
@@ -104,55 +109,68 @@ class _PlanReader:
         if not title:
             self.problem(0, "the plan has no title; begin it with a line `# What this plan does`")
         steps = self.steps(sections["steps"])
-        intro = "\n".join(t for s in sections["steps"] for t in outline.texts(self.intro(s)))
-        summary = clean(f"{summary}\n\n{unescaped_text(intro.split(chr(10)))}")
-        scope = self.scope(sections["scope"], others)
-        risks = [item for part in sections["risks"] for item in self.items(part.at + 1, part.end)]
-        comments = clean(
-            "\n\n".join("\n".join(outline.texts(p)) for p in sections["review comments"])
-        )
+        intro = [line for part in sections["steps"] for line in outline.texts(self.parts(part)[0])]
+        summary = clean(f"{summary}\n\n{unescaped_text(intro)}")
+        scope, offered = self.scope(sections["scope"], others)
+        risks = [item for part in sections["risks"] for item in items_of(outline.texts(part))]
         # A fence left open in the comments, at the end of the note, hides nothing of the plan.
         in_comments = any(part.end == whole for part in sections["review comments"])
         if outline.unclosed and not in_comments:
             marks = outline.unclosed.char * outline.unclosed.length
-            self.problem(
-                max(outline.fences), f"this code fence is never closed; end it with a line {marks}"
-            )
+            why = f"this code fence is never closed; end it with a line {marks}"
+            self.problem(max(outline.fences), why)
         if self.problems or scope is None:
             raise PlanProblems(self.problems)
-        comments = unescaped_comments(comments)
-        return Plan(title, summary, tuple(steps), scope, tuple(risks), comments, tuple(others))
+        said = ("\n".join(outline.texts(part)) for part in sections["review comments"])
+        comments = unescaped_comments(clean("\n\n".join(said)))
+        kept = (scope, tuple(risks), comments, tuple(others), offered)
+        return Plan(title, summary, tuple(steps), *kept)
 
-    # steps
+    def parts(self, section: Part) -> list[Part]:
+        return self.outline.parts(section.at + 1, section.end, 3)
 
-    def intro(self, section: Part) -> Part:
-        return self.outline.parts(section.at + 1, section.end, 3)[0]
+    def only(self, sections: Sequence[Part], missing: str, second: str) -> Part | None:
+        if not sections:
+            self.problem(0, missing)
+            return None
+        for extra in sections[1:]:
+            self.problem(extra.at, second)
+        return sections[0]
 
     def steps(self, sections: Sequence[Part]) -> list[Step]:
-        if not sections:
-            self.problem(
-                0, "the plan has no steps; write `## Steps` and below it `### 1. What to do`"
-            )
-        for extra in sections[1:]:
-            self.problem(
-                extra.at, "there is a second `## Steps`; put all steps under the first one"
-            )
-        out: list[Step] = []
-        for section in sections[:1]:
-            parts = self.outline.parts(section.at + 1, section.end, 3)[1:]
-            if not parts:
-                self.problem(
-                    section.at, "there is no step below; write each one as `### 1. What to do`"
-                )
-            out = [self.step(number, part) for number, part in enumerate(parts, 1)]
-        return out
+        section = self.only(
+            sections,
+            "the plan has no steps; write `## Steps` and below it `### 1. What to do`",
+            "there is a second `## Steps`; put all steps under the first one",
+        )
+        if section is None:
+            return []
+        parts = self.parts(section)[1:]
+        if not parts:
+            why = "there is no step below; write each one as `### 1. What to do`"
+            self.problem(section.at, why)
+        self.take_boxes(section)
+        steps = [self.step(number, part) for number, part in enumerate(parts, 1)]
+        if steps and all(step.left_out for step in steps):
+            self.problem(section.at, "every step is left out; tick one, or reject the plan")
+        return steps
+
+    def take_boxes(self, section: Part) -> None:
+        """Take the steps' boxes out of the lines, so that they are in no step's text.
+
+        One that slipped into a comment is a step's, too.
+        """
+        self.boxes = boxes(self.whole.lines, section.at + 1, section.end, self.whole.code)
+        lines = ("" if n in self.boxes else t for n, t in enumerate(self.outline.lines))
+        self.outline = replace(self.outline, lines=tuple(lines))
 
     def step(self, number: int, part: Part) -> Step:
         self.seen(part.at, f"step {number}")
-        raw = part.heading.strip()
-        title = one_line(
-            unescaped_heading(raw[found.end() :] if (found := _NUMBER.match(raw)) else raw)
-        )
+        raw, left_out = title_of(part.heading, _NUMBER)
+        if STRUCK_STEP.match(self.outline.lines[part.at]) and not left_out:
+            self.problem(part.at, f"step {number}: a struck line needs `~~` at its end, too")
+        title = one_line(unescaped_heading(raw))
+        left_out = self.box(number, part) or left_out
         if not title:
             self.problem(part.at, f"step {number} has no title; write `### {number}. What to do`")
         description: list[str] = []
@@ -171,56 +189,29 @@ class _PlanReader:
                     description += self.outline.lines[at : end + 1]
                 at = end + 1
             elif label and not label[3]:
-                items, end = self.labelled(at, label, part.end)
+                items, end = labelled(self.outline, at, label, part.end)
                 if label[2].lower().startswith("tool"):
                     tools += self.tools(number, at, items)
                 else:
                     done_when += [unescaped(item) for item in items]
                 at = end
             else:
-                description.append(self.outline.lines[at])
+                if at not in self.outline.left_out:
+                    description.append(self.outline.lines[at])
                 at += 1
-        return Step(
-            title or "?",
-            unescaped_text(description),
-            tuple(tools),
-            tuple(done_when),
-            tuple(actions),
-        )
+        text = unescaped_text(description)
+        called = number_in(part.heading)
+        lists = tuple(tools), tuple(done_when), tuple(actions)
+        return Step(title or "?", text, *lists, left_out, called if called != number else 0)
 
-    def labelled(self, at: int, label: re.Match[str], stop: int) -> tuple[list[str], int]:
-        """Return the items after a label, on its line or below, and the first line after them."""
-        opening = re.search(r"[*_`]*$", label[1][: label.start(2) - label.start(1)])
-        closed = label[1].rstrip()[-1:] in tuple("*_`")
-        rest = label[4][1:].strip()
-        if opening and opening[0] and not closed:
-            rest = rest.removeprefix(opening[0]).strip()
-        items = [rest] if rest else []
-        listed = blank = False
-        at += 1
-        while at < stop and at not in self.outline.fences:
-            line = self.outline.lines[at]
-            if not line.strip():
-                blank = True
-                at += 1
-                continue
-            bullet = BULLET.match(line)
-            if HEADING.match(line) or ((other := LABEL.match(line)) and not other[3]):
-                break
-            if bullet and not (blank and rest and not listed):
-                items.append(line[bullet.end() :])
-                listed = True
-            elif blank:
-                break
-            elif items:
-                items[-1] += " " + line.strip()
-            else:
-                items = [line.strip()]
-            blank = False
-            at += 1
-        while at > 0 and not self.outline.lines[at - 1].strip():
-            at -= 1
-        return items, at
+    def box(self, number: int, part: Part) -> bool:
+        """Return whether a step's box leaves it out."""
+        marks = {at: mark for at, mark in self.boxes.items() if part.at < at < part.end}
+        for at in marks:
+            self.seen(at, f"the box of step {number}")
+        if wrong := wrong_with([*marks.values()]):
+            self.problem(min(marks), f"step {number} {wrong}")
+        return " " in marks.values()
 
     def tools(self, number: int, at: int, items: Sequence[str]) -> list[str]:
         out: list[str] = []
@@ -238,33 +229,26 @@ class _PlanReader:
     def known(self, where: str, at: int, name: str) -> bool:
         if self.known_tools is None or name in self.known_tools:
             return True
-        near = difflib.get_close_matches(name, self.known_tools, 1)
-        hint = (
-            f"did you mean `{near[0]}`?"
-            if near
-            else f"there are {', '.join(sorted(self.known_tools))}"
-        )
+        hint = f"there are {', '.join(sorted(self.known_tools))}"
+        if near := difflib.get_close_matches(name, self.known_tools, 1):
+            hint = f"did you mean `{near[0]}`?"
         self.problem(at, f"{where}: there is no tool `{name}`; {hint}")
         return False
 
     def actions(self, number: int, at: int, end: int) -> list[LiteralCall]:
         self.seen(at, f"an action of step {number}")
-        table = self.toml(at, end, decimals=False)
+        table = self.toml(at, end, self.inside(at, end), decimals=False)
         if table is None:
             return []
         where = f"step {number}"
         hint = 'write `[[actions]]`, below it `tool = "write_file"` and `[actions.params]`'
-        if (
-            set(table) != {"actions"}
-            or not isinstance(table["actions"], list)
-            or not table["actions"]
-        ):
-            self.problem(
-                at, f"{where}: a `toml` block in a step holds literal actions only; {hint}"
-            )
+        actions = table.get("actions")
+        if set(table) != {"actions"} or not isinstance(actions, list) or not actions:
+            why = f"{where}: a `toml` block in a step holds literal actions only; {hint}"
+            self.problem(at, why)
             return []
         out: list[LiteralCall] = []
-        for given in table["actions"]:
+        for given in actions:
             action = given if isinstance(given, dict) else {}
             tool, params = action.get("tool"), action.get("params", {})
             if not isinstance(tool, str) or not isinstance(params, dict):
@@ -278,139 +262,93 @@ class _PlanReader:
                     self.problem(at, f"{where}: {error}")
         return out
 
-    # scope and lists
-
-    def scope(self, sections: Sequence[Part], others: list[Section]) -> Scope | None:
-        if not sections:
-            self.problem(
-                0, f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}"
-            )
-            return None
-        for extra in sections[1:]:
-            self.problem(
-                extra.at, "there is a second `## Scope`; a plan has one permission: join them"
-            )
-        section = sections[0]
+    def scope(
+        self, sections: Sequence[Part], others: list[Section]
+    ) -> tuple[Scope | None, Scope | None]:
+        """Return the scope without what is struck, and with it if anything is."""
+        section = self.only(
+            sections,
+            f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}",
+            "there is a second `## Scope`; a plan has one permission: join them",
+        )
+        if section is None:
+            return None, None
         blocks = [
             (at, end) for at, end in self.outline.fences.items() if section.at < at < section.end
         ]
-        fences = [fence_at(self.outline.lines[at]) for at, _ in blocks]
         for at, _ in blocks[1:]:
-            self.problem(
-                at, "there is a second block in the scope; a plan has one permission: join them"
-            )
-        if not blocks or fences[0] is None or fences[0].language != "toml":
-            self.problem(
-                blocks[0][0] if blocks else section.at,
-                "the scope needs one block that begins with a line ```toml and ends with ```:"
-                f" {_EXAMPLE}",
-            )
-            return None
-        at, end = blocks[0]
+            why = "there is a second block in the scope; a plan has one permission: join them"
+            self.problem(at, why)
+        at, end = blocks[0] if blocks else (section.at, section.at)
+        fence = fence_at(self.outline.lines[at])
+        if fence is None or fence.language != "toml":
+            why = "the scope needs one block that begins with a line ```toml and ends with ```:"
+            self.problem(at, f"{why} {_EXAMPLE}")
+            return None, None
         self.seen(at, "the scope")
-        fenced_off = {n for a, b in blocks for n in range(a, b + 1)}
-        prose = [
-            self.outline.lines[n] for n in range(section.at + 1, section.end) if n not in fenced_off
-        ]
-        if text := unescaped_text(prose):
+        fenced = {n for first, last in blocks for n in range(first, last + 1)}
+        prose = (n for n in range(section.at + 1, section.end) if n not in fenced)
+        if text := unescaped_text(self.outline.lines[n] for n in prose):
             others.append(Section("Notes on the scope", text))
-        table = self.toml(at, end, decimals=True)
+        struck = without_struck(self.inside(at, end))
+        for line, why in struck.problems:
+            self.problem(at + 1 + line, f"scope: {why}")
+        table = self.toml(at, end, struck.left, decimals=True)
         if table is None:
-            return None
+            return None, None
         try:
-            return scope_from(table)
+            return scope_from(table), _offered(struck)
         except ScopeProblems as error:
             for key, why in error.problems:
                 self.problem(self.key_line(at, end, key), f"scope: `{key[:80]}`: {why}")
-        return None
+        return None, None
 
     def key_line(self, at: int, end: int, key: str) -> int:
         name = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
         return next((n for n in range(at + 1, end + 1) if name.match(self.outline.lines[n])), at)
 
-    def toml(self, at: int, end: int, *, decimals: bool) -> dict[str, Any] | None:
-        """Return the table of the `toml` block in these lines.
-
-        None, and a problem, where it is broken.
-        """
+    def inside(self, at: int, end: int) -> str:
         closed = not (self.outline.unclosed and at == max(self.outline.fences))
-        text = "\n".join(self.outline.lines[at + 1 : end if closed else end + 1])
-        hint = 'texts need "quotes", lists [brackets]'
-        if deep := _DEEP_KEY.search(text):
-            line = at + 1 + text.count("\n", 0, deep.start())
-            self.problem(
-                line,
-                f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots;"
-                f" {hint}",
-            )
-            return None
+        return "\n".join(self.outline.lines[at + 1 : end if closed else end + 1])
+
+    def toml(self, at: int, end: int, text: str, *, decimals: bool) -> dict[str, Any] | None:
+        """Return the table of a block's text; None, and a problem, if it is broken."""
         try:
-            return tomllib.loads(text, parse_float=_decimal if decimals else float)
-        except (ValueError, RecursionError) as error:
-            reason, _, where = str(error).partition(" (at ")
-            found = re.match(r"line (\d+)", where)
-            line = at + int(found[1]) if found else end - closed
+            return toml_table(text, decimals=decimals)
+        except BrokenTomlError as error:
             self.problem(
-                min(line, max(end, at + 1)),
-                f"the `toml` block cannot be read here: {reason}; {hint}",
+                min(at + 1 + error.line, max(end, at + 1)),
+                f"the `toml` block cannot be read here: {error};"
+                ' texts need "quotes", lists [brackets]',
             )
             return None
 
-    def items(self, start: int, end: int) -> list[str]:
-        """Return the items of lists and the paragraphs between two lines."""
-        out: list[str] = []
-        gap = True
-        for line in self.outline.lines[start:end]:
-            bullet = BULLET.match(line)
-            text = line[bullet.end() :] if bullet else line.strip()
-            if not line.strip():
-                gap = True
-            elif bullet or gap or not out:
-                out.append(unescaped(text))
-                gap = False
-            else:
-                out[-1] += " " + unescaped(text)
-        return out
+
+def _offered(struck: Struck) -> Scope | None:
+    """Return the scope with what is struck; None if nothing is, or if it was no scope so."""
+    with suppress(ValueError):
+        if struck.left != struck.whole:
+            return scope_from(toml_table(struck.whole, decimals=True))
+    return None
 
 
-def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise ValueError("a number has too large an exponent") from None
-
-
-# More is nothing that a person reads, and reading it would keep the daemon from all else. A request
-# may have as many bytes.
+# Nobody reads more, and reading it would hold up the daemon. A request may have as many bytes.
 MAX_PLAN_CHARACTERS = 256 * 1024
 
 
-_DEEP = 100
-
-
-# tomllib takes 25 s for a key of 30,000 parts.
-_DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{_DEEP}}}""")
-
-
-def parse_plan(
-    body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1
-) -> Plan:
+def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:
     """Return the plan that a note's text (without frontmatter) states.
 
-    PlanProblems lists all that is wrong.
-
-    `known_tools`: the names that steps and actions may use; None allows any. `first_line` is the
-    number of the first line of `body` in the note, for the problems. What stands above the title is
-    not the plan's.
+    `known_tools`: the names that steps and actions may use; None allows any. What stands above the
+    title is not the plan's. Raises PlanProblems with all that is wrong, by the lines of `body`.
     """
     if not body.strip():
         why = "the plan is empty; restore its text, or reject it and submit the request again"
-        raise PlanProblems([PlanProblem(first_line, why)])
+        raise PlanProblems([PlanProblem(1, why)])
     if len(body) > MAX_PLAN_CHARACTERS:
         why = (
             f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not"
-            " read;"
-            " shorten it, or reject it and ask for several smaller ones"
+            " read; shorten it, or reject it and ask for several smaller ones"
         )
-        raise PlanProblems([PlanProblem(first_line, why)])
-    return _PlanReader(body, known_tools, first_line).plan()
+        raise PlanProblems([PlanProblem(1, why)])
+    return _PlanReader(body, known_tools).plan()

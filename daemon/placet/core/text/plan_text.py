@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from placet.core import wording
 from placet.core.text.reading_view import ENTITY, QUERY, RUN, Fence, fence_at, lines_of, span_end
+from placet.core.text.ticks import LONGEST_BOX, STRUCK_STEP, box_at
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
@@ -17,10 +18,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 
 
 def clean(text: str) -> str:
-    """Every kind of line end becomes LF, other control characters U+FFFD; no blank edges.
-
-    Idempotent.
-    """
+    """Return a text with LF for every line end, U+FFFD for control characters, no blank edges."""
     return _UNPRINTABLE.sub("\ufffd", _LINE_ENDS.sub("\n", text)).strip()
 
 
@@ -45,12 +43,17 @@ _PRINTED = frozenset({
 _MARK = re.compile(r"[`~%$&<!\[\]]")
 _CONTAINER = r"(?:[ \t]|>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*"
 _STARTERS = (
-    re.compile(rf"({_CONTAINER})(\\*)(#{{1,6}}(?:[ \t]|$).*)", re.DOTALL),
+    re.compile(rf"{_CONTAINER}(?P<slashes>\\*)#{{1,6}}(?:[ \t]|$)"),
+    # a person's comment at a step
+    re.compile(
+        rf"{_CONTAINER}(?:\[[ xX]\][ \t]+)?[*_`]*(?P<slashes>\\*)@placet(?![\w-])", re.IGNORECASE
+    ),
     # under a line of text this makes a heading of it
-    re.compile(rf"({_CONTAINER})(\\*)((?:=+|-+)[ \t]*)$"),
+    re.compile(rf"{_CONTAINER}(?P<slashes>\\*)(?:=+|-+)[ \t]*$"),
 )
 LABEL = re.compile(
-    rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(\\*)(:.*)$", re.IGNORECASE | re.DOTALL
+    rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(?P<slashes>\\*)(:.*)$",
+    re.IGNORECASE | re.DOTALL,
 )
 _LABELLED = re.compile(rf"{_CONTAINER}\[")
 
@@ -70,14 +73,16 @@ def _means_something(line: str, at: int) -> bool:
         case "&":
             return ENTITY.match(line, at) is not None
         case "~":
-            return "~~~" in line[max(0, at - 2) : at + 3]
+            return "~~~" in line[max(0, at - 2) : at + 3] or bool(STRUCK_STEP.match(line, at))
         case "<":
             return after.isascii() and (after.isalpha() or after in tuple("/!?%"))
         case "!":
             return after == "["
         case "[":
             return (
-                after == "!" or re.match(r"[ xX]\](?:[ \t]|$)", line[at + 1 : at + 4]) is not None
+                after == "!"
+                or re.match(r"[ xX]\](?:[ \t]|$)", line[at + 1 : at + 4]) is not None
+                or (at < LONGEST_BOX and box_at(line) != "")
             )
         case _:
             # The end of a link definition, which is not shown: its label begins a line, this one or
@@ -123,14 +128,11 @@ def _marks(line: str, *, escape: bool) -> str:
 
 
 def _start(line: str, *, escape: bool) -> str:
-    """Escape, or unescape, the start that would make a line a heading or a label."""
-    for pattern in _STARTERS:
+    for pattern in (*_STARTERS, LABEL):
         if found := pattern.match(line):
-            slashes = found[2] + "\\" if escape else found[2][1:]
-            return found[1] + slashes + found[3]
-    if found := LABEL.match(line):
-        slashes = found[3] + "\\" if escape else found[3][1:]
-        return found[1] + slashes + found[4]
+            slashes = found["slashes"]
+            changed = slashes + "\\" if escape else slashes[1:]
+            return line[: found.start("slashes")] + changed + line[found.end("slashes") :]
     return line
 
 
@@ -144,10 +146,6 @@ def unescaped(line: str) -> str:
     return _marks(_start(line, escape=False), escape=False)
 
 
-def _closing(lines: Sequence[str], start: int, fence: Fence) -> int:
-    return next((i for i in range(start, len(lines)) if fence.closes(lines[i])), -1)
-
-
 def escaped_text(text: str) -> str:
     """Return text of several lines in which only plain code blocks still mean something."""
     lines = text.split("\n")
@@ -159,8 +157,8 @@ def escaped_text(text: str) -> str:
         fence = fence_at(lines[at])
         plain = fence and fence.indent == 0 and fence.info in _PRINTED
         if fence and plain and fence.length < never.get(fence.char, 1 << 30):
-            end = _closing(lines, at + 1, fence)
-            if end >= 0:
+            end = next((n for n in range(at + 1, len(lines)) if fence.closes(lines[n])), 0)
+            if end:
                 out += lines[at : end + 1]
                 at = end + 1
                 continue
@@ -191,7 +189,8 @@ def _last_word(text: str) -> tuple[str, str]:
 
 def escaped_heading(text: str) -> str:
     """Return the text of a heading; hashes at its end would be taken for closing ones."""
-    head, last = _last_word(_marks(text, escape=True))
+    marked = _marks(text, escape=True)
+    head, last = _last_word(f"\\{marked}" if marked.startswith("~~") else marked)
     return f"{head}\\{last}" if re.fullmatch(r"\\*#+", last) else head + last
 
 
@@ -240,6 +239,12 @@ class Outline:
     lines: tuple[str, ...]
     fences: Mapping[int, int]
     unclosed: Fence | None
+    left_out: frozenset[int] = frozenset()  # lines that are no part of any text
+
+    @property
+    def code(self) -> set[int]:
+        """The lines of code blocks, their fences included."""
+        return {at for first, last in self.fences.items() for at in range(first, last + 1)}
 
     def parts(self, start: int, end: int, deepest: int) -> list[Part]:
         """Cut the lines from `start` to `end` at headings of at most level `deepest`."""
@@ -249,23 +254,24 @@ class Outline:
             if at in self.fences:
                 at = self.fences[at] + 1
                 continue
-            found = HEADING.match(self.lines[at])
+            line = self.lines[at]
+            found = HEADING.match(line)
             if found and len(found[1]) <= deepest:
-                cuts.append((len(found[1]), self.lines[at][found.end() :], at))
+                cuts.append((len(found[1]), line[found.end() :], at))
+            elif deepest == 3 and STRUCK_STEP.match(line):  # a step's whole line was struck
+                cuts.append((3, line.replace("###", "", 1), at))
             at += 1
         ends = [cut[2] for cut in cuts[1:]] + [end]
         return [Part(*cut, stop) for cut, stop in zip(cuts, ends, strict=True)]
 
     def texts(self, part: Part) -> Sequence[str]:
         """Return the lines below a part's heading."""
-        return self.lines[part.at + 1 : part.end]
+        below = range(part.at + 1, part.end)
+        return [self.lines[at] for at in below if at not in self.left_out]
 
 
 def outline_of(body: str) -> Outline:
-    """Cut a plan's text into lines, code blocks and headings.
-
-    Nothing in a comment or a code block is a heading.
-    """
+    """Cut a plan's text into lines and code blocks, in which nothing is a heading."""
     lines = lines_of(body)
     fences: dict[int, int] = {}
     fence: Fence | None = None
@@ -275,8 +281,7 @@ def outline_of(body: str) -> Outline:
             fences[opened] = at
             fence = None if fence.closes(line) else fence
         elif fence := fence_at(line):
-            opened = at
-            fences[at] = at
+            fences[at] = opened = at
     return Outline(tuple(lines), fences, fence)
 
 

@@ -17,9 +17,10 @@ from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringTy
 from placet.core.text.characters import hidden_characters
 from placet.core.text.scope import Scope
 
-_WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
-_RUN_NOTE = "commands that may run; each entry is an argv prefix"
-# Characters of a list on one line. A longer one is written as one entry a line, for narrow screens.
+_WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
+_RUN_NOTE = "commands that may run; each may go on with more words"
+# Characters of a list on one line. A longer one, or one of several entries, is written as one entry
+# a line: for narrow screens, and so that one of them can be struck.
 _WIDTH = 60
 
 
@@ -33,7 +34,7 @@ def scope_toml(scope: Scope) -> str:
         array = tomlkit.array()
         for entry in entries:
             array.append(_string(entry))
-        if sum(len(entry) + 4 for entry in entries) > _WIDTH:
+        if len(entries) > 1 or sum(len(entry) + 4 for entry in entries) > _WIDTH:
             document.add(tomlkit.comment(note))
             array.multiline(multiline=True)
         else:
@@ -75,7 +76,6 @@ def _key(key: str) -> Key:
 
 
 def _value(value: Any) -> Item:
-    """Return a parameter's value on one line."""
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, Mapping):

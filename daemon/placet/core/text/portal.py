@@ -47,7 +47,7 @@ END = "%% … and here; the rest of this note is yours %%"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class PortalCard:
     """The content of a portal's card.
 
     `branch` is empty for none; `note` names an oddity, or is empty.
@@ -72,28 +72,26 @@ def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
         return f"{place} is one of the vault's own folders, which no mission may write."
     if not is_repository and place != vault and vault.is_relative_to(place):
         return (
-            f"{place} is no git repository, and the vault lies in it: a first commit would hold"
+            f"{place} is no git repository, and it holds the vault: a first commit would take in"
             " the vault too."
         )
     return ""
 
 
-def languages(paths: Sequence[str], most: int = 6) -> tuple[tuple[str, int], ...]:
-    """Return the languages of these files with their numbers of files, the most frequent first."""
+def languages(paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return the six most frequent languages of these files, each with its number of files."""
     found = Counter(
         _LANGUAGES[ext]
         for path in paths
         if (ext := PurePosixPath(path).suffix[1:].lower()) in _LANGUAGES
     )
-    return tuple(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:most])
+    return tuple(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:6])
 
 
 def how_to_test(paths: Sequence[str], read: Callable[[str], bytes]) -> tuple[str, ...]:
     """Return the commands that the files at a repository's top say it is tested with.
 
-    `read` gives a file's content.
-
-    A file that cannot be understood says nothing.
+    `read` gives a file's content. A file that cannot be understood says nothing.
     """
     top = {path for path in paths if "/" not in path}
     python_tests = any(re.fullmatch(r"(.*/)?(test_[^/]*|[^/]*_test)\.py", path) for path in paths)
@@ -145,7 +143,7 @@ def _npm_test(raw: bytes) -> bool:
     return isinstance(script, str) and "no test specified" not in script
 
 
-def render_card(card: Card, old: str | None) -> str:
+def render_card(card: PortalCard, old: str | None) -> str:
     """Return the card's note.
 
     What a person wrote around placet's part of `old` is kept, character by character.

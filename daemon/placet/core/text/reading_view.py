@@ -34,9 +34,7 @@ class Fence:
 # than what markdown does.
 QUERY = re.compile(r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*\$?=")
 
-
 BREAK = re.compile(r"\r\n|\n|\r")
-
 
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
 
@@ -55,7 +53,6 @@ def fence_at(line: str) -> Fence | None:
 
 
 _TOKEN = re.compile(r"\\[!-/:-@\[-`{-~]|`+|<!--|<[!?]|%%")
-
 
 _CLOSER = {"<!--": "-->", "%%": "%%"}
 
@@ -140,7 +137,6 @@ class _Walk:
         self.closer = ""
 
     def _is_code(self, number: int, line: str) -> bool:
-        """Return whether a line is a fence's, its first or its last one included."""
         if self.fence:
             inner, quoted = _unquoted(line, self.depth)
             if quoted == self.depth:

@@ -20,13 +20,10 @@ from placet.core.text.blocks import (
 # What a key can be stamped with.
 Value = str | int | float | bool
 
-
 # RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 
-
 _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
-
 
 # YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
 _BARE_BOOLEANS = frozenset({"y", "n"})

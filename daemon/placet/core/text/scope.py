@@ -91,6 +91,11 @@ class Scope:
                 allowed = not taken
         return allowed
 
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """`run` as a shell's command lines."""
+        return tuple(shlex.join(argv) for argv in self.run)
+
     def by_name(self) -> tuple[str, ...]:
         """Return the files that `write` allows by their whole names, without a wildcard."""
         return tuple(
@@ -128,10 +133,7 @@ class Scope:
         return None
 
     def _seen(self, argv: Sequence[str]) -> int:
-        """Return the length of the longest entry that begins `argv`, in words; 0 without one.
-
-        0: none does.
-        """
+        """Return the length of the longest entry that begins `argv`, in words; 0 without one."""
         return max((len(e) for e in self.run if tuple(argv[: len(e)]) == e), default=0)
 
     def refusal_write(self, path: str) -> dict[str, Any]:
@@ -219,7 +221,6 @@ def scope_from(table: Mapping[str, object]) -> Scope:
 
 
 def _argv(command: str) -> tuple[str, ...] | str:
-    """Return the words of an entry of `run`, or what is wrong with it."""
     if "\n" in command or "\r" in command:
         return f"{command[:200]!r} has a line break; write one entry for each command"
     try:
@@ -234,7 +235,6 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ">", ">>", "<", "<<", "2>&1", "2>", "
 
 
 def _argv_problem(argv: tuple[str, ...]) -> str | None:
-    """Return what is wrong with an entry of `run` and how to write it, or None."""
     shown = repr(_shown(argv))
     if not argv or not argv[0]:
         return 'an entry is empty; write a command, such as "python -m pytest -q"'

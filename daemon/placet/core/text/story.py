@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from placet.core.activity import Action, CommittedRow, Entity
-from placet.core.text.comments import without_difference
+from placet.core.text.differences import without_difference
+from placet.core.text.facts import Lenient, answer_kind, by, facts, more_scope
 from placet.core.text.names import Folder
-from placet.core.wording import counted, dollars, one_line
+from placet.core.wording import counted, dollars, one_line, with_numbers
 
 # A longer reason is cut here; `placet why` has all of it.
 MAX_CHARS = 300
@@ -54,9 +54,9 @@ class Story:
         edited = row.action_type == Action.REQUEST_EDITED
         again = edited and row.trace_id in self.edited
         self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
-        if told is None and (sentence := _SENTENCES.get(row.action_type)) is not None:
-            loud, say = sentence
-            text = say(_Lenient(data))
+        if told is None and (say := _SENTENCES.get(row.action_type)) is not None:
+            loud = Loud.TROUBLE if row.action_type in _TROUBLE else Loud.EVENT
+            text = say(Lenient(data))
             if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
                 text = ""  # said already, of the model
             elif row.action_type in _SIDE_NOTES and self._was_heard(str(data.get("reason") or "?")):
@@ -92,19 +92,8 @@ class Story:
         return None
 
 
-class _Lenient(dict[str, Any]):
-    """Metadata in which a missing key is a question mark: telling must never stop the work."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
 def _money(usd: object) -> str:
     return f", {dollars(usd)}" if isinstance(usd, float) else ""
-
-
-def _by(data: Mapping[str, Any]) -> str:
-    return f"by {data['reviewed_by']}"
 
 
 def _because(data: Mapping[str, Any]) -> str:
@@ -122,6 +111,17 @@ def _plan_waits(data: Mapping[str, Any]) -> str:
     return f"a plan waits for you (revision {data['revision']}, {steps}){where}"
 
 
+def _without(data: Mapping[str, Any]) -> str:
+    left_out = data.get("steps_left_out")
+    return f", without {with_numbers('step', left_out)}" if left_out else ""
+
+
+def _answered(data: Mapping[str, Any]) -> str:
+    if data.get("taken_away"):
+        return f"its question was taken away {by(data)}; the work goes on without an answer"
+    return f"its question was answered {by(data)}, {answer_kind(data)}; the work goes on"
+
+
 def _completed(data: Mapping[str, Any]) -> str:
     files = data.get("files_changed") or []
     what = (
@@ -134,8 +134,8 @@ def _completed(data: Mapping[str, Any]) -> str:
 
 def _taken_back(data: Mapping[str, Any]) -> str:
     if data.get("running"):
-        return f"its plan was taken back {_by(data)}: the mission stops at the next safe point"
-    return f"its plan was taken back {_by(data)}, and waits for a decision"
+        return f"its plan was taken back {by(data)}: the mission stops at the next safe point"
+    return f"its plan was taken back {by(data)}, and waits for a decision"
 
 
 def _changed_after(data: Mapping[str, Any]) -> str:
@@ -149,10 +149,8 @@ def _changed_after(data: Mapping[str, Any]) -> str:
 def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
     """Return what goes on of what `left_over` found, and what waits for a person.
 
-    Empty where nothing does.
-
-    `one` and `many` say what a mission does, or several: `goes on at the next start`, `are taken up
-    again`.
+    Empty where nothing does. `one` and `many` say what a mission does, or several: `goes on at the
+    next start`, `are taken up again`.
     """
     missions = data.get("missions") or []
     parts = []
@@ -171,6 +169,9 @@ def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
         parts.append(
             f"{counted(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
         )
+    if asking := data.get("asking"):
+        one = "thing is" if asking == 1 else "things are"
+        parts.append(f"{asking} {one} asked of you (placet review)")
     return "; ".join(parts)
 
 
@@ -185,169 +186,86 @@ _SAID_BY_THE_LOOP = (
     Action.JOURNAL_ARCHIVED,
     Action.GIT_RAN,
 )
+_TROUBLE = frozenset({
+    *_SIDE_NOTES, Action.PLAN_FAILED, Action.PLAN_CHANGED_AFTER_APPROVAL, Action.PLAN_REFUSED,
+    Action.PLAN_DRIFTED, Action.EXECUTION_FAILED,
+})  # fmt: skip
 
-_SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
-    Action.REQUEST_DETECTED: (
-        Loud.EVENT,
-        lambda d: (
-            "a new plan was asked for"
-            if d.get("again")
-            else f"request seen: {d['path']}; a plan follows"
-        ),
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    Action.REQUEST_DETECTED: lambda d: (
+        "a new plan was asked for"
+        if d.get("again")
+        else f"request seen: {d['path']}; a plan follows"
     ),
-    Action.REQUEST_EDITED: (
-        Loud.EVENT,
-        lambda d: f"the request was edited {_by(d)}; it is planned again",
-    ),
-    Action.REQUEST_WITHDRAWN: (Loud.EVENT, lambda d: f"the request was taken away: {d['path']}"),
-    Action.REQUEST_INVALID: (Loud.TROUBLE, lambda d: f"{d['path']} cannot be used: {_words(d)}"),
-    Action.NOTE_EXPLAINED: (Loud.TROUBLE, lambda d: f"about {d['path']}: {_words(d)}"),
-    Action.PLAN_CREATED: (Loud.EVENT, _plan_waits),
-    Action.PLAN_REVISED: (Loud.EVENT, _plan_waits),
-    Action.PLAN_FAILED: (Loud.TROUBLE, lambda d: f"there is no plan: {d['reason']}"),
-    Action.PLAN_APPROVED: (
-        Loud.EVENT,
-        lambda d: f"approved {_by(d)}" + (", as edited" if d.get("edited") else ""),
-    ),
-    Action.PLAN_REJECTED: (Loud.EVENT, lambda d: f"rejected {_by(d)}{_because(d)}"),
-    Action.PLAN_REVISION_REQUESTED: (
-        Loud.EVENT,
-        lambda d: (
-            f"changes asked for {_by(d)} ({counted(d['comment_count'], 'comment')}); "
-            "the plan is being revised"
-        ),
-    ),
-    Action.PLAN_CHANGED_AFTER_APPROVAL: (Loud.TROUBLE, _changed_after),
-    Action.PLAN_REFUSED: (Loud.TROUBLE, lambda d: f"not approved: {d['reason']}"),
-    Action.PLAN_DRIFTED: (
-        Loud.TROUBLE,
-        lambda d: f"its plan was put back: {d['reason']}" if d.get("reason") else "",
-    ),
-    Action.PLAN_TAKEN_BACK: (Loud.EVENT, _taken_back),
-    Action.PLAN_WITHDRAWN: (Loud.EVENT, lambda d: f"its plan was taken away: {d['path']}"),
-    Action.PLAN_EDITED: (Loud.EVENT, lambda d: f"its plan was edited {_by(d)} while it is revised"),
-    Action.PLAN_ADOPTED: (
-        Loud.EVENT,
-        lambda d: (
-            "a plan that the journal does not know "
-            f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
-        ),
-    ),
-    Action.EXECUTION_STARTED: (
-        Loud.EVENT,
-        lambda d: (
-            f"the mission began: {counted(d['steps'], 'step')}; commands run in: {d['sandbox']}"
-        ),
-    ),
-    Action.EXECUTION_RESUMED: (
-        Loud.EVENT,
-        lambda d: f"the mission is taken up again at iteration {d['iteration']}",
-    ),
-    Action.STEP_COMPLETED: (Loud.EVENT, lambda d: f"step {d['step']} of {d['of']} done"),
-    Action.EXECUTION_COMPLETED: (Loud.EVENT, _completed),
-    Action.EXECUTION_FAILED: (
-        Loud.TROUBLE,
-        lambda d: (
-            f"failed: {d['reason']} after {counted(d['iterations'], 'iteration')}"
-            f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
-        ),
-    ),
-    Action.REPORT_WRITTEN: (Loud.EVENT, lambda d: f"report: {d['path']}"),
-    Action.FAILURE_DETECTED: (
-        Loud.EVENT,
-        lambda d: f"noticed: {str(d['description']).removeprefix('Noticed: ')}",
-    ),
-    Action.GIT_INITIALIZED: (
-        Loud.EVENT,
-        lambda d: f"made a git repository of {d['path']}, with a first commit of what is there",
-    ),
-    Action.PR_MERGED: (Loud.EVENT, lambda d: f"{d['branch']} was merged {_by(d)}"),
-    Action.PR_REJECTED: (Loud.EVENT, lambda d: f"{d['branch']} was dropped {_by(d)}{_because(d)}"),
-    Action.PR_REVERTED: (
-        Loud.EVENT,
-        lambda d: f"the merge of {d['branch']} was taken back {_by(d)}",
-    ),
-    Action.PR_REOPENED: (Loud.EVENT, lambda d: f"{d['branch']} is there again"),
-    Action.DAEMON_STARTED: (
-        Loud.EVENT,
-        lambda d: unfinished(d, "is taken up again", "are taken up again"),
-    ),
-    Action.DAEMON_STOPPED: (
-        Loud.EVENT,
-        lambda d: (
-            "ended; "
-            + (
-                unfinished(d, "goes on at the next start", "go on at the next start")
-                or "nothing is left for the next start"
-            )
-        ),
-    ),
-}
-
-
-# --- one row's facts
-
-
-def facts(action: str, data: Mapping[str, Any]) -> str:
-    """Return a row's metadata as a line for people."""
-    return _FACTS.get(action, _all_facts)(_Lenient(data))
-
-
-def _all_facts(data: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={_value(value)}" for key, value in data.items() if value not in (None, "", [])
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:12] if len(value) in (40, 64) and value.isalnum() else value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _model_called(data: Mapping[str, Any]) -> str:
-    usd = data["cost_usd"]
-    cost = dollars(usd if isinstance(usd, (int, float)) else None)
-    tokens_in, cached, out = (
-        _thousands(data[f"{kind}_tokens"]) for kind in ("input", "cache_read", "output")
-    )
-    tokens = f"{tokens_in} + {cached} cached tokens in, {out} out"
-    return f"{data['purpose']}: {data['model']}, {tokens}, {cost}"
-
-
-def _thousands(number: object) -> str:
-    return f"{number:,}" if isinstance(number, int) else str(number)
-
-
-def _tool_called(data: Mapping[str, Any]) -> str:
-    end = "" if data.get("ok") else f": {data['error_type']}"
-    if data.get("exit_code") is not None:
-        end = f": exit code {data['exit_code']}"
-    return f"{data['tool']} {data['target']}{end}"
-
-
-def _short(digest: object) -> str:
-    return str(digest)[:12]
-
-
-_FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    Action.MODEL_CALLED: _model_called,
-    Action.TOOL_CALLED: _tool_called,
-    Action.TOOL_REFUSED: _tool_called,
-    Action.REQUEST_DETECTED: lambda d: f"{d.get('path', '')} by {d['reviewed_by']}".lstrip(),
-    Action.PLAN_CREATED: lambda d: (
-        f"revision {d['revision']}, {d['steps']} steps, digest {_short(d['digest'])}"
-    ),
+    Action.REQUEST_EDITED: lambda d: f"the request was edited {by(d)}; it is planned again",
+    Action.REQUEST_WITHDRAWN: lambda d: f"the request was taken away: {d['path']}",
+    Action.REQUEST_INVALID: lambda d: f"{d['path']} cannot be used: {_words(d)}",
+    Action.NOTE_EXPLAINED: lambda d: f"about {d['path']}: {_words(d)}",
+    Action.PLAN_CREATED: _plan_waits,
+    Action.PLAN_REVISED: _plan_waits,
+    Action.PLAN_FAILED: lambda d: f"there is no plan: {d['reason']}",
     Action.PLAN_APPROVED: lambda d: (
-        f"{_by(d)}, digest {_short(d['digest'])}" + (", edited" if d.get("edited") else "")
+        f"approved {by(d)}"
+        + (", as edited" if d.get("edited") else "")
+        + (f", with {counted(n, 'remark')}" if (n := d.get("comment_count")) else "")
+        + _without(d)
     ),
-    Action.EXECUTION_STARTED: lambda d: f"digest {_short(d['digest'])}, sandbox: {d['sandbox']}",
-    Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']}, {d['files']} files",
-    Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",
-    Action.GIT_BRANCH_CREATED: lambda d: f"{d['branch']} from {_short(d['base'])}",
-    Action.EXECUTION_COMPLETED: lambda d: (
-        f"{d['branch']}: {len(d.get('files_changed', ()))} files, {d['iterations']} iterations"
+    Action.PLAN_REJECTED: lambda d: f"rejected {by(d)}{_because(d)}",
+    Action.PLAN_REVISION_REQUESTED: lambda d: (
+        f"changes asked for {by(d)} ({counted(d['comment_count'], 'comment')}); "
+        "the plan is being revised"
     ),
-    Action.EXECUTION_FAILED: lambda d: f"{d['reason']} after {d['iterations']} iterations",
-    Action.REPORT_WRITTEN: lambda d: str(d["path"]),
+    Action.PLAN_CHANGED_AFTER_APPROVAL: _changed_after,
+    Action.PLAN_REFUSED: lambda d: f"not approved: {d['reason']}",
+    Action.PLAN_DRIFTED: lambda d: (
+        f"its plan was put back: {d['reason']}" if d.get("reason") else ""
+    ),
+    Action.PLAN_TAKEN_BACK: _taken_back,
+    Action.PLAN_WITHDRAWN: lambda d: f"its plan was taken away: {d['path']}",
+    Action.PLAN_EDITED: lambda d: f"its plan was edited {by(d)} while it is revised",
+    Action.PLAN_ADOPTED: lambda d: (
+        "a plan that the journal does not know "
+        f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
+    ),
+    Action.QUESTION_ASKED: lambda d: f"asks you something, and stands still: {d['path']}",
+    Action.QUESTION_ANSWERED: _answered,
+    Action.PLAN_AMENDMENT_REQUESTED: lambda d: (
+        f"its mission asks for a wider scope ({more_scope(d)}), and stands still: {d['path']}"
+    ),
+    Action.PLAN_AMENDED: lambda d: f"the wider scope was approved {by(d)}; the mission goes on",
+    Action.PLAN_AMENDMENT_REJECTED: lambda d: (
+        f"the wider scope was rejected {by(d)}{_because(d)}; the mission goes on without it"
+    ),
+    Action.EXECUTION_STARTED: lambda d: (
+        f"the mission began: {counted(d['steps'], 'step')}{_without(d)}; "
+        f"commands run in: {d['sandbox']}"
+    ),
+    Action.EXECUTION_RESUMED: lambda d: (
+        f"the mission is taken up again at iteration {d['iteration']}"
+    ),
+    Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']} done",
+    Action.EXECUTION_COMPLETED: _completed,
+    Action.EXECUTION_FAILED: lambda d: (
+        f"failed: {d['reason']} after {counted(d['iterations'], 'iteration')}"
+        f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
+    ),
+    Action.REPORT_WRITTEN: lambda d: f"report: {d['path']}",
+    Action.FAILURE_DETECTED: lambda d: (
+        f"noticed: {str(d['description']).removeprefix('Noticed: ')}"
+    ),
+    Action.GIT_INITIALIZED: lambda d: (
+        f"made a git repository of {d['path']}, with a first commit of what is there"
+    ),
+    Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
+    Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
+    Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was taken back {by(d)}",
+    Action.PR_REOPENED: lambda d: f"{d['branch']} is there again",
+    Action.DAEMON_STARTED: lambda d: unfinished(d, "is taken up again", "are taken up again"),
+    Action.DAEMON_STOPPED: lambda d: (
+        "ended; "
+        + (
+            unfinished(d, "goes on at the next start", "go on at the next start")
+            or "nothing is left for the next start"
+        )
+    ),
 }

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from placet.core.text.partial import outside
 from placet.core.text.plan import LiteralCall, Plan, Step
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
 
@@ -15,10 +16,8 @@ def plan_from(
 ) -> tuple[Plan | None, list[str]]:
     """Return the plan that `given` (the arguments of `submit_plan`) states, and its problems.
 
-    The plan is None with any.
-
-    `tools` are the names that steps may use. `budget_usd` is the request's own limit, which the
-    plan's scope carries.
+    The plan is None with any. `tools` are the names that steps may use. `budget_usd` is the
+    request's own limit, which the plan's scope carries.
     """
     problems: list[str] = []
     for number, step in enumerate(given["steps"], 1):
@@ -70,18 +69,6 @@ def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:
         if "run_command" in named and not scope.run:
             problems.append(f"step {number} uses run_command, but scope.run is empty")
         for action in step["actions"]:
-            params = action["params"]
-            path = params.get("path")
-            if (
-                action["tool"] in ("write_file", "edit_file")
-                and isinstance(path, str)
-                and not scope.allows_write(path)
-            ):
-                problems.append(f"step {number} writes {path!r}, which scope.write does not allow")
-            if action["tool"] == "run_command" and isinstance(params.get("command"), str):
-                argv = [params["command"], *(str(word) for word in params.get("args", []))]
-                if not scope.allows_run(argv):
-                    problems.append(
-                        f"step {number} runs `{' '.join(argv)}`, which scope.run does not allow"
-                    )
+            if what := outside(action["tool"], action["params"], scope):
+                problems.append(f"step {number} {what}")
     return problems

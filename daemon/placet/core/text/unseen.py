@@ -47,7 +47,6 @@ class Unseen:
 
 
 def _decoded(run: str, kind: UnseenKind) -> str:
-    """Return the text that a run of tag characters or variation selectors spells."""
     if kind is UnseenKind.TAG:
         spelt = "".join(chr(ord(c) - 0xE0000) for c in run)
     elif kind is UnseenKind.VARIATION and len(run) > 1:

@@ -27,7 +27,6 @@ from placet.core.text.blocks import (
 
 _COLON = re.compile(r"[ \t]*:(?=[ \t\r\n]|$)")
 
-
 _REST_OF_VALUE_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\n|\r|$)")
 
 

@@ -8,31 +8,15 @@ and what is left of it may serve as a time-out.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import TypeVar
 
 from placet.core.errors import End, Stop
-from placet.core.turn.price import Price, cost_usd
-from placet.core.turn.talk import Ask, Block, Usage
 from placet.core.wording import dollars, duration
-
-# An answer that may be no longer than this is not worth its prompt. Also the least `max_tokens` of
-# the configuration.
-LEAST_OUTPUT_TOKENS = 256
-
-# What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement,
-# rounded up.
-IMAGE_TOKENS = 5_000
-
-# What a vendor may put around a prompt with tools, at most: some hundred tokens by its own
-# documentation, doubled.
-PREAMBLE_TOKENS = 1_000
-
-_MILLION = 1_000_000
 
 
 class Complexity(StrEnum):
@@ -70,16 +54,11 @@ class Limits:
     tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        for what, value in (
-            ("tokens", self.tokens),
-            ("working_time_s", self.working_time_s),
-            ("wall_time_s", self.wall_time_s),
-            ("tool_calls", self.tool_calls),
-        ):
-            if value is not None and not value >= 0:  # nan is not
-                raise ValueError(f"{what}: {value} is no limit")
-        if self.usd is not None and not (self.usd.is_finite() and self.usd >= 0):
-            raise ValueError(f"usd: {self.usd} is no limit")
+        for what in fields(self):
+            value = getattr(self, what.name)
+            # nan differs from itself
+            if value is not None and (value != value or not 0 <= value < math.inf):
+                raise ValueError(f"{what.name}: {value} is no limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,137 +207,6 @@ def no_tool_call_left(ledger: Ledger) -> Exceeded | None:
     return ledger.over(Limit.TOOL_CALLS, f"all {ledger.limits.tool_calls:,} tool calls are made")
 
 
-# --- model calls
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A model call at its worst. The prices are None where they are unknown."""
-
-    prompt_tokens: int
-    max_tokens: int
-    prompt_usd: Decimal | None
-    output_token_usd: Decimal | None
-
-    def worst(self, max_tokens: int) -> Amount:
-        """Return what it comes to with an answer of `max_tokens`."""
-        usd = None
-        if self.prompt_usd is not None and self.output_token_usd is not None:
-            usd = self.prompt_usd + max_tokens * self.output_token_usd
-        return Amount(self.prompt_tokens + max_tokens, usd)
-
-
-def prompt_at_most(ask: Ask, last: Usage | None) -> int:
-    """Return how many tokens the prompt of `ask` can have at most.
-
-    No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the
-    conversation's last reply used: then what came before is known to the token, and only the newest
-    turn is bounded by its bytes. (The usual four characters a token is a mean, not a bound: digits,
-    hex and CJK text have more.) A server that counts nothing says nothing.
-    """
-    if last is not None and last.prompt_tokens:
-        return last.prompt_tokens + last.output_tokens + _bytes(ask.turns[-1].blocks)
-    tools: list[Block] = [
-        {"name": t.name, "description": t.description, "input_schema": t.input_schema}
-        for t in ask.tools
-    ]
-    return (
-        PREAMBLE_TOKENS
-        + sum(len(part.encode()) for part in ask.system)
-        + _bytes(tools)
-        + sum(_bytes(turn.blocks) for turn in ask.turns)
-    )
-
-
-def prompt_likely(ask: Ask, last: Usage | None) -> int:
-    """Return how many tokens the prompt of `ask` probably has.
-
-    Two bytes a token where the number is not known: high for prose, right for digits.
-    """
-    known = (
-        last.prompt_tokens + last.output_tokens if last is not None and last.prompt_tokens else 0
-    )
-    return known + (prompt_at_most(ask, last) - known) // 2
-
-
-def worst_case(
-    prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False
-) -> ModelCall:
-    """Return a model call at its worst.
-
-    All of the prompt is written to the cache, or not cached, whichever costs more.
-
-    Relies on a larger prompt never being the cheaper one. `free` as in `cost_usd`.
-    """
-    rows = tuple(prices)
-
-    def cost(usage: Usage) -> Decimal | None:
-        return cost_usd(usage, model, rows, free=free)
-
-    plain, written = (
-        cost(Usage(input_tokens=prompt_tokens)),
-        cost(Usage(cache_write_tokens=prompt_tokens)),
-    )
-    answered = cost(Usage(input_tokens=prompt_tokens, output_tokens=_MILLION))
-    if plain is None or written is None or answered is None:
-        return ModelCall(prompt_tokens, max_tokens, None, None)
-    return ModelCall(prompt_tokens, max_tokens, max(plain, written), (answered - plain) / _MILLION)
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The reservation for one call: the longest answer and the worst cost."""
-
-    max_tokens: int
-    worst: Amount
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """Room for a call: the ledgers that hold it, in the order given, and the longest answer."""
-
-    ledgers: tuple[Ledger, ...]
-    max_tokens: int
-
-
-def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | Exceeded:
-    """Hold a call in every ledger that has to pay for it, or in none, and say why not.
-
-    `max_tokens` is lowered until the worst case fits, though not below LEAST_OUTPUT_TOKENS. Each
-    attempt of a retried call is reserved and settled for itself.
-    """
-    allowed = call.max_tokens
-    for ledger in ledgers:
-        if (gone := exceeded(ledger)) is not None:
-            return gone
-        left = ledger.remaining()
-        if left.tokens is not None:
-            allowed = min(allowed, left.tokens - call.prompt_tokens)
-            if _too_short(allowed, call):
-                return ledger.over(
-                    Limit.TOKENS,
-                    f"the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
-                    f" and {left.tokens:,} of {ledger.limits.tokens:,} are left",
-                )
-        if left.usd is not None:
-            if call.prompt_usd is None or call.output_token_usd is None:
-                why = f"${ledger.limits.usd} cannot be kept to, the model's price is unknown"
-                return ledger.over(Limit.USD, why)
-            over = left.usd - call.prompt_usd
-            if over < 0:
-                allowed = -1
-            elif call.output_token_usd > 0:
-                allowed = min(allowed, int(over // call.output_token_usd))
-            if _too_short(allowed, call):
-                return ledger.over(
-                    Limit.USD,
-                    f"the next call may cost {dollars(call.prompt_usd)} for its prompt alone, and"
-                    f" {dollars(left.usd)} of ${ledger.limits.usd} is left",
-                )
-    worst = call.worst(allowed)
-    return Reserved(tuple(ledger.hold(key, worst) for ledger in ledgers), allowed)
-
-
 def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | None:
     """Return why a plan cannot be approved with this money limit, or None."""
     if limits.usd is None or price_known:
@@ -367,20 +215,3 @@ def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | Non
         f"the budget is ${limits.usd}, but the price of {model} is unknown, so nothing could keep"
         " to it. Add it as [[model.price]] to System/placet.toml, or remove budget_usd"
     )
-
-
-def _too_short(allowed: int, call: ModelCall) -> bool:
-    return allowed < min(LEAST_OUTPUT_TOKENS, call.max_tokens)
-
-
-def _bytes(blocks: Sequence[Block]) -> int:
-    return sum(_of_block(block) for block in blocks)
-
-
-def _of_block(block: Block) -> int:
-    content = block.get("content")
-    if block.get("type") == "image":
-        return IMAGE_TOKENS
-    if isinstance(content, list):
-        return _bytes(content) + _bytes([{**block, "content": ""}])
-    return len(json.dumps(block, ensure_ascii=False).encode("utf-8", "surrogatepass"))

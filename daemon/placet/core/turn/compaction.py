@@ -6,10 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.core.turn.budget import (
-    IMAGE_TOKENS,
-    prompt_likely,
-)
+from placet.core.turn.reservation import IMAGE_TOKENS, prompt_likely
 from placet.core.turn.talk import Ask, Block, ToolUse, Turn, Usage
 from placet.core.wording import at_most
 
@@ -17,11 +14,9 @@ from placet.core.wording import at_most
 # replaced again.
 WORTH_STUBBING = 500
 
-
 # A compaction that frees less than this part of the budget is left for later: each one costs the
 # cached prefix.
 LEAST_GAIN = 4
-
 
 # How many turns at the end keep their results: the last three rounds, or where that frees too
 # little the last one alone.
@@ -41,11 +36,9 @@ def make_room(
 ) -> Compaction | None:
     """Return how to shorten the conversation of `ask` before it is sent.
 
-    None where it fits, or nothing worth it could go.
-
-    It has to fit `context_tokens` together with its answer. `last` is what its last reply used;
-    `full` says that the model had no room left then: all that can go goes. `name` as in
-    `stub_old_results`.
+    None where it fits, or nothing worth it could go. It has to fit `context_tokens` together with
+    its answer. `last` is what its last reply used; `full` says that the model had no room left
+    then: all that can go goes. `name` as in `compacted`.
     """
     # a small model's answers are short, whatever is allowed
     room = max(context_tokens - ask.max_tokens, context_tokens // 2)
@@ -60,14 +53,7 @@ def make_room(
 def compacted(
     turns: Sequence[Turn], how: Compaction, name: Callable[[str], str]
 ) -> tuple[Turn, ...]:
-    """Return a conversation as one compaction leaves it."""
-    return stub_old_results(turns, how.keep_last, how.budget_chars, name)
-
-
-def stub_old_results(
-    turns: Sequence[Turn], keep_last: int, budget_chars: int, name: Callable[[str], str]
-) -> tuple[Turn, ...]:
-    """Replace old tool results by one line each if the conversation is longer than `budget_chars`.
+    """Replace old tool results by one line each if the conversation is longer than the budget.
 
     `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the
     last `keep_last` turns and everything that the model said stay as they are. Feed the result back
@@ -75,18 +61,18 @@ def stub_old_results(
     compactions no turn changes, so the cached prefix holds. Nothing happens where it would free
     less than a LEAST_GAIN-th of the budget. Raises ValueError for a `keep_last` below 1.
     """
-    if keep_last < 1:
+    if how.keep_last < 1:
         raise ValueError("the newest turn cannot be replaced before it was read")
     size = _chars(turns)
-    if size <= budget_chars:
+    if size <= how.budget_chars:
         return tuple(turns)
     calls = {use.id: use for turn in turns for use in turn.tool_uses}
-    old = range(1, len(turns) - keep_last)
+    old = range(1, len(turns) - how.keep_last)
     stubbed = tuple(
         _stubbed(turn, calls, name) if i in old and turn.role == "user" else turn
         for i, turn in enumerate(turns)
     )
-    return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= budget_chars else tuple(turns)
+    return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= how.budget_chars else tuple(turns)
 
 
 def _stubbed(turn: Turn, calls: Mapping[str, ToolUse], name: Callable[[str], str]) -> Turn:

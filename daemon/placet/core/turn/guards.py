@@ -10,14 +10,28 @@ mission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from typing import NamedTuple
 
 from placet.core.errors import End, Stop, ToolError
 from placet.core.turn.budget import Complexity, Ledger, exceeded, no_tool_call_left
-from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, StepRecord
+from placet.core.turn.history import (
+    CallRecord,
+    CallSeen,
+    Deed,
+    History,
+    Nudge,
+    Pattern,
+    StepRecord,
+    alternating_calls,
+    count_at_end,
+    failures_of,
+    identical_rounds,
+    idle_turns,
+    turns_of_talk,
+)
 from placet.core.turn.talk import StopReason
 
 # Model turns of a mission; the scope's `max_iterations` may say otherwise.
@@ -246,23 +260,23 @@ def _signs(history: History, settings: GuardSettings, facts: PlanFacts) -> Itera
     if newest.stop_reason is StopReason.CONTEXT_FULL:
         seen = "the conversation no longer fits into the model's context"
         yield _Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
-    if cut := _at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
+    if cut := count_at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
         # Two cut answers far apart are no reason to end a mission.
         yield _Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
         yield from _signs_of_calls(history, newest, settings)
     limit = settings.talk_turns
-    if (talk := _talk(history.steps)) >= limit:
+    if (talk := turns_of_talk(history.steps)) >= limit:
         yield _Sign(Pattern.TALK, talk, limit, f"{talk} turns in a row called no tool")
     limit = settings.stall_turns
-    if facts.writes and (idle := _idle(history.steps)) >= limit:
+    if facts.writes and (idle := idle_turns(history.steps)) >= limit:
         yield _Sign(Pattern.STALL, idle, limit, f"{idle} turns in a row changed nothing")
 
 
 def _signs_of_calls(
     history: History, newest: StepRecord, settings: GuardSettings
 ) -> Iterator[_Sign]:
-    rounds, limit = _identical_rounds(history.steps), settings.identical_rounds
+    rounds, limit = identical_rounds(history.steps), settings.identical_rounds
     if rounds >= limit - 1:
         names = ", ".join(str(seen.call) for seen in newest.calls)
         seen = f"{rounds} turns in a row made the same calls: {names}"
@@ -270,68 +284,15 @@ def _signs_of_calls(
     if repeated := [seen for seen in newest.calls if seen.repeated]:
         seen = f"{repeated[0].call} was called again and again, with the same arguments"
         yield _Sign(Pattern.REPETITION, 1, 1, seen)
-    alternating, limit = _alternating(history), settings.alternating_calls
+    alternating, limit = alternating_calls(history), settings.alternating_calls
     if alternating >= limit:
         last, before = islice(history.backwards(), 2)
         seen = f"two calls alternated for {alternating} calls: {before.call}, {last.call}"
         yield _Sign(Pattern.ALTERNATION, alternating, limit, seen)
-    failures = [(_failures(history, seen), seen) for seen in newest.calls]
+    failures = [(failures_of(history, seen), seen) for seen in newest.calls]
     count, worst = max(failures, key=lambda pair: pair[0])
     if count >= settings.same_call_failing:
         pattern = Pattern.REFUSED if worst.refused else Pattern.FAILING
         what = "was refused" if worst.refused else "failed"
         seen = f"{worst.call} {what} {count} times"
         yield _Sign(pattern, count, settings.same_call_failing, seen)
-
-
-def _at_end(steps: Sequence[StepRecord], counts: Callable[[StepRecord], bool]) -> int:
-    """Return how many steps at the end are of one kind."""
-    return sum(1 for _ in takewhile(counts, reversed(steps)))
-
-
-def _talk(steps: Sequence[StepRecord]) -> int:
-    """Return the number of turns at the end that called no tool.
-
-    One that was paused or cut short is neither talk nor its end.
-    """
-    silent = steps[len(steps) - _at_end(steps, lambda step: not step.calls) :]
-    return sum(step.stop_reason in _TALKED for step in silent)
-
-
-_TALKED = frozenset(
-    {StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE, StopReason.UNKNOWN}
-)
-
-
-def _idle(steps: Sequence[StepRecord]) -> int:
-    """Return the number of turns since the last one that wrote a file or completed a step.
-
-    0 before the first write.
-    """
-    if not any(step.did(Deed.WRITE) for step in steps):
-        return 0
-    return _at_end(steps, lambda step: not step.did(Deed.WRITE, Deed.CONTROL))
-
-
-def _identical_rounds(steps: Sequence[StepRecord]) -> int:
-    """Return how many of the last turns with calls made the very same ones, in the same order."""
-    rounds = [[seen.call.key for seen in step.calls] for step in steps if step.calls]
-    return sum(1 for _ in takewhile(rounds[-1].__eq__, reversed(rounds)))
-
-
-def _alternating(history: History) -> int:
-    """Return the number of calls at the end of the form … A B A B; 0 for two equal last calls."""
-    pair = [seen.call.key for seen in islice(history.backwards(), 2)]
-    if len(set(pair)) < 2:
-        return 0
-    calls = enumerate(history.backwards())
-    return sum(1 for _ in takewhile(lambda one: one[1].call.key == pair[one[0] % 2], calls))
-
-
-def _failures(history: History, failed: CallSeen) -> int:
-    """Return how often this very call failed since it last worked.
-
-    Calls that were not tried do not count.
-    """
-    same = (seen for seen in history.backwards() if seen.call.key == failed.call.key)
-    return sum(not seen.repeated for seen in takewhile(lambda seen: not seen.ok, same))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice, takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -134,3 +135,59 @@ class History:
         yield from reversed(self.under_way)
         for step in reversed(self.steps):
             yield from reversed(step.calls)
+
+
+# --- how often something stands at the end
+
+
+def count_at_end(steps: Sequence[StepRecord], counts: Callable[[StepRecord], bool]) -> int:
+    """Return how many steps at the end are of one kind."""
+    return sum(1 for _ in takewhile(counts, reversed(steps)))
+
+
+def turns_of_talk(steps: Sequence[StepRecord]) -> int:
+    """Return the number of turns at the end that called no tool.
+
+    One that was paused or cut short is neither talk nor its end.
+    """
+    silent = steps[len(steps) - count_at_end(steps, lambda step: not step.calls) :]
+    return sum(step.stop_reason in _TALKED for step in silent)
+
+
+_TALKED = frozenset(
+    {StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE, StopReason.UNKNOWN}
+)
+
+
+def idle_turns(steps: Sequence[StepRecord]) -> int:
+    """Return the number of turns since the last one that wrote a file or completed a step.
+
+    0 before the first write.
+    """
+    if not any(step.did(Deed.WRITE) for step in steps):
+        return 0
+    return count_at_end(steps, lambda step: not step.did(Deed.WRITE, Deed.CONTROL))
+
+
+def identical_rounds(steps: Sequence[StepRecord]) -> int:
+    """Return how many of the last turns with calls made the very same ones, in the same order."""
+    rounds = [[seen.call.key for seen in step.calls] for step in steps if step.calls]
+    return sum(1 for _ in takewhile(rounds[-1].__eq__, reversed(rounds)))
+
+
+def alternating_calls(history: History) -> int:
+    """Return the number of calls at the end of the form … A B A B; 0 for two equal last calls."""
+    pair = [seen.call.key for seen in islice(history.backwards(), 2)]
+    if len(set(pair)) < 2:
+        return 0
+    calls = enumerate(history.backwards())
+    return sum(1 for _ in takewhile(lambda one: one[1].call.key == pair[one[0] % 2], calls))
+
+
+def failures_of(history: History, failed: CallSeen) -> int:
+    """Return how often this very call failed since it last worked.
+
+    Calls that were not tried do not count.
+    """
+    same = (seen for seen in history.backwards() if seen.call.key == failed.call.key)
+    return sum(not seen.repeated for seen in takewhile(lambda seen: not seen.ok, same))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +17,10 @@ from placet.core.wording import dollars
 class Spent:
     """The usage of a conversation so far.
 
-    `cost_usd` is None as soon as one reply's price is unknown.
-
-    `input_tokens` counts what was written to the cache too, and not what was read from it.
-    `lost_tokens` and `lost_usd` are what calls without an answer may have used, at most; the cost
-    counts them too. `working_s` is the time in model and tool calls.
+    `cost_usd` is None as soon as one reply's price is unknown. `input_tokens` counts what was
+    written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are what
+    calls without an answer may have used, at most; the cost counts them too. `working_s` is the
+    time in model and tool calls.
     """
 
     replies: int = 0
@@ -135,38 +134,38 @@ class Drifted:
     based_on: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The result of a mission. Files and lines come from git, never from the model.
 
     `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
     scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
-    commit has; `error` is the structured error, if there was one; `pictures` are the names of image
-    files next to the report.
+    commit has; `not_kept` are files that are nowhere, as nobody could look for secrets in them;
+    `error` is the structured error, if there was one.
     """
 
     ok: bool
     end: End
     detail: str
     error_type: str
-    error: Mapping[str, Any] | None
-    summary: str
-    branch: str
-    base: str
-    commit: str
-    kept: str
-    steps: tuple[StepDone, ...]
-    files: tuple[ChangedFile, ...]
-    left_out: tuple[str, ...]
-    commands: tuple[CommandRun, ...]
-    calls: Mapping[str, int]
-    failed_tool: str
-    last_success: str
+    error: Mapping[str, Any] | None = None
+    summary: str = ""
+    branch: str = ""
+    base: str = ""
+    commit: str = ""
+    kept: str = ""
+    steps: tuple[StepDone, ...] = ()
+    files: tuple[ChangedFile, ...] = ()
+    left_out: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
+    commands: tuple[CommandRun, ...] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    failed_tool: str = ""
+    last_success: str = ""
     iterations: int
     spent: Spent
     duration_s: float
     repository: str
-    pictures: tuple[str, ...] = ()
     after: After | None = None  # where there is a branch to look after
     kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan

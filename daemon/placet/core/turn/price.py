@@ -79,17 +79,20 @@ DEFAULT_PRICES: tuple[Price, ...] = (
 )
 
 
+def is_free(provider: str) -> bool:
+    """Return whether a provider takes no money: whatever the model, a lost call costs nothing."""
+    return provider == "scripted"
+
+
 def cost_usd(
     usage: Usage, model: str, prices: Iterable[Price], *, free: bool = False
 ) -> Decimal | None:
     """Return what one reply of `model` costs in US dollars, exactly.
 
-    None where no row names the model.
-
-    `usage` must be one reply's: prices may depend on the size of its prompt. A dated snapshot
-    (`claude-opus-5-5-20261001`) costs what its model costs unless it has a row of its own. Of
-    several rows the one for the largest prompt that this one exceeds holds, and of those the
-    newest. `free` is for a provider that takes no money (the scripted one): 0, whatever the model.
+    None where no row names the model. `usage` must be one reply's: prices may depend on the size of
+    its prompt. A dated snapshot (`claude-opus-5-5-20261001`) costs what its model costs unless it
+    has a row of its own. Of several rows the one for the largest prompt that this one exceeds
+    holds, and of those the newest. `free` (see `is_free`): 0, whatever the model.
     """
     if free:
         return Decimal(0)

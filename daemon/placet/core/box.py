@@ -1,4 +1,4 @@
-"""The sandbox's input and output values."""
+"""A command's box, as values: how strong its wall is, what it sees, its limits, its result."""
 
 from __future__ import annotations
 

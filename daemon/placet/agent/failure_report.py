@@ -1,0 +1,172 @@
+"""The Failure Report: the class of the failure, its proof, what is kept, and how to go on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from placet.agent.report_parts import (
+    Circumstances,
+    common,
+    cost_key,
+    cost_line,
+    fenced_text,
+    files_table,
+    not_kept,
+    template,
+)
+from placet.core.errors import End, with_last_words
+from placet.core.life.ends import ENDS
+from placet.core.life.estimate import against_estimate
+from placet.core.life.timeline import chart
+from placet.core.life.why_failed import (
+    Remains,
+    advice,
+    proof,
+    ready_request,
+    remains,
+    row_line,
+    tried,
+)
+from placet.core.text.markdown import code, link, literal, paragraphs
+from placet.core.text.names import Folder, show
+from placet.core.text.note import new_note
+from placet.core.turn.mission import Ended
+from placet.core.wording import counted
+
+
+def failure_note(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
+    """Return the Failure Report as a note; `facts` are those of its row in the journal."""
+    case = at.case
+    error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
+    tools = (
+        ", ".join(
+            f"{literal(name)} ({count})"
+            for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])
+        )
+        or "none"
+    )
+    # No link to the plan's note: rejected or revised after this, it has another name or another
+    # text.
+    plan = f"revision {case.revision}" + (
+        f" for {link(PurePosixPath(case.request_path).stem)}" if case.request_path else ""
+    )
+    text = template("failure_report.md").substitute(
+        {**common(at), "plan": plan},
+        error_summary=paragraphs(with_last_words(_summary_line(ended), ended.last_words)),
+        error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
+        branch=f"`{ended.branch}` (taken away; see Work So Far)" if ended.branch else "none",
+        tools=tools,
+        last_success=code(ended.last_success) if ended.last_success else "none",
+        numbers=cost_line(ended, at),
+        end=ended.end.value,
+        happened=_happened(ended, at),
+        work=_work(ended),
+        next_steps=_next_steps(ended, at)
+        + "\n\n"
+        + _ready(at, remains(facts, ended.detail, at.rows)),
+    )
+    return new_note(
+        {
+            "trace_id": case.trace_id,
+            "request_id": case.request_id,
+            "status": "failed",
+            "failed_at": at.stamp,
+            "error_type": ended.error_type or ended.end.value,
+            "agent": case.agent,
+            **cost_key(ended),
+        },
+        text,
+        at.kind,
+    )
+
+
+def _summary_line(ended: Ended) -> str:
+    if ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR):
+        return f"Execution failed during tool operation: {ended.failed_tool}"
+    return ended.detail
+
+
+def _work(ended: Ended) -> str:
+    if ended.left_at:
+        return (
+            f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
+            "With the cause fixed and the daemon stopped, `placet doctor --fix` keeps it at a ref "
+            "and removes that folder."
+        )
+    if not ended.kept:
+        return not_kept(ended) if ended.not_kept else "The attempt had changed nothing."
+    repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
+    return "\n".join(
+        [
+            "What the attempt had done is off the branch, but kept:",
+            "",
+            "```sh",
+            f"git -C {repo} log -p {ended.base[:12]}..{ref}    # look at it",
+            f"git -C {repo} branch rescue {ref}    # make a branch of it",
+            f"git -C {repo} update-ref -d {ref}    # drop it",
+            "```",
+            "",
+            files_table(ended),
+        ]
+    )
+
+
+def _happened(ended: Ended, at: Circumstances) -> str:
+    """Return a failure's class, the rows that prove it, timeline, calls tried, and cost."""
+    found = ENDS[ended.end]
+    limit = at.plan.scope.budget_usd
+    cost = against_estimate(
+        None if ended.spent.cost_usd is None else float(ended.spent.cost_usd),
+        at.typical_usd,
+        None if limit is None else float(limit),
+    )
+    parts = [
+        f"**{found.kind.capitalize()}** "
+        f"(`{ended.end.value}`, after {counted(ended.iterations, 'iteration')}): {found.meaning}",
+        f"Cost: {cost}.",
+    ]
+    if rows := proof(ended.end, at.rows):
+        parts += [
+            "The journal's rows that show it:",
+            fenced_text("\n".join(row_line(row) for row in rows), "text"),
+        ]
+    if drawn := chart(at.rows):
+        parts += ["### Timeline", fenced_text(drawn, "mermaid")]
+    if lines := tried(at.rows):
+        parts += ["### What Was Tried", "\n".join(f"- {code(line)}" for line in lines)]
+    return "\n\n".join(parts)
+
+
+def _ready(at: Circumstances, left: Remains) -> str:
+    """Return a request that starts from where the mission broke, as a callout that is folded."""
+    text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
+    lines = [
+        "[!example]- A request that starts from where it broke",
+        f"Copy it into `{Folder.REQUESTS}`, or: "
+        f"`placet why {at.case.request_id} --request | placet submit --file -`",
+        "",
+        *text.splitlines(),
+    ]
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _next_steps(ended: Ended, at: Circumstances) -> str:
+    case, first = at.case, advice(ended.end, at.rows)
+    name = case.request_path or "the request"
+    moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
+    place = "where it was put when it was stopped" if moved else "in `Inbox/Plans`"
+    return "\n".join(
+        [
+            f"1. {first}",
+            f"2. For a new plan: {code(f'placet retry {case.request_id}')}, "
+            f"or set `status: pending` in {code(name)}. "
+            "For a revision of this one set `decision: revise` in the plan: "
+            "whoever writes it reads this report. Or approve the plan again, to repeat it as "
+            f"it is: it is {place}.",
+            "3. Or leave it: nothing more happens by itself.",
+        ]
+    )

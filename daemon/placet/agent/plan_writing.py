@@ -1,0 +1,108 @@
+"""The note of a plan: from what the model submitted, with remarks for the person who reviews it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placet.agent.workplace import Ports
+from placet.core.life.case import Case
+from placet.core.life.estimate import estimate
+from placet.core.life.events import Drafted
+from placet.core.life.plan_note import PlanHead, compose
+from placet.core.life.request import changed_keys
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.comments import open_comments, with_answers
+from placet.core.text.delta import delta
+from placet.core.text.kept_comments import with_old_comments
+from placet.core.text.markdown import code
+from placet.core.text.plan import Plan, render_plan
+from placet.core.text.plan_changes import Said
+from placet.core.turn.budget import Complexity
+from placet.core.turn.mission import Spent
+from placet.core.wording import counted
+from placet.tools.control import SubmitPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The planner's input: the request's text, and for a revision the plan's body as it is now.
+
+    `current` is None if the plan was for another repository. `request_link` is the request's name
+    for a wikilink; `earlier` is the reason for which an earlier planning of the case failed, or the
+    Failure Report of its mission.
+    """
+
+    case: Case
+    request_text: str
+    request_link: str
+    current: str | None = None
+    earlier: str = ""
+
+
+def plan_note(
+    ports: Ports,
+    job: Assignment,
+    plan: Plan,
+    given: SubmitPlan,
+    base: str,
+    spent: Spent,
+    remarks: Sequence[str],
+) -> Drafted:
+    """Return the plan's note, and what the journal says of it.
+
+    `given` are the arguments of the call that submitted `plan`, `base` is the commit that it was
+    written from, `remarks` are for the person who reviews it.
+    """
+    case = job.case
+    revision = case.revision + 1
+    complexity = case.complexity or Complexity(given.complexity)
+    body, tail, changes = render_plan(plan), "", ""
+    if (old := job.current) is not None:
+        open_ones = open_comments(old)
+        answers = [*getattr(given, "answers", ())][: len(open_ones)]
+        answers += [""] * (len(open_ones) - len(answers))
+        said = [Said(*one) for one in zip(open_ones, answers, strict=True)]
+        changes = delta(old, plan, said, case.revision)
+        body, tail = with_old_comments(with_answers(old, answers), body)
+    head = PlanHead(
+        case.trace_id,
+        case.request_id,
+        case.agent,
+        case.portal,
+        complexity,
+        revision,
+        base,
+        ports.clock.now(),
+    )
+    remarks = [
+        *remarks,
+        *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
+        *_estimate(ports, complexity),
+        f"Commands would run in: {ports.sandbox.title}.",
+        _by(spent, ports),
+    ]
+    kind = Frontmatter(ports.config.vault.frontmatter)
+    text = compose(head, body, remarks=remarks, kind=kind, above=changes, tail=tail)
+    facts = {
+        "steps": len(plan.steps),
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
+    }
+    return Drafted(case.generation, text, revision, facts=facts)
+
+
+def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
+    """Say what missions of this size cost so far, where the journal knows of three."""
+    with ports.journal.read() as reader:
+        costs = reader.calls.mission_costs(complexity.value)
+    found = estimate(costs, complexity)
+    return [] if found is None else [found.sentence]
+
+
+def _by(spent: Spent, ports: Ports) -> str:
+    cost = spent.cost("unknown cost")
+    turns = counted(spent.replies, "turn")
+    model = ports.config.model
+    return f"Planned by {code(model.name)} ({model.provider}) in {turns} for {cost}."

@@ -1,0 +1,191 @@
+"""The facts that a report is made from, and the parts that reports of success and failure share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from pathlib import PurePosixPath
+from string import Template
+
+from placet.core.life.case import Case
+from placet.core.life.why_failed import Rows
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.characters import visible
+from placet.core.text.comments import Comment
+from placet.core.text.delta import where
+from placet.core.text.markdown import cell, code, link, literal, paragraphs
+from placet.core.text.names import Folder, show
+from placet.core.text.partial import left_out
+from placet.core.text.plan import Plan
+from placet.core.text.plan_text import clean, fenced
+from placet.core.turn.budget import Complexity
+from placet.core.turn.mission import ChangedFile, Ended
+from placet.core.wording import counted, local
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The report's facts besides the mission's result.
+
+    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too
+    few are known), `is_there` says whether the vault has something at a path, `pictures` are PNGs.
+    """
+
+    case: Case
+    plan: Plan
+    complexity: Complexity
+    model: str
+    provider: str
+    sandbox: str
+    now: datetime
+    stamp: str
+    kind: Frontmatter
+    rows: Rows = ()
+    typical_usd: float | None = None
+    is_there: Callable[[str], bool] = lambda _path: False
+    pictures: Sequence[bytes] = ()
+    remarks: Sequence[Comment] = ()
+    asked: str = ""  # the section on what a person was asked
+
+    @property
+    def named_pictures(self) -> tuple[tuple[str, bytes], ...]:
+        """The pictures, with their places next to the report."""
+        name = f"{self.case.trace8}_{self.case.request_id}-{self.case.generation}"
+        return tuple(
+            (f"{Folder.REPORTS}/{name}-{number}.png", picture)
+            for number, picture in enumerate(self.pictures, 1)
+        )
+
+
+def cost_key(ended: Ended) -> dict[str, float]:
+    """Return what it cost as a property that the vault's tables can add up.
+
+    None where it is unknown.
+    """
+    return {} if ended.spent.cost_usd is None else {"cost_usd": float(ended.spent.cost_usd)}
+
+
+def common(at: Circumstances) -> dict[str, str]:
+    """Return the fields that both templates have."""
+    case = at.case
+    # Wikilinks by bare name: Obsidian finds the note wherever it is moved, and what is archived
+    # keeps its name.
+    request_name = case.request_path and PurePosixPath(case.request_path).stem
+    return {
+        "title": literal(at.plan.title),
+        "agent": literal(case.agent),
+        "sandbox": at.sandbox,
+        "approved_by": literal(case.approved_by),
+        "approved_at": local(case.approved_at) if case.approved_at else "an unknown time",
+        "digest8": case.approved_digest[:8],
+        "model": code(at.model)
+        + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
+        "remarks": _remarks(at),
+        "asked": at.asked,
+        "request": link(request_name) if request_name else "taken away meanwhile",
+        "plan": link(f"{case.request_id}_plan"),
+        "left_out": f" (left out by a person: {gone})" if (gone := left_out(at.plan)) else "",
+    }
+
+
+def _remarks(at: Circumstances) -> str:
+    """Return the section of the comments with which the plan was approved; empty without one."""
+    if not at.remarks:
+        return ""
+    lines = ["## Remarks on the Approval"]
+    for remark in at.remarks:
+        first, *rest = paragraphs(remark.text).split("\n")
+        place = f"{where(remark)}: " if where(remark) else ""
+        lines.append("\n".join([f"- {place}{first}", *(f"  {line}".rstrip() for line in rest)]))
+    if all(step.actions for _, step in at.plan.kept):
+        lines.append("\nEvery step was literal, so no agent read them.")
+    return "\n".join(lines) + "\n\n"
+
+
+_CHANGES = {"A": "new", "M": "changed", "D": "deleted", "T": "of another kind"}
+
+
+def files_table(ended: Ended) -> str:
+    """Return the changed files as a table, and below it those that are in no commit."""
+    lines = (
+        ["None."]
+        if not ended.files
+        else [
+            "| file | change | lines |",
+            "|---|---|---|",
+            *(
+                f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
+                f"| {_lines(f.added, f.deleted)} |"
+                for f in ended.files
+            ),
+        ]
+    )
+    if ended.left_out:
+        lines += [
+            "",
+            "Changed by commands but outside the approved scope, so in no commit: "
+            + listed(ended.left_out)
+            + "."
+            + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else ""),
+        ]
+    if ended.not_kept:
+        lines += ["", not_kept(ended)]
+    if ended.ignored:
+        lines += [
+            "",
+            "In the scope, but ignored by git (see `.gitignore`), so in no commit, "
+            f"and gone with the worktree: {listed(ended.ignored)}.",
+        ]
+    return "\n".join(lines)
+
+
+def not_kept(ended: Ended) -> str:
+    """Return the sentence on files that are kept nowhere."""
+    return (
+        "Gone with the worktree, as placet could not look for secrets in them (a file with a "
+        f"second hard link, over 16 MiB, or too deep in folders): {listed(ended.not_kept)}."
+    )
+
+
+def listed(paths: Sequence[str], most: int = 20) -> str:
+    """Return paths for a sentence, at most so many by name."""
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(code(show(path)) for path in paths[:most]) + more
+
+
+def _target(file: ChangedFile) -> str:
+    return f", a link to {cell(show(file.link))}" if file.link else ""
+
+
+def _lines(added: int | None, deleted: int | None) -> str:
+    if added is None or deleted is None:
+        return "binary"
+    return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
+
+
+def cost_line(ended: Ended, at: Circumstances) -> str:
+    """Return iterations, tokens, dollars and seconds of a mission."""
+    spent = ended.spent
+    cost = spent.cost("cost unknown (no price for this model)")
+    limit = at.plan.scope.budget_usd
+    return (
+        f"{counted(ended.iterations, 'iteration')}; {spent.input_tokens:,} tokens in, "
+        f"{spent.cache_read_tokens:,} from the cache, {spent.output_tokens:,} out; {cost}"
+        + (f" of at most ${limit}" if limit is not None else "")
+        + f"; {ended.duration_s:.1f} s"
+    )
+
+
+def template(name: str) -> Template:
+    """Return a text of `agent/texts` with its fields still open."""
+    return Template(resources.files("placet.agent").joinpath("texts", name).read_text())
+
+
+def fenced_text(text: str, language: str) -> str:
+    """Return a code block that ends where the text does.
+
+    What a comment would begin with is written apart in it.
+    """
+    return fenced(visible(clean(text).replace("%%", "% %")), language)

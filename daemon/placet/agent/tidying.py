@@ -1,0 +1,160 @@
+"""Git after a mission: a success keeps its branch, a failure's work goes to a ref."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from placet.agent.entries import BRANCH, NOT_KEPT, ROLLED_BACK
+from placet.agent.record import Record
+from placet.agent.underway import Mission, lost_mark, path_of, refs, whole
+from placet.agent.workplace import Ports
+from placet.core.activity import Action, Actor, Entity
+from placet.core.life.case import WORKING, Case
+from placet.core.secrets import redact
+from placet.core.text.names import show
+from placet.core.turn.mission import ChangedFile, Ended
+from placet.files.confine import Root
+from placet.repo.checkpoints import checkpoint, delete_ref, keep_besides, leave_out
+from placet.repo.commit import commit_message
+from placet.repo.history import changes, is_ancestor
+from placet.repo.places import Repo
+from placet.repo.removal import (
+    Redact,
+    WorkNotKept,
+    remove_worktree,
+    roll_back,
+    take_hold,
+    tidy,
+)
+from placet.repo.repository import resolve
+from placet.repo.rules import status
+from placet.repo.values import RepositoryChanged
+from placet.repo.worktree import Worktree, open_worktree
+from placet.tools.commits import blank_secrets
+
+
+def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
+    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref.
+
+    Safe to repeat after a crash at any point of it.
+    """
+    path = path_of(ports, mission.case, record)
+    try:
+        tree = open_worktree(repo, path, ended.branch, ended.base)
+    except RepositoryChanged:  # gone already: a crash came while this was done the first time
+        git_dir = record.get(BRANCH)
+        tree = Worktree(repo, path, Path(git_dir or ""), ended.branch, ended.base)
+    if ended.ok:
+        return _keep_success(ports, mission.case, record, tree, ended)
+    take_hold(tree)
+    return _keep_failure(ports, mission.case, record, tree, ended)
+
+
+def _keep_success(ports: Ports, case: Case, record: Record, tree: Worktree, ended: Ended) -> Ended:
+    """Remove a success' worktree; what its commands changed outside the scope is kept at a ref."""
+    ckpt, _, left_out = refs(case, tree.path.name)
+    try:
+        remove_worktree(tree, ref=ckpt)
+    except WorkNotKept:
+        _take_secrets_out(ports, record, tree)
+        rest = status(tree)
+        why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
+        remove_worktree(tree, checkpoint(tree, left_out, why, when) if rest else None, ref=ckpt)
+    not_kept = _not_kept(record)
+    others = tuple(path for path in ended.left_out if path not in not_kept)
+    return replace(ended, kept=left_out if others else "", left_out=others, not_kept=not_kept)
+
+
+def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:
+    """Redact the secrets in what no commit has, and take out what cannot be searched for any.
+
+    What is taken out is on the record before: a crash in between forgets no name.
+    """
+    unsearched = blank_secrets(tree, drop_temporaries(tree), ports.secrets)
+    if unsearched and not record.has(NOT_KEPT):
+        names = (redact(path, ports.secrets)[0] for path in unsearched)
+        record.settle(NOT_KEPT, "".join(f"{name}\0" for name in names))
+    leave_out(tree, unsearched)
+
+
+def _not_kept(record: Record) -> tuple[str, ...]:
+    return tuple((record.get(NOT_KEPT) or "").split("\0")[:-1])
+
+
+def _keep_failure(ports: Ports, case: Case, record: Record, tree: Worktree, ended: Ended) -> Ended:
+    repo = tree.repo
+    ckpt, failed, _ = refs(case, tree.path.name)
+    if tree.path.exists() and (tree.git_dir / "index").exists():
+        _take_secrets_out(ports, record, tree)
+    message = commit_message(
+        "Work of a failed mission",
+        f"What was uncommitted when it ended: {ended.end.value}.",
+        case.trace_id,
+        case.approved_digest,
+        case.approved_by,
+    )
+    lost = lost_mark(tree.path)
+    if not tree.path.exists() and resolve(repo, failed) is None:
+        lost.touch()
+    roll_back(tree, failed, message, ports.clock.wall())
+    last = resolve(repo, ckpt)
+    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.base):
+        # somebody deleted the worktree, and this is all that is left of what no commit has
+        keep_besides(repo, last, failed, message, ports.clock.wall())
+    delete_ref(repo, ckpt)
+    lost.unlink(missing_ok=True)
+    kept_commit = resolve(repo, failed) or ""
+    kept, not_kept = failed if kept_commit else "", _not_kept(record)
+    if not record.has(ROLLED_BACK):
+        facts: dict[str, Any] = {"branch": ended.branch, "kept": kept}
+        facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
+        row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
+        record.settle(ROLLED_BACK, kept, row)
+    drift = ended.drift
+    if drift is not None and kept:
+        why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
+        drift = replace(drift, why=why)
+    files = files_between(repo, ended.base, failed) if kept else ()
+    return replace(
+        ended, kept=kept, kept_commit=kept_commit, files=files, drift=drift, not_kept=not_kept
+    )
+
+
+def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
+    """Delete what long ended missions left in the repository, and journal what it was."""
+    with ports.journal.read() as reader:
+        live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
+    now = ports.clock.wall()
+    before = now - timedelta(days=ports.config.daemon.tidy_after_days)
+    gone = tidy(repo, ports.worktrees, live, before, now, redacting(ports.secrets))
+    if gone:
+        facts = {"path": str(repo.path), "gone": gone}
+        record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
+
+
+def redacting(secrets: Sequence[str]) -> Redact:
+    """Return what redacts a worktree's files before they are kept; `secrets` are further ones."""
+    return partial(blank_secrets, own=secrets)
+
+
+def drop_temporaries(tree: Worktree) -> list[str]:
+    """Delete the temporary files of killed writes; return the other changed files."""
+    changed = [change.path for change in status(tree)]
+    kept = whole(changed)
+    if len(kept) < len(changed):
+        with Root(tree.path, writable=True) as files:
+            for path in set(changed) - set(kept):
+                files.delete(path)
+    return kept
+
+
+def files_between(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
+    """Return the files that differ between two commits."""
+    return tuple(
+        ChangedFile(f.path, f.status, f.added, f.deleted, f.link) for f in changes(repo, base, last)
+    )

@@ -1,0 +1,86 @@
+"""Questions and wider scopes that wait for a person, as the journal and their notes have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placet.cli.gestures import not_there_any_more
+from placet.cli.glance import glance, text_of
+from placet.cli.rendered import rendered
+from placet.cli.site import Site, find
+from placet.core.activity import Action
+from placet.core.errors import UserError
+from placet.core.life.case import Asking, Case
+from placet.core.life.plan_note import plan_digest
+from placet.core.life.question_note import question_in
+from placet.core.text.facts import more_scope
+from placet.core.text.note import read_note
+from placet.files.vault import Vault
+from placet.journal.reader import Reader
+
+
+def asking_case(site: Site, ident: str) -> Case:
+    """Return the case that an ID names, with the paths of today.
+
+    Raises UserError as `find` does, and where what it asks was answered already.
+    """
+    with Vault(site.vault) as folder, site.reader(ident) as reader:
+        seen = glance(site, folder, reader, [found := find(reader, ident)])
+        case, undecided = seen.cases[found.trace_id], seen.undecided.get(found.trace_id)
+    if case.asking is not None and undecided is not None:
+        raise UserError(
+            f"{undecided.sentence}: {case.request_id}.",
+            "The daemon runs and looks within seconds."
+            if site.daemon
+            else "Start the daemon, which takes it up: placet run",
+        )
+    return case
+
+
+def asks_for_more(case: Case) -> bool:
+    """Return whether a case's mission asks for a wider scope."""
+    return case.asking is not None and bool(case.asking.amended)
+
+
+def asking_text(site: Site, case: Case) -> bytes:
+    """Return the text of the note in which a case asks; raises UserError where it is gone."""
+    assert case.asking is not None, "only what is asked is shown"
+    with Vault(site.vault) as folder:
+        raw = text_of(folder, case.asking.path)
+    if raw is None:
+        raise not_there_any_more(case, case.asking.path)
+    return raw
+
+
+def wider_scope(site: Site, case: Case) -> tuple[str, bytes]:
+    """Return the wider scope that a mission asks for, for a terminal, and its note's text."""
+    raw = asking_text(site, case)
+    return f"{rendered(read_note(raw).body)}\ndigest    {plan_digest(raw)[:16]}", raw
+
+
+def asked_line(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:
+    """Return what a case asks a person as plain data; None where it asks nothing.
+
+    `question` is empty while the note cannot be read.
+    """
+    if (asking := case.asking) is None:
+        return None
+    raw = text_of(folder, asking.path)
+    is_question = not asking.amended
+    asked = question_in(raw) if raw is not None and is_question else ""
+    return {
+        "kind": "question" if is_question else "amendment",
+        "path": asking.path,
+        "number": asking.number,
+        "of": asking.work.value,
+        "since": asking.asked_at,
+        "question": asked if is_question else _wider(reader, case, asking),
+        "options": list(asking.options),
+        "digest": asking.digest,
+    }
+
+
+def _wider(reader: Reader, case: Case, asking: Asking) -> str:
+    """Return what is asked for besides the approved scope, on one line."""
+    row = reader.last_of(Action.PLAN_AMENDMENT_REQUESTED, trace_id=case.trace_id)
+    return "" if row is None or row.details["number"] != asking.number else more_scope(row.details)

@@ -1,0 +1,245 @@
+"""A person's buttons on the board: the same gestures as by hand, of the text that was on screen.
+
+Each takes the person's Site, the request's ID and the form's fields. All raise UserError where it
+cannot be done, and NotAsRead where the note has another text by now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from placet.agent.prompts import agents
+from placet.cli import branches, decisions
+from placet.cli.again import to_retry
+from placet.cli.asked import asking_case, asking_text
+from placet.cli.board.seen import seen_name
+from placet.cli.eligible import awaiting, must_be, with_one_plan
+from placet.cli.gestures import must_say_something
+from placet.cli.glance import text_of
+from placet.cli.proposal import plan_text
+from placet.cli.site import Site
+from placet.cli.submit import submit
+from placet.cli.undo import drop
+from placet.core.errors import UserError
+from placet.core.life.case import Case, State
+from placet.core.life.plan_note import is_stale, plan_digest, show
+from placet.core.text.note import QUESTION_STAMPS, digest, read_note
+from placet.core.text.partial import with_other_tick
+from placet.files.vault import Vault
+
+_PRIORITIES = frozenset(map(str, range(11)))
+SHOWN_S = 2.0
+"""Seconds in which a daemon that is at rest has looked at an edit, and then some."""
+
+Fields = Mapping[str, str]
+Act = Callable[[Site, str, Fields], None]
+
+
+def act(site: Site, ident: str, name: str, fields: Fields) -> None:
+    """Do what the button `name` says. Raises UserError (exit code 3) for no button of ours."""
+    if name not in _ACTS:
+        raise UserError("There is no such button.", "Go back, and reload the page.", exit_code=3)
+    _ACTS[name][0](site, ident, fields)
+
+
+def said(name: str) -> str:
+    """Return what a page says after a button; empty for none of ours."""
+    return _ACTS[name][1] if name in _ACTS else ""
+
+
+def form(site: Site, template: str) -> dict[str, Any]:
+    """Return what the form of a request offers, filled in from one of the vault's templates."""
+    folder = site.vault / "System" / "Templates"
+    # by what the page shows of their names: it cannot send each name back
+    templates = {seen_name(path.stem): path.name for path in folder.glob("*.md")}
+    text = ""
+    meta: Mapping[str, Any] = {}
+    if template in templates:
+        with Vault(site.vault) as vault:
+            raw = text_of(vault, f"System/Templates/{templates[template]}") or b""
+        note = read_note(raw)
+        text, meta = note.body.strip().removeprefix("# {{title}}").lstrip(), note.meta
+    return {
+        "templates": sorted(templates),
+        "chosen": template,
+        "text": text,
+        "agents": agents(site.vault),
+        "agent": str(meta.get("agent") or ""),
+        "portals": sorted(site.in_force().config.portals),
+    }
+
+
+def ask_for(site: Site, fields: Fields) -> str:
+    """Write a request; return its path in the vault."""
+    meta: dict[str, Any] = {
+        name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
+    }
+    if priority := fields.get("priority", "").strip():
+        # What is no number is refused as such where the note is read.
+        meta["priority"] = int(priority) if priority in _PRIORITIES else priority
+    return submit(
+        site, fields.get("text", "").replace("\r\n", "\n"), title=fields.get("title"), meta=meta
+    )
+
+
+def _approve(site: Site, ident: str, fields: Fields) -> None:
+    case = awaiting(site, ident, "approved")
+    remark = _said(fields, "remark")
+    seen = _seen(site, case, fields)
+    decisions.approve(site, case, [remark] if remark else [], seen=seen)
+
+
+def _reject(site: Site, ident: str, fields: Fields) -> None:
+    case = awaiting(site, ident, "rejected")
+    reason = _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "it is too broad")
+    decisions.reject(site, case, reason, seen=_seen(site, case, fields))
+
+
+def _revise(site: Site, ident: str, fields: Fields) -> None:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    comment = _said(fields, "comment")
+    seen = _seen(site, case, fields)
+    decisions.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
+
+
+def _comment(site: Site, ident: str, fields: Fields) -> None:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    comment = _said(fields, "comment")
+    must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
+    said = _at_step(fields, comment)
+    decisions.edit(
+        site,
+        case,
+        lambda raw: decisions.with_comments(site, raw, [said]),
+        seen=_seen(site, case, fields),
+    )
+    _shown_again(site, case)
+
+
+def _tick(site: Site, ident: str, fields: Fields) -> None:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
+    number = _said(fields, "step")
+
+    def ticked(raw: bytes) -> bytes:
+        body = read_note(raw).body
+        try:
+            changed = with_other_tick(body, int(number))
+        except ValueError as error:
+            raise UserError(f"{number!r} is no step of this plan.", "Reload the page.") from error
+        return raw[: len(raw) - len(body.encode())] + changed.encode()
+
+    decisions.edit(site, case, ticked, seen=_seen(site, case, fields))
+    _shown_again(site, case)
+
+
+def _answer(site: Site, ident: str, fields: Fields) -> None:
+    case = asking_case(site, ident)
+    if case.asking is None or case.asking.amended:
+        raise UserError("Nothing is asked here any more.", "Reload the page.")
+    said = _said(fields, "own") or _said(fields, "option")
+    if not said:
+        raise UserError("The answer is empty.", "Choose an option, or write one of your own.")
+    raw = asking_text(site, case)
+    if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
+        raise decisions.NotAsRead(case.asking.path)
+    decisions.answer(site, case, said, seen=raw)
+
+
+def _widen(site: Site, ident: str, fields: Fields) -> None:
+    case = _wider(site, ident)
+    decisions.widen(site, case, seen=_seen_wider(site, case, fields))
+
+
+def _refuse(site: Site, ident: str, fields: Fields) -> None:
+    case, reason = _wider(site, ident), _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "the tests are enough")
+    decisions.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
+
+
+def _stop(site: Site, ident: str, _: Fields) -> None:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
+    decisions.stop(site, case)
+
+
+def _retry(site: Site, ident: str, fields: Fields) -> None:
+    case, source = to_retry(site, ident)
+    comment = _said(fields, "comment")
+    decisions.retry(site, case, source, [comment] if comment else [])
+
+
+def _merge(site: Site, ident: str, fields: Fields) -> None:
+    branches.merge(site, ident, here=False, seen=fields.get("digest", ""))
+
+
+def _drop(site: Site, ident: str, fields: Fields) -> None:
+    reason = _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "it is not needed any more")
+    drop(site, ident, reason)
+
+
+_ACTS: Mapping[str, tuple[Act, str]] = {
+    "approve": (_approve, "Approved. It is carried out as it stands here."),
+    "reject": (_reject, "Rejected."),
+    "revise": (_revise, "Changes are asked for. A new revision follows."),
+    "comment": (_comment, "The comment stands in the plan."),
+    "tick": (_tick, "The steps are as you ticked them."),
+    "answer": (_answer, "Answered. The work goes on with that."),
+    "widen": (_widen, "The wider scope is approved. The mission goes on with it."),
+    "refuse": (_refuse, "The wider scope is rejected. The mission goes on without it."),
+    "stop": (
+        _stop,
+        "Taken back. A mission that has begun stops at the next safe point, with a report.",
+    ),
+    "retry": (_retry, "A new plan is asked for. It waits for you when it is written."),
+    "merge": (_merge, "Merged. `placet undo` takes it back."),
+    "drop": (_drop, "The branch is dropped; its commits are kept at a ref."),
+}
+
+
+def _said(fields: Fields, name: str) -> str:
+    return fields.get(name, "").replace("\r\n", "\n").strip()
+
+
+def _at_step(fields: Fields, comment: str) -> str:
+    number = _said(fields, "step")
+    return f"{number}. {comment}" if number.isdecimal() else comment
+
+
+def _seen(site: Site, case: Case, fields: Fields) -> bytes:
+    """Return a plan's text if it is what was on the screen."""
+    raw = plan_text(site, case)
+    if plan_digest(raw) != fields.get("digest"):
+        raise decisions.NotAsRead(case.plan_path)
+    return raw
+
+
+def _shown_again(site: Site, case: Case) -> None:
+    """Wait, SHOWN_S at most, until the daemon has written the callout of a plan that was edited.
+
+    Otherwise the text that the next page shows would be of before that, and could not be approved.
+    """
+    until = time.monotonic() + (SHOWN_S if site.daemon else 0)
+    while time.monotonic() < until and is_stale(plan_text(site, case), show(case)):
+        time.sleep(0.02)
+
+
+def _wider(site: Site, ident: str) -> Case:
+    case = asking_case(site, ident)
+    if case.asking is None or not case.asking.amended:
+        raise UserError("No wider scope is asked for any more.", "Reload the page.")
+    return case
+
+
+def _seen_wider(site: Site, case: Case, fields: Fields) -> bytes:
+    assert case.asking is not None, "only what is asked is decided on"
+    raw = asking_text(site, case)
+    if plan_digest(raw) != fields.get("digest"):
+        raise decisions.NotAsRead(case.asking.path)
+    return raw

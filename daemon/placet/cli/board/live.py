@@ -1,0 +1,122 @@
+"""Live pages: what the daemon's event socket says, as server-sent events for the browsers.
+
+An event names the requests that something happened to; the page then fetches itself again. Events
+of a short while are sent as one, so that a slow browser is never behind by more than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from placet.core.errors import UserError
+from placet.host.sockets import listen, places
+
+GATHER_S = 0.05
+"""Seconds in which events are gathered into one."""
+AGAIN_S = 1.0
+"""Seconds between two looks for a daemon."""
+BEAT_S = 15.0
+"""Seconds after which a silent connection gets a comment, so that both ends know of the other."""
+MAX_LISTENING = 200
+
+
+class Live:
+    """Hands on what the daemon says to each browser that listens.
+
+    `start` begins a thread that ends with the process.
+    """
+
+    def __init__(self, state: Path, env: Mapping[str, str]) -> None:
+        self._places = places(state, env)
+        self.rung_at = 0.0
+        """The moment of the last event, as time.monotonic has it."""
+        self._ears: set[_Ear] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Listen to the daemon from now on; called in the loop that serves the browsers."""
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._listen, name="live", daemon=True).start()
+
+    def answer(self) -> Response | None:
+        """Return the answer to one browser that listens, which is to be sent; None for too many."""
+        if len(self._ears) >= MAX_LISTENING:
+            return None
+        ear = _Ear()
+        self._ears.add(ear)  # before the answer begins, or many at once would all find room
+        return _Events(ear, lambda: self._ears.discard(ear))
+
+    def _listen(self) -> None:
+        was_there = False
+        pause = threading.Event()
+        while True:
+            try:
+                for line in listen(self._places):
+                    if not was_there:
+                        was_there = True
+                        self._tell("")
+                    self._tell(str(json.loads(line).get("request_id") or ""))
+            except (UserError, OSError, ValueError):
+                pass  # no daemon, or one that ends
+            if was_there:
+                was_there = False
+                self._tell("")
+            pause.wait(AGAIN_S)
+
+    def _tell(self, request_id: str) -> None:
+        assert self._loop is not None, "started first"
+        self.rung_at = time.monotonic()
+        self._loop.call_soon_threadsafe(self._ring, request_id)
+
+    def _ring(self, request_id: str) -> None:
+        for ear in self._ears:
+            ear.about.add(request_id)
+            ear.bell.set()
+
+
+class _Events(StreamingResponse):
+    """One browser's events until it goes, whenever that is."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, ear: _Ear, gone: Callable[[], None]) -> None:
+        super().__init__(_told(ear))
+        self._gone = gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._gone()
+
+
+async def _told(ear: _Ear) -> AsyncIterator[str]:
+    yield "retry: 1000\n: hello\n\n"
+    while True:
+        try:
+            async with asyncio.timeout(BEAT_S):
+                await ear.bell.wait()
+        except TimeoutError:
+            yield ": still here\n\n"
+            continue
+        await asyncio.sleep(GATHER_S)
+        about, ear.about = sorted(ear.about), set()
+        ear.bell.clear()
+        yield f"data: {json.dumps(about)}\n\n"
+
+
+class _Ear:
+    """The events that one browser was not told yet, by request; "" is the daemon itself."""
+
+    def __init__(self) -> None:
+        self.about: set[str] = set()
+        self.bell = asyncio.Event()

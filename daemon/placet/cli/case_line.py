@@ -1,0 +1,150 @@
+"""A case as plain data: what `placet status`, `plans` and `show` know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from placet.cli.asked import asked_line
+from placet.cli.glance import Glance, text_of
+from placet.cli.held import held_back
+from placet.cli.site import Site
+from placet.core.activity import Action
+from placet.core.life.case import WORKING, Case, State
+from placet.core.life.estimate import estimate
+from placet.core.text.names import Folder
+from placet.core.text.note import read_note
+from placet.core.text.plan_reader import parse_plan
+from placet.core.turn.budget import Complexity
+from placet.core.turn.talk import ModelErrorKind
+from placet.files.vault import Vault
+from placet.host.clock import wall
+from placet.journal.reader import Reader
+from placet.journal.writes import BodyDamaged
+
+
+def case_line(
+    site: Site, folder: Vault, reader: Reader, seen: Glance, trace: str
+) -> dict[str, Any]:
+    """Return a case of a glance as plain data, with what the journal has of its work."""
+    case, undecided = seen.cases[trace], seen.undecided.get(trace)
+    line: dict[str, Any] = {
+        "request_id": case.request_id,
+        "trace_id": case.trace_id,
+        "state": case.state.value,
+        "title": case.title,
+        "agent": case.agent,
+        "portal": case.portal,
+        "priority": case.priority,
+        "revision": case.revision,
+        "since": case.since,
+        "age_s": age_s(case.since),
+        "request": case.request_path,
+        "plan": case.plan_path,
+        "branch": case.branch,
+        "commit": case.tip,
+        "became": case.became,
+        "report": case.report_path,
+        "failure": case.failure,
+        "approved_by": case.approved_by,
+        "undecided": None if undecided is None else asdict(undecided),
+        "held_back": held_back(site, folder, reader, seen, trace),
+        "rivals": list(seen.rivals.get(trace, ())),
+        "asking": asked_line(folder, reader, case),
+        "estimate": _estimate(folder, reader, case),
+    }
+    if case.state in WORKING:
+        last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
+        line["model_trouble"] = (
+            None
+            if last is None
+            or last.action_type == Action.MODEL_CALLED
+            or last.details.get("kind") == ModelErrorKind.CANCELLED
+            else last.details["reason"]
+        )
+    if case.state is State.RUNNING:
+        text = kept(reader, case.approved_digest)
+        budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
+        rows = reader.activity(case.trace_id, limit=10_000)
+        line["progress"] = {
+            **progress((row.action_type, row.details) for row in rows),
+            "budget_usd": as_float(budget),
+        }
+    return line
+
+
+def next_step(case: Mapping[str, Any]) -> str:
+    """Return the commands for work whose branch nobody took or dropped; empty for any other."""
+    if case["state"] != "completed" or case["undecided"] or not case["commit"] or case["became"]:
+        return ""
+    ident = case["request_id"]
+    return f"placet diff {ident}, placet merge {ident}"
+
+
+def waits_for_you(case: Mapping[str, Any]) -> bool:
+    """Return whether a case has a plan, a wider scope or a question that a person can decide on.
+
+    A plan that failed, or could not be revised, awaits that as it was.
+    """
+    if case["undecided"] is not None:
+        return False
+    failed = case["state"] == "failed" and case["plan"].startswith(f"{Folder.PLANS}/")
+    return failed or case["state"] in ("review", "asking")
+
+
+def _estimate(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:
+    """Return what the mission of a plan will likely cost; None without a plan, or if unknown.
+
+    It is worked out as for the plan's callout, from what missions of its complexity cost.
+    """
+    if case.state not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan_path:
+        return None
+    raw = text_of(folder, case.plan_path)
+    meta = {} if raw is None else read_note(raw).meta
+    given = str(meta.get("complexity") or Complexity.STANDARD)
+    if given not in [one.value for one in Complexity]:
+        return None
+    found = estimate(reader.calls.mission_costs(given), Complexity(given))
+    return None if found is None else asdict(found)
+
+
+def progress(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return a mission's progress from the actions and details of its journal rows.
+
+    That is steps, model turns, and dollars: None where a price is unknown.
+    """
+    step = of = turns = 0
+    cost: float | None = 0.0
+    for action, data in rows:
+        if action == Action.EXECUTION_STARTED:
+            step = turns = 0
+            of, cost = data["steps"], 0.0
+        elif action == Action.STEP_COMPLETED:
+            step = data["step"]
+        elif data.get("purpose") == "execute" and (
+            action == Action.MODEL_CALLED or (action == Action.MODEL_FAILED and data.get("tokens"))
+        ):
+            turns += action == Action.MODEL_CALLED
+            cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
+    return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
+
+
+def kept(reader: Reader, digest: str) -> bytes | None:
+    """Return a text of the journal; None for a damaged one, which `placet journal verify` names."""
+    try:
+        return reader.text(digest)
+    except BodyDamaged:
+        return None
+
+
+def age_s(since: str) -> float:
+    """Return the seconds since a moment of the journal."""
+    return max(0.0, round((wall() - datetime.fromisoformat(since)).total_seconds(), 3))
+
+
+def as_float(usd: Decimal | None) -> float | None:
+    """Return dollars as JSON has them."""
+    return None if usd is None else float(usd)

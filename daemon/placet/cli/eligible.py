@@ -1,0 +1,60 @@
+"""The cases on which a person can decide now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placet.cli.asked import asking_case, asks_for_more
+from placet.cli.glance import glance, too_many
+from placet.cli.site import Site, find
+from placet.core.errors import UserError
+from placet.core.life.case import Case, State
+from placet.core.life.why import stands
+from placet.files.vault import Vault
+
+
+def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
+    """Raise UserError (exit code 3) for a case in another state, with `why_not` as the reason."""
+    if _work(case) not in states:
+        raise UserError(
+            f"{stands(case)}, so there is {why_not}.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
+
+
+def _work(case: Case) -> State:
+    """Return a case's state, of one that asks something that of the work that stands still."""
+    return case.state if case.asking is None else case.asking.work
+
+
+def with_one_plan(site: Site, ident: str) -> Case:
+    """Return the case; raises UserError where it has several plans, of which none counts."""
+    with Vault(site.vault) as folder, site.reader(ident) as reader:
+        case = find(reader, ident)
+        plans = glance(site, folder, reader, [case]).rivals.get(case.trace_id)
+    if plans:
+        raise UserError(*too_many(site, case, plans))
+    return case
+
+
+def awaiting(site: Site, ident: str, done: str) -> Case:
+    """Return a case whose plan, or wider scope, can be `done`.
+
+    Raises UserError (exit code 3) for any other.
+    """
+    case = with_one_plan(site, ident)
+    if asks_for_more(case):
+        return asking_case(site, ident)
+    if _work(case) in (State.REVIEW, State.REVISING) or (
+        case.state is State.FAILED and case.plan_path
+    ):
+        return case
+    helps = f"See why: placet why {case.request_id}"
+    if case.asking is not None:
+        helps = f"Answer it: placet answer {case.request_id} TEXT"
+    elif case.state in (State.APPROVED, State.RUNNING) and done == "rejected":
+        helps = f"Take it back first: placet stop {case.request_id}"
+    raise UserError(
+        f"{stands(case)}, so there is no plan that could be {done}.", helps, exit_code=3
+    )

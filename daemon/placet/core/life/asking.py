@@ -1,0 +1,171 @@
+"""Decisions on what work asks a person: questions, and a wider scope for a running mission.
+
+The answer is given to the call that asked for it: the loop writes its outcome down with the
+decision. The work then goes on from its record as after any stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from placet.core.activity import Action, Actor, Entity
+from placet.core.life.builder import DecisionBuilder, archived_question, sha256
+from placet.core.life.case import Asking, State
+from placet.core.life.commands import Move, Publish, Rewrite, Stamp
+from placet.core.life.events import Asked, Gesture, Hand
+from placet.core.life.plan_note import headed, show
+from placet.core.life.question_note import amendment_note, question_note, shown_digest
+from placet.core.text.names import Folder, amendment_name, question_name
+from placet.core.text.note import QUESTION_STAMPS, digest, read_note
+from placet.core.text.plan_reader import parse_plan
+from placet.core.text.scope import Scope
+from placet.core.text.widening import widened, with_scope
+from placet.core.wording import rfc3339
+
+
+def asked(d: DecisionBuilder, e: Asked, work: State) -> None:
+    """Put a question, or a request for a wider scope, before a person; `work` waits for it."""
+    if e.wider is None:
+        _question(d, e, work)
+    else:
+        _amendment(d, e, e.wider)
+
+
+def _question(d: DecisionBuilder, e: Asked, work: State) -> None:
+    number = d.case.asked + 1
+    path = f"{Folder.QUESTIONS}/{question_name(d.case.request_id, number)}"
+    at = _moment(d)
+    note = question_note(d.case, e, work, at)
+    kept = digest(note, QUESTION_STAMPS)
+    d.set(asked=number, asking=Asking(work, e.call, path, kept, at, number, e.options))
+    d.row(
+        Action.QUESTION_ASKED,
+        Entity.PLAN if work is not State.RUNNING else Entity.MISSION,
+        Actor.AGENT,
+        number=number,
+        path=path,
+        digest=kept,
+        size=len(note),
+        options=len(e.options),
+    )
+    d.commands.append(Publish(path, d.text(note)))
+
+
+def _moment(d: DecisionBuilder) -> str:
+    """Return when a note asks: after any other of the case, as that tells them apart."""
+    at, last = d.now, d.case.last_asked
+    if at <= last:
+        at = rfc3339(datetime.fromisoformat(last) + timedelta(milliseconds=1))
+    d.set(last_asked=at)
+    return at
+
+
+def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
+    number = d.case.amendments + 1
+    path = f"{Folder.PLANS}/{amendment_name(d.case.request_id, number)}"
+    approved, first = parse_plan(_body(e.approved)), parse_plan(_body(e.first))
+    scope = widened(approved.scope, wider.write, wider.commands, network=wider.network)
+    at = _moment(d)
+    note = amendment_note(d.case, e, first.scope, scope, number, at)
+    amended = d.text(_amended(d, e.approved, scope))
+    asking = Asking(State.RUNNING, e.call, path, shown_digest(note), at, number, amended=amended)
+    d.set(amendments=number, asking=asking)
+    d.row(
+        Action.PLAN_AMENDMENT_REQUESTED,
+        Entity.PLAN,
+        Actor.AGENT,
+        number=number,
+        path=path,
+        digest=amended,
+        write=list(wider.write),
+        run=list(wider.commands),
+        network=wider.network,
+    )
+    d.commands.append(Publish(path, d.text(note)))
+
+
+def _amended(d: DecisionBuilder, plan: bytes, scope: Scope) -> bytes:
+    """Return a plan's note with another scope, under the callout for it."""
+    body = _body(plan)
+    raw = plan[: len(plan) - len(body.encode())] + with_scope(body, scope).encode()
+    return headed(raw, show(replace(d.case, state=State.RUNNING)))
+
+
+def answered(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+    """Take an answer, or that a person took the question away."""
+    asking = _over(d, g, "answered" if g.note is not None else "")
+    d.by_human(
+        Action.QUESTION_ANSWERED,
+        Entity.PLAN if asking.work is not State.RUNNING else Entity.MISSION,
+        hand,
+        number=asking.number,
+        chosen=g.chosen,
+        digest=sha256(g.why.encode()),
+        size=len(g.why.encode()),
+        taken_away=g.note is None,
+    )
+
+
+def scope_widened(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+    """Approve the plan with the wider scope: one new digest, that of the amended text."""
+    asking = _over(d, g, "approved")
+    before, plan = d.case.approved_digest, g.plan
+    d.spend_approval()
+    d.set(
+        approved_digest=asking.amended,
+        approved_by=hand.who,
+        approved_at=d.now,
+        # a weaker box was not shown: the mission waits for the former one
+        approved_level=max(d.case.approved_level, g.level),
+        reported_edit="",
+    )
+    if d.case.plan_digest == before:  # it is nobody's edit
+        d.set(plan_digest=asking.amended)
+    d.by_human(
+        Action.PLAN_AMENDED,
+        Entity.PLAN,
+        hand,
+        number=asking.number,
+        digest=asking.amended,
+        before=before,
+        sandbox=g.level,
+    )
+    if plan is not None and plan.digest == before:
+        # an edited one has no effect, and stays; that is shown as any edit during the run
+        text = _amended(d, plan.raw, parse_plan(_body(g.written)).scope)
+        d.commands.append(Rewrite(plan.path, before, d.text(text)))
+    if plan is not None:
+        stamps = {"status": "approved", "approved_by": hand.who, "approved_at": d.now}
+        d.commands.append(Stamp(plan.path, stamps))
+
+
+def scope_refused(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+    """Take a person's no to a wider scope; the mission goes on and is told why."""
+    asking = _over(d, g, "rejected")
+    d.by_human(
+        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, hand, number=asking.number, reason=g.why
+    )
+
+
+def withdrawn(d: DecisionBuilder) -> None:
+    """Take back what was asked: the work that stood still for it is void, or is to stop."""
+    _over(d, None, "void")
+
+
+def _over(d: DecisionBuilder, g: Gesture | None, status: str) -> Asking:
+    asking = d.case.asking
+    assert asking is not None, "an answer is observed only where something is asked"
+    d.set(asking=None)
+    path = g.note.path if g is not None and g.note is not None else asking.path
+    if status:
+        keys = {"decision": ""} if asking.amended else {}
+        d.commands += [
+            Stamp(path, {"status": status, **keys}),
+            Move(path, archived_question(d.case, asking)),
+        ]
+    return asking
+
+
+def _body(raw: bytes) -> str:
+    return read_note(raw).body

@@ -1,0 +1,125 @@
+"""Rows of the journal that a person looks for: filtered, in pages, newest first.
+
+A page is found by the ids below which it lies, and looks at no more than SCANNED rows: it takes no
+longer in a large journal than in a small one, whatever is looked for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placet.core.activity import CommittedRow
+from placet.journal.chain import ends
+from placet.journal.connection import snapshot
+from placet.journal.schema import ACTIVITY
+
+SCANNED = 100_000
+"""Rows that one page looks at."""
+PIECE = 2_000
+"""Rows of a page of `all_rows`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows that are looked for; an empty value allows all.
+
+    `since` and `until` are moments, the second one excluded. `below` is the id below which a page
+    begins, 0 for the newest row.
+    """
+
+    action: str = ""
+    actor: str = ""
+    trace_id: str = ""
+    text: str = ""
+    since: str = ""
+    until: str = ""
+    below: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPage:
+    """A page of rows, newest first.
+
+    `following` is the id below which the next page begins, 0 where there is none. `is_cut` says
+    that the page ended because it had looked at enough rows.
+    """
+
+    rows: tuple[CommittedRow, ...]
+    following: int
+    is_cut: bool
+
+
+def rows_page(path: Path, wanted: Wanted, limit: int) -> RowsPage:
+    """Return a page of at most `limit` rows. Raises UserError for a journal that cannot be read."""
+    with snapshot(path) as connection:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        return _page(connection, wanted, limit)
+
+
+def all_rows(path: Path, wanted: Wanted) -> Iterator[tuple[CommittedRow, ...]]:
+    """Give all rows, in pieces; no piece keeps the journal open."""
+    while True:
+        page = rows_page(path, wanted, PIECE)
+        if page.rows:
+            yield page.rows
+        if not page.following:
+            return
+        wanted = replace(wanted, below=page.following)
+
+
+def first_since(connection: sqlite3.Connection, moment: str) -> int:
+    """Return the id of the first row since a moment, or the id after the last row.
+
+    Rows are written in the order of time, so that this needs some twenty looks.
+    """
+    start, _, last, _ = ends(connection)
+    low, high = start + 1, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = connection.execute(
+            "SELECT id, timestamp FROM activity WHERE id >= ? ORDER BY id LIMIT 1", (middle,)
+        ).fetchone()
+        if found is None or found[1] >= moment:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+def _page(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> RowsPage:
+    start, _, last, _ = ends(connection)
+    lowest = first_since(connection, wanted.since) if wanted.since else start + 1
+    below = first_since(connection, wanted.until) if wanted.until else last + 1
+    below = min(below, wanted.below) if wanted.below else below
+    # a request has few rows, which its index finds
+    floor = lowest if wanted.trace_id else max(lowest, below - SCANNED)
+    where, values = _conditions(wanted)
+    found = connection.execute(
+        f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
+        f"WHERE {'+' if wanted.trace_id else ''}id >= ? AND id < ? {where} "
+        "ORDER BY id DESC LIMIT ?",
+        (floor, below, *values, limit),
+    )
+    rows = tuple(CommittedRow(*row) for row in found)
+    if len(rows) == limit:
+        return RowsPage(rows, rows[-1].id if rows[-1].id > lowest else 0, is_cut=False)
+    is_cut = floor > lowest
+    return RowsPage(rows, floor if is_cut else 0, is_cut)
+
+
+def _conditions(wanted: Wanted) -> tuple[str, list[str]]:
+    """Return the SQL of the filters, and its values."""
+    # the plus keeps SQLite from walking that column's index
+    parts = {
+        "AND +action_type = ?": wanted.action,
+        "AND actor = ?": wanted.actor,
+        "AND trace_id = ?": wanted.trace_id,
+        "AND instr(lower(entity_id || ' ' || action_type || ' ' || metadata), lower(?))": (
+            wanted.text
+        ),
+    }
+    chosen = {sql: value for sql, value in parts.items() if value}
+    return " ".join(chosen), list(chosen.values())

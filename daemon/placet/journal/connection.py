@@ -1,0 +1,77 @@
+"""Read-only connections to the journal, and SQLite's errors in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly
+from placet.journal.files import damaged, no_room
+from placet.journal.schema import schema_of
+
+_SETTINGS = (
+    f"busy_timeout = {BUSY_MS}",
+    f"cache_size = -{CACHE_KB}",
+    "wal_autocheckpoint = 0",  # only the writer checkpoints
+    "query_only = 1",
+    "trusted_schema = 0",
+)
+
+
+@contextlib.contextmanager
+def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a read-only connection that sees one moment.
+
+    Raises UserError as `open_reader`, but not for an older schema.
+    """
+    with plain_errors(path):
+        connection = connect(path)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+
+
+def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
+    """Return a read-only connection, for the caller's thread or for one thread at a time.
+
+    Raises UserError if there is no journal, and sqlite3.Error.
+    """
+    path = path.absolute()
+    if not path.exists():
+        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread
+    )
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+        if not schema_of(connection, path):
+            raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")  # noqa: TRY301
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into JournalDamaged or UserError."""
+    path = path.absolute()
+    try:
+        yield
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if is_damage(error):
+            raise damaged(path, error) from error
+        if may_pass(error):
+            # SQLite says "I/O error" if it cannot make a file next to the database
+            full = path.parent.is_dir() and no_room(path)
+            raise UserError(
+                f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
+                "make room there" if full else "check its permissions and who has it open",
+            ) from error
+        raise

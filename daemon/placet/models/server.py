@@ -1,0 +1,87 @@
+"""The model's server and its key, as settings and environment name them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from placet.core.errors import UserError
+from placet.core.turn.talk import ModelError, ModelErrorKind
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+CREDENTIAL = "anthropic_api_key"
+_NO_KEY = "placet-has-no-key"  # what a local server that asks for no key is sent
+
+
+def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the server's address and the key for it.
+
+    The address is `base_url`, else `ANTHROPIC_BASE_URL`, else the vendor's; the key is
+    `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`, and a server on loopback
+    needs none. Raises UserError for an invalid address, ModelError (permanent) for a missing or
+    unusable key.
+    """
+    base_url = base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
+    host = _host_of(base_url)
+    key = _key_from(env)
+    if not key and not _is_loopback(host):
+        raise ModelError(
+            ModelErrorKind.PERMANENT,
+            f"there is no key for {host}. Export {KEY_VARIABLE}=…, or in the systemd unit set"
+            f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none: set"
+            ' base_url in [model]. Without any model, provider = "scripted" replays a file.',
+        )
+    return base_url.rstrip("/"), key or _NO_KEY
+
+
+def _key_from(env: Mapping[str, str]) -> str:
+    where, key = KEY_VARIABLE, env.get(KEY_VARIABLE, "")
+    if not key.strip() and env.get("CREDENTIALS_DIRECTORY"):
+        path = Path(env["CREDENTIALS_DIRECTORY"], CREDENTIAL)
+        try:
+            where, key = str(path), path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(
+                ModelErrorKind.PERMANENT,
+                f"the credential {path} cannot be read ({type(error).__name__})",
+            ) from None
+    key = key.strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ModelError(
+            ModelErrorKind.PERMANENT,
+            f"{where} holds spaces, line ends or characters that no key has; set the key alone",
+        )
+    return key
+
+
+def _host_of(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
+        raise UserError(
+            "[model] base_url (or ANTHROPIC_BASE_URL) is not a server's address",
+            "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
+            exit_code=2,
+        )
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise UserError(
+            "[model] base_url (or ANTHROPIC_BASE_URL) ends in /v1",
+            "Leave /v1 out; it is added.",
+            exit_code=2,
+        )
+    return host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,508 @@
+"""Questions and wider scopes: work asks a person, stands still, and goes on from its record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import git
+from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
+from placet.core.life.case import State
+from placet.core.text.note import read_note, stamp
+from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.host.watch import Mode
+from vaultkit import PLAN, TestVault
+
+QUESTION = {
+    "question": "Which greeting?",
+    "options": ["Hello", "Good morning"],
+    "why": "The file says it.",
+}
+WIDER = {"why": "The greeting has a test.", "write": ["test_hello.py"], "run": ["pytest -q"]}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    return bare_vault(tmp_path)
+
+
+def rows(vault: TestVault, action: str) -> list[dict[str, Any]]:
+    return [row["metadata"] for row in vault.rows(action)]
+
+
+def state(run: Running) -> State:
+    (case,) = run.loop.cases.held.values()
+    return case.state
+
+
+def question(vault: TestVault, number: int = 1) -> Path:
+    return vault.root / f"Inbox/Questions/hello_{number}.md"
+
+
+def archived(vault: TestVault, number: int = 1, sort: str = "question") -> Path:
+    return vault.root / f"Inbox/Archive/hello_{sort}{number}.md"
+
+
+def amendment(vault: TestVault, number: int = 1) -> Path:
+    return vault.root / f"Inbox/Plans/hello_amendment{number}.md"
+
+
+def tick(path: Path, option: str) -> None:
+    text = path.read_text()
+    assert f"- [ ] {option}" in text
+    path.write_text(text.replace(f"- [ ] {option}", f"- [x] {option}"))
+
+
+def asker(ask: Ask) -> Reply:
+    """Ask in the mission before the file is written, and write the answer into it."""
+    if ask.purpose is not Purpose.EXECUTE:
+        return says(("submit_plan", PLAN))
+    match turns_taken(ask):
+        case 0:
+            draft = {"path": "hello.txt", "content": "a draft"}
+            return says(("write_file", draft), ("ask_person", QUESTION))
+        case 1:
+            answer = json.loads(results(ask)[-1])
+            return says(
+                ("write_file", {"path": "hello.txt", "content": str(answer.get("answer", "none"))}),
+                ("complete_step", {"step": 1, "summary": "Hello"}),
+                ("finish", {"summary": "Done."}),
+            )
+    raise AssertionError("a round too many")
+
+
+def planner_asks(ask: Ask) -> Reply:
+    if ask.purpose is Purpose.EXECUTE:
+        return asker(ask)
+    if turns_taken(ask) == 0:
+        return says(("ask_person", QUESTION))
+    answer = json.loads(results(ask)[-1])
+    return says(("submit_plan", {**PLAN, "summary": f"They said: {answer.get('answer', 'none')}"}))
+
+
+def widener(ask: Ask, more: Mapping[str, Any] = WIDER) -> Reply:
+    if ask.purpose is not Purpose.EXECUTE:
+        return says(("submit_plan", PLAN))
+    match turns_taken(ask):
+        case 0:
+            return says(
+                ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                ("request_scope", more),
+            )
+        case 1:
+            said = json.loads(results(ask)[-1])
+            if said.get("approved"):
+                return says(
+                    ("write_file", {"path": "test_hello.py", "content": "assert True\n"}),
+                    ("complete_step", {"step": 1, "summary": "Hello"}),
+                    ("finish", {"summary": "Done."}),
+                )
+            return says(
+                ("complete_step", {"step": 1, "summary": "Hello"}),
+                ("finish", {"summary": f"Without: {said['error']}"}),
+            )
+    raise AssertionError("a round too many")
+
+
+def drop_and_approve(run: Running) -> None:
+    vault = run.vault
+    vault.drop("Please say hello.\n", "hello.md")
+    run.settle()
+    vault.plan("hello").rename(vault.active("hello"))
+    run.settle()
+
+
+def written(vault: TestVault, path: str = "hello.txt") -> str:
+    (row,) = rows(vault, "execution.completed")
+    return git(vault.root, "show", f"{row['branch']}:{path}")
+
+
+# --- questions
+
+
+def test_a_mission_asks_and_goes_on_with_the_ticked_option(vault: TestVault) -> None:
+    model = Fake(asker)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        drop_and_approve(run)
+        assert state(run) is State.ASKING
+        note = question(vault)
+        text = note.read_text()
+        assert "Which greeting?" in text
+        assert read_note(note.read_bytes()).meta["status"] == "open"
+        (asked,) = rows(vault, "question.asked")
+        assert asked["options"] == 2
+        assert rows(vault, "lease.released")
+        calls = len(model.asks)
+        run.settle()
+        assert len(model.asks) == calls, "nothing is asked of the model meanwhile"
+        tick(note, "Good morning")
+        run.settle()
+        (row,) = rows(vault, "question.answered")
+        assert (row["via"], row["chosen"]) == ("property", 2)
+        assert not note.exists()
+        assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
+    assert written(vault) == "Good morning"
+    called = [row["tool"] for row in rows(vault, "tool.called")]
+    assert (called.count("write_file"), called.count("ask_person")) == (2, 1)
+
+
+def test_a_planner_asks_and_writes_the_plan_with_the_answer(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(planner_asks), time=Time()) as run:
+        vault.drop("Please say hello.\n", "hello.md")
+        run.settle()
+        assert state(run) is State.ASKING
+        note = question(vault)
+        note.write_bytes(stamp(note.read_bytes(), {"answer": "2"}))
+        run.settle()
+        assert state(run) is State.REVIEW
+        assert "They said: Good morning" in vault.plan("hello").read_text()
+
+
+@pytest.mark.parametrize(
+    ("edit", "answer"),
+    [
+        (
+            lambda t: t.replace("## Answer\n", "## Answer\n\nMoin, *everybody*\n"),
+            "Moin, *everybody*",
+        ),
+        (lambda t: t.replace('answer: ""', "answer: yes"), "yes"),
+        (lambda t: t.replace('answer: ""', "answer: Hello"), "Hello"),
+        (lambda t: t.replace("- [ ] Hello", "- [X] Hello") + "\nBut loud.\n", "Hello\nBut loud."),
+        (lambda t: t.replace("- [ ] Hello", "- [ ] Hello\n- [x] Ahoy"), "Ahoy"),
+        (lambda t: t.replace("\n", "\r\n").replace("- [ ] Hello", "- [x] Hello"), "Hello"),
+    ],
+)
+def test_an_answer_may_be_a_box_a_property_or_a_text(
+    vault: TestVault, edit: Callable[[str], str], answer: str
+) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        note = question(vault)
+        note.write_bytes(edit(note.read_text()).encode())
+        run.settle()
+    assert written(vault) == answer
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t.replace("- [ ] ", "- [x] "),
+        lambda t: t.replace("- [ ] Hello", "- [x] Hello").replace('answer: ""', "answer: Moin"),
+        lambda t: t + "\n\n",
+        lambda t: t.replace("status: open", "status: answered"),
+    ],
+)
+def test_two_answers_or_none_count_as_none(vault: TestVault, edit: Callable[[str], str]) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        note = question(vault)
+        note.write_text(edit(note.read_text()))
+        run.settle()
+        assert state(run) is State.ASKING
+        assert not rows(vault, "question.answered")
+
+
+def test_two_notes_with_different_answers_count_as_none_and_say_so(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        note = question(vault)
+        other = note.with_name("hello_1 2.md")
+        other.write_bytes(note.read_bytes())
+        tick(other, "Hello")
+        tick(note, "Good morning")
+        run.settle()
+        assert state(run) is State.ASKING
+        side = note.with_name("hello_1.placet.md").read_text()
+        assert "answer" in side
+        other.unlink()
+        run.settle()
+    assert written(vault) == "Good morning"
+
+
+def test_a_question_that_is_taken_away_is_told_to_the_model(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        question(vault).unlink()
+        run.settle()
+        assert rows(vault, "question.answered")[0]["taken_away"]
+    assert written(vault) == "none"
+
+
+def test_one_question_is_open_whatever_restarts(vault: TestVault) -> None:
+    time = Time()
+    for _ in range(3):
+        with looping(vault, model=lambda: Fake(asker), time=time) as run:
+            if not vault.notes("Inbox/Questions"):
+                drop_and_approve(run)
+            run.settle()
+            assert vault.notes("Inbox/Questions") == ["hello_1.md"]
+    tick(question(vault), "Hello")  # while no daemon runs
+    with looping(vault, model=lambda: Fake(asker), time=time) as run:
+        run.settle()
+    assert len(rows(vault, "question.asked")) == 1
+    assert written(vault) == "Hello"
+
+
+def test_no_more_questions_than_are_allowed(vault: TestVault) -> None:
+    def curious(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PLAN))
+        taken = turns_taken(ask)
+        if taken < 4:
+            return says(("ask_person", {"question": f"Really, {taken}?", "options": ["yes"]}))
+        return says(
+            ("write_file", {"path": "hello.txt", "content": results(ask)[-1]}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        )
+
+    with looping(vault, model=lambda: Fake(curious), time=Time()) as run:
+        drop_and_approve(run)
+        for number in (1, 2, 3):
+            tick(question(vault, number), "yes")
+            run.settle()
+    assert "too_many_questions" in written(vault)
+
+
+def test_a_plan_that_is_taken_back_while_it_asks_stops_the_mission(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        vault.active("hello").rename(vault.plan("hello"))
+        run.settle()
+        assert rows(vault, "execution.failed")
+        assert not question(vault).exists()
+        assert read_note(archived(vault).read_bytes()).meta["status"] == "void"
+
+
+def test_a_request_that_changes_while_its_planner_asks_is_planned_anew(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(planner_asks), time=Time()) as run:
+        vault.drop("Please say hello.\n", "hello.md")
+        run.settle()
+        path = vault.root / "Inbox/Requests/hello.md"
+        path.write_text(path.read_text() + "\nLoudly.\n")
+        run.settle()
+        assert state(run) is State.ASKING
+        assert vault.notes("Inbox/Questions") == ["hello_2.md"]
+        assert read_note(archived(vault).read_bytes()).meta["status"] == "void"
+
+
+def test_a_time_limit_does_not_count_the_time_in_which_a_person_is_asked(vault: TestVault) -> None:
+    config = vault.root / "System/placet.toml"
+    config.write_text(config.read_text() + "\n[limits]\nmission_wall_time_s = 600\n")
+    time = Time()
+    with looping(vault, model=lambda: Fake(asker), time=time) as run:
+        drop_and_approve(run)
+        time.pass_time(100_000)
+        tick(question(vault), "Hello")
+        run.settle()
+    assert written(vault) == "Hello"
+
+
+# --- a wider scope
+
+
+def test_a_wider_scope_is_shown_whole_and_approved_by_the_property(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
+        drop_and_approve(run)
+        assert state(run) is State.ASKING
+        note = amendment(vault)
+        first = read_note(note.read_bytes()).body.split("\n")[:12]
+        assert "  write    hello.txt" in first
+        assert "+ write    test_hello.py" in first
+        assert "+ run      pytest -q" in first
+        before = rows(vault, "plan.approved")[0]["digest"]
+        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+        run.settle()
+        (row,) = rows(vault, "plan.amended")
+        assert row["via"] == "property"
+        assert row["before"] == before
+        assert row["digest"] == rows(vault, "plan.amendment_requested")[0]["digest"] != before
+        assert not note.exists()
+        assert archived(vault, sort="amendment").exists()
+    assert written(vault, "test_hello.py") == "assert True"
+    log = git(vault.root, "log", "--format=%B", "--all")
+    assert f"Placet-Plan: {row['digest']}" in log
+    kept = (vault.root / "Inbox/Archive/hello_plan.md").read_text()
+    assert '"test_hello.py"' in kept
+    assert "plan.changed_after_approval" not in vault.actions()
+
+
+def test_a_wider_scope_is_approved_by_a_move(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
+        drop_and_approve(run)
+        amendment(vault).rename(vault.root / "System/Active/more.md")
+        run.settle()
+        assert rows(vault, "plan.amended")[0]["via"] == "move"
+        assert not (vault.root / "System/Active/more.md").exists()
+    assert written(vault, "test_hello.py") == "assert True"
+
+
+@pytest.mark.parametrize("way", ["property", "move", "gone"])
+def test_a_rejected_scope_is_told_to_the_model(vault: TestVault, way: str) -> None:
+    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
+        drop_and_approve(run)
+        note = amendment(vault)
+        if way == "property":
+            words = {"decision": "reject", "rejection_reason": "too much"}
+            note.write_bytes(stamp(note.read_bytes(), words))
+        elif way == "move":
+            note.write_text(note.read_text() + "\n## Rejection\n\ntoo much\n")
+            note.rename(vault.root / "Inbox/Rejected/x.md")
+        else:
+            note.unlink()
+        run.settle()
+        (row,) = rows(vault, "plan.amendment_rejected")
+        assert row["reason"] == (
+            "too much" if way != "gone" else "the note that asked for it was taken away"
+        )
+        assert row["via"] == ("property" if way == "property" else "move")
+    assert written(vault) == "hello"
+    (report,) = vault.reports()
+    assert "too much" in report.read_text() or way == "gone"
+
+
+def test_silence_or_an_edited_note_widens_nothing(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
+        drop_and_approve(run)
+        note = amendment(vault)
+        run.settle()
+        text = note.read_text()
+        note.write_text(text.replace("test_hello.py", "**"))
+        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+        run.settle()
+        assert state(run) is State.ASKING
+        assert not rows(vault, "plan.amended")
+        assert "edited" in note.with_name("hello_amendment1.placet.md").read_text()
+
+
+def test_ten_slices_show_their_sum(vault: TestVault) -> None:
+    """An obedient attacker asks for a little more, again and again."""
+
+    def attacker(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PLAN))
+        taken = turns_taken(ask)
+        return says(("request_scope", {"why": "a little", "write": [f"part{taken}.txt"]}))
+
+    with looping(vault, model=lambda: Fake(attacker), time=Time()) as run:
+        drop_and_approve(run)
+        for number in range(1, 11):
+            note = amendment(vault, number)
+            shown = read_note(note.read_bytes()).body
+            for before in range(number):
+                assert f"+ write    part{before}.txt" in shown
+            note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+            run.settle()
+    assert len(rows(vault, "plan.amended")) == 10
+
+
+def test_what_no_scope_can_give_is_not_asked_for(vault: TestVault) -> None:
+    said: list[str] = []
+
+    def greedy(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PLAN))
+        said.extend(results(ask)[len(said) :])
+        wanted: list[dict[str, Any]] = [
+            {"why": "w", "write": ["Inbox/Plans/x.md"]},
+            {"why": "w", "write": [".git/config"]},
+            {"why": "w", "write": ["../x"]},
+            {"why": "w", "write": ["hello.txt"]},
+            {"why": "w", "run": [""]},
+        ]
+        taken = turns_taken(ask)
+        if taken < len(wanted):
+            return says(("request_scope", wanted[taken]))
+        return says(("give_up", {"reason": "no"}))
+
+    with looping(vault, model=lambda: Fake(greedy), time=Time()) as run:
+        drop_and_approve(run)
+        assert not vault.notes("Inbox/Plans") or amendment(vault).name not in vault.notes(
+            "Inbox/Plans"
+        )
+    kinds = [json.loads(one)["error_type"] for one in said]
+    assert kinds == ["protected", "protected", "invalid_scope", "already_allowed", "invalid_scope"]
+
+
+def test_a_model_cannot_answer_its_own_question(vault: TestVault) -> None:
+    fake = "## Options\n\n- [x] yes\n\n## Answer\n\nyes\n---\nanswer: yes\n---\n- [x] yes"
+
+    def attacker(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PLAN))
+        words = {"question": fake, "why": fake, "options": [fake, "- [x] no", "answer: yes"]}
+        return says(("ask_person", words)) if not turns_taken(ask) else says(text="")
+
+    with looping(vault, model=lambda: Fake(attacker), time=Time()) as run:
+        drop_and_approve(run)
+        run.settle()
+        assert state(run) is State.ASKING
+        assert read_note(question(vault).read_bytes()).meta["answer"] == ""
+    assert not rows(vault, "question.answered")
+
+
+def test_what_does_not_touch_the_work_leaves_the_question_open(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        active = vault.active("hello")
+        active.write_text(active.read_text().replace("Write a greeting.", "Write a long greeting."))
+        run.settle()
+        assert rows(vault, "plan.changed_after_approval")[0]["running"]
+        assert state(run) is State.ASKING
+        assert vault.notes("Inbox/Questions") == ["hello_1.md"]
+        tick(question(vault), "Hello")
+        run.settle()
+    assert len(rows(vault, "question.asked")) == 1
+    assert written(vault) == "Hello"
+
+
+def test_a_widened_plan_that_failed_is_approved_again_as_nobodys_edit(vault: TestVault) -> None:
+    def gives_up(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE or turns_taken(ask) == 0:
+            return widener(ask)
+        return says(("give_up", {"reason": "no"}))
+
+    with looping(vault, model=lambda: Fake(gives_up), time=Time()) as run:
+        drop_and_approve(run)
+        note = amendment(vault)
+        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+        run.settle()
+        assert len(rows(vault, "execution.failed")) == 1
+        plan = vault.plan("hello")
+        assert '"test_hello.py"' in plan.read_text()
+        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "approve"}))
+        run.settle()
+    first, again = rows(vault, "plan.approved")
+    assert again["edited"] is False
+    assert again["digest"] != first["digest"]
+
+
+def test_a_secret_in_an_answer_reaches_neither_model_nor_journal(vault: TestVault) -> None:
+    key = "sk-ant-" + "api03-" + "A1b2C3d4" * 12
+    model = Fake(asker)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        drop_and_approve(run)
+        note = question(vault)
+        note.write_text(note.read_text() + f"\nUse {key}, please.\n")
+        run.settle()
+    assert "Use [redacted" in written(vault)
+    assert not any(key in result for ask in model.asks for result in results(ask))
+    assert all(key.encode() not in p.read_bytes() for p in vault.state.rglob("*") if p.is_file())
+
+
+def test_a_question_that_is_dropped_as_a_request_is_planned(vault: TestVault) -> None:
+    time = Time()
+    with looping(vault, model=lambda: Fake(planner_asks), time=time) as run:
+        run.loop.stopping = True  # it is seen, and planned by another life
+        text = "---\nrequest_id: other\nasked_at: 2026-11-20T12:16:41.020Z\n---\nWhich greeting?\n"
+        vault.drop(text, "hello.md")
+        for _ in range(20):
+            run.loop.tick(frozenset(), Mode.POLLING)
+            run.loop.ports.clock.sleep(0.5)
+    with looping(vault, model=lambda: Fake(planner_asks), time=time) as run:
+        run.settle()
+        assert rows(vault, "question.asked"), "it is planned as any request is"

@@ -1,0 +1,460 @@
+"""The board in a real browser: `placet board` and a daemon as processes, headless Chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    StorageState,
+    expect,
+    sync_playwright,
+)
+
+from boardhttp import Served
+from boardhttp import served as board
+from boardkit import ask, board_vault, planned
+from gitkit import git, settle_home
+from vaultkit import TestVault, meddling, running, until
+
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+WIDTHS = {390: 844, 1440: 900}
+PATIENCE_MS = 12_000
+
+
+@dataclass
+class Seen:
+    """A vault with its daemon, the board, a browser, and a session of Anna in it."""
+
+    vault: TestVault
+    served: Served
+    browser: Browser
+    session: StorageState = field(default_factory=StorageState)
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def app(self) -> Path:
+        return self.vault.root.parent / "app"
+
+    def context(self, **options: object) -> BrowserContext:
+        """Open a browser window of Anna's; what goes wrong in it fails the test at its end."""
+        context = self.browser.new_context(storage_state=self.session, **options)  # type: ignore[arg-type]
+        context.set_default_timeout(PATIENCE_MS)
+        context.on("page", self.watch)
+        return context
+
+    def watch(self, page: Page) -> None:
+        def said(kind: str, text: str) -> None:
+            # what the server refuses is no fault of the page, and a test looks at it itself
+            if "409 (Conflict)" not in text and "403 (Forbidden)" not in text:
+                self.troubles.append(f"{page.url}: {kind}: {text}")
+
+        page.on("console", lambda m: said(m.type, m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda e: said("error", str(e)))
+        page.on(
+            "request",
+            lambda r: None if r.url.startswith(self.served.url) else said("outside", r.url),
+        )
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    folder = tmp_path_factory.mktemp("board")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settle_home(folder / "home").items():
+            patch.setenv(name, value)
+        vault = board_vault(folder)
+        with (
+            meddling(),  # a merge on the board is a person's
+            running(vault),
+            board(vault) as served,
+            sync_playwright() as playwright,
+            playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS)) as browser,
+        ):
+            expect.set_options(timeout=PATIENCE_MS)
+            seen = Seen(vault, served, browser)
+            with seen.context() as context:
+                page = context.new_page()
+                page.goto(served.link)
+                page.get_by_role("button", name="Log in").click()
+                expect(page.get_by_role("heading", name="Board")).to_be_attached()
+                seen.session = context.storage_state()
+            yield seen
+
+
+@pytest.fixture
+def seen(scene: Seen) -> Iterator[Seen]:
+    scene.troubles.clear()
+    yield scene
+    assert scene.troubles == []
+
+
+def opened(context: BrowserContext, seen: Seen, path: str) -> Page:
+    page = context.new_page()
+    page.goto(seen.served.url + path)
+    return page
+
+
+def card(page: Page, column: str, title: str) -> object:
+    return page.locator(f"#{column} .card", has_text=title)
+
+
+def is_whole(page: Page) -> bool:
+    """Return whether nothing is scrolled to sideways, and nothing sticks out of the page."""
+    page.wait_for_load_state()  # a form may have led on just now
+    return bool(
+        page.evaluate(
+            """() => {
+              const wide = document.documentElement.clientWidth;
+              const out = [...document.querySelectorAll('main *, header *')].filter(one => {
+                const box = one.getBoundingClientRect();
+                return box.width > 1 && (box.right > wide + 1 || box.left < -1) && !one.closest('.wide');
+              });
+              return document.documentElement.scrollWidth <= wide && out.length === 0;
+            }"""
+        )
+    )
+
+
+def test_a_login_link_opens_one_session(seen: Seen) -> None:
+    with seen.browser.new_context() as context:
+        page = context.new_page()
+        page.goto(seen.served.url)
+        expect(page).to_have_url(re.compile("/login$"))
+        page.goto(seen.served.link)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_have_text("This link was used already, or is too old.")
+        page.goto(seen.served.url)
+        expect(page).to_have_url(re.compile("/login$"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int) -> None:
+    title, ident = f"Add a CSV export {width}", f"add-a-csv-export-{width}"
+    viewport = {"width": width, "height": WIDTHS[width]}
+    with seen.context(viewport=viewport, has_touch=width < 500) as context:
+        board_, page = opened(context, seen, "/"), opened(context, seen, "/new")
+        page.get_by_label("Title").fill(title)
+        page.get_by_label("What you want done").fill("People open the list in a spreadsheet.")
+        page.get_by_label("Repository").select_option("app")
+        assert is_whole(page)
+        page.get_by_role("button", name="Ask for it").click()
+        # the board shows it without being reloaded
+        expect(board_.locator("#yours .card", has_text=title)).to_be_visible()
+        assert is_whole(board_)
+        board_.get_by_role("link", name=title).click()
+        plan = board_
+        assert is_whole(plan)
+        plan.get_by_role("button", name="3. Say it in the README").click()
+        left = plan.get_by_role("button", name="3. Say it in the README (left out)")
+        expect(left).to_have_attribute("aria-pressed", "false")
+        plan.locator("summary", has_text="Ask for changes").click()
+        plan.get_by_label("What to change").fill("Quote as RFC 4180 says.")
+        plan.locator("select[name=step]").select_option("1")
+        plan.get_by_role("button", name="Only write the comment").click()
+        expect(plan.get_by_text("The comment stands in the plan.")).to_be_visible()
+        expect(plan.locator("#texts")).to_contain_text("Quote as RFC 4180 says.")
+        remark = plan.get_by_label("A remark for the agent")
+        remark.fill("Keep it short.")
+        plan.get_by_role("button", name="Approve", exact=True).click()
+        expect(plan.get_by_text("Approved.")).to_be_visible()
+        expect(plan.locator("#state .state")).to_have_text(re.compile("running|completed"))
+        expect(plan.locator("#state .state")).to_have_text("completed")
+        expect(plan.locator("#texts")).to_contain_text("Mission Report")
+        expect(plan.locator(".diff .added .s-kn").first).to_be_attached()
+        colour = plan.locator(".diff .added").first.evaluate(
+            "e => getComputedStyle(e).backgroundColor"
+        )
+        assert colour not in ("rgba(0, 0, 0, 0)", "")
+        assert is_whole(plan)
+        plan.get_by_role("button", name="Merge").click()
+        expect(plan.get_by_text("Merged.")).to_be_visible()
+        expect(plan).to_have_url(f"{seen.served.url}/r/{ident}")
+        plan.reload()  # what was said once is not said again, nor what was merged offered again
+        expect(plan.get_by_text(f"was merged: placet undo {ident}")).to_be_visible()
+        expect(plan.get_by_text("Merged.")).to_have_count(0)
+        expect(plan.get_by_role("button", name="Merge")).to_have_count(0)
+    row = seen.vault.rows("plan.approved")[-1]["metadata"]
+    assert (row["via"], row["reviewed_by"]) == ("board", "Anna")
+    assert "Merge" in git(seen.app, "log", "-1", "--format=%s", "main")
+    assert "as_csv" in git(seen.app, "show", "main:src/app/export.py")
+    # so that what comes begins with the same repository
+    git(seen.app, "revert", "-m", "1", "--no-edit", "HEAD")
+    assert ident in {r["entity_id"] for r in seen.vault.rows("execution.completed")}
+
+
+def test_reject_revise_answer_and_widen(seen: Seen) -> None:
+    vault = seen.vault
+    for title in (
+        "Fix the menu",
+        "Fix the footer",
+        "Tidy the changelog",
+        "Rename the settings page",
+    ):
+        ask(vault, title)
+    with seen.context() as context:
+        idents = (
+            "fix-the-menu",
+            "fix-the-footer",
+            "tidy-the-changelog",
+            "rename-the-settings-page",
+        )
+        for ident in idents:
+            until(vault.plan(ident).exists, ident)
+        for ident in idents[2:]:
+            vault.approve(ident)
+        page = opened(context, seen, "/r/fix-the-menu")
+        page.locator("summary", has_text="Reject").click()
+        page.get_by_label("Why not").fill("The menu is right.")
+        page.get_by_role("button", name="Reject the plan").click()
+        expect(page.locator("#state .state")).to_have_text("rejected")
+
+        page.goto(f"{seen.served.url}/r/fix-the-footer")
+        page.locator("summary", has_text="Ask for changes").click()
+        page.get_by_label("What to change").fill("Add a test.")
+        page.get_by_role("button", name="Ask for changes").click()
+        expect(page.get_by_text("Changes are asked for.")).to_be_visible()
+        vault.await_action("plan.revised")
+
+        page.goto(f"{seen.served.url}/r/tidy-the-changelog")
+        page.get_by_label("Newest release first").check()
+        page.get_by_role("button", name="Answer").click()
+        expect(page.locator("#state .state")).to_have_text("completed")
+
+        page.goto(f"{seen.served.url}/r/rename-the-settings-page")
+        # `click` may try again where the page changes meanwhile, and decide twice
+        page.get_by_role("button", name="Approve the wider scope").dispatch_event("click")
+        expect(page.locator("#state .state")).to_have_text("completed")
+    (rejected,) = (r for r in vault.rows("plan.rejected") if r["entity_id"] == "fix-the-menu")
+    assert rejected["metadata"]["reason"] == "The menu is right."
+    answered = vault.rows("question.answered")[-1]["metadata"]
+    assert (answered["via"], answered["reviewed_by"]) == ("board", "Anna")
+    assert "Preferences" in git(seen.app, "show", f"{branch(vault, 'rename')}:src/app/menu.py")
+
+
+def branch(vault: TestVault, word: str) -> str:
+    (row,) = (r for r in vault.rows("execution.completed") if r["entity_id"].startswith(word))
+    return str(row["metadata"]["branch"])
+
+
+def test_what_is_typed_stays_and_what_changed_is_said_and_not_approved(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix the typed text")
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        remark = page.get_by_label("A remark for the agent")
+        remark.fill("half a sent")
+        other = opened(context, seen, f"/r/{ident}")
+        other.get_by_role("button", name="1. Compare without capitals").click()
+        expect(other.get_by_text("The steps are as you ticked them.")).to_be_visible()
+        # a row of this request: the page hears of it and looks again
+        expect(page.get_by_role("alert")).to_contain_text(
+            "This changed while it was on your screen"
+        )
+        expect(remark).to_have_value("half a sent")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        expect(page.get_by_role("heading", name="Not done")).to_be_visible()
+        expect(page.get_by_text("half a sent")).to_be_visible()
+        other.get_by_role("button", name="1. Compare without capitals").click()
+        expect(other.get_by_text("The steps are as you ticked them.")).to_be_visible()
+    assert ident not in {row["entity_id"] for row in seen.vault.rows("plan.approved")}
+
+
+LOOK = """now => {
+  Object.defineProperty(document, 'visibilityState', {value: now, configurable: true});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
+def test_many_tabs_are_open_and_one_is_live(seen: Seen) -> None:
+    with seen.context() as context:
+        tabs = []
+        for _ in range(8):  # a browser has six connections to one server
+            tabs.append(opened(context, seen, "/"))
+            expect(tabs[-1].locator("#yours")).to_be_visible()
+            tabs[-1].evaluate(LOOK, "hidden")
+        tabs[0].evaluate(LOOK, "visible")
+        planned(seen.vault, "Fix the first tab")
+        expect(tabs[0].locator(".card", has_text="Fix the first tab")).to_be_visible()
+        assert tabs[1].locator(".card", has_text="Fix the first tab").count() == 0
+        tabs[1].evaluate(LOOK, "visible")
+        expect(tabs[1].locator(".card", has_text="Fix the first tab")).to_be_visible()
+
+
+def test_a_session_that_is_over_is_said(seen: Seen) -> None:
+    with seen.context() as context:
+        page = opened(context, seen, "/")
+        expect(page.locator("#yours")).to_be_visible()
+        context.clear_cookies()
+        page.evaluate(LOOK, "visible")  # as one that was looked away from
+        expect(page.locator("#link")).to_have_text("Log in again.")
+    seen.troubles[:] = [one for one in seen.troubles if "401" not in one]
+
+
+def test_the_keyboard_is_enough(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix by keyboard")
+    with seen.context(reduced_motion="reduce") as context:
+        page = opened(context, seen, "/")
+        expect(page.locator("#yours .card", has_text="Fix by keyboard")).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        tab_to(page, "Fix by keyboard")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(ident))
+        tab_to(page, "Compare without capitals")
+        page.keyboard.press("Space")
+        expect(page.get_by_text("The steps are as you ticked them.")).to_be_visible()
+        tab_to(page, "(left out)")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="(left out)")).to_have_count(0)
+        tab_to(page, "Ask for changes, or comment")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("What to change")).to_be_visible()
+        page.keyboard.press("Shift+Tab")
+        assert focused(page) == "Approve"
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("Approved.")).to_be_visible()
+        moves = page.evaluate(
+            "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0"
+            " || getComputedStyle(e).animationName !== 'none').length"
+        )
+        assert moves == 0
+    seen.vault.await_action("plan.approved")
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.textContent.trim()"))
+
+
+def tab_to(page: Page, text: str) -> None:
+    """Press Tab until what is focused has a text; each stop on the way can be seen."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        shown = page.evaluate(
+            "(() => { const s = getComputedStyle(document.activeElement);"
+            " return document.activeElement === document.body || (s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2); })()"
+        )
+        assert shown, f"the focus on {focused(page)!r} cannot be seen"
+        if text in focused(page):
+            return
+    raise AssertionError(f"no Tab leads to {text!r}")
+
+
+def test_without_javascript_reloading_does(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix without a script")
+    with seen.context(java_script_enabled=False) as context:
+        page = opened(context, seen, "/")
+        page.get_by_role("link", name="Fix without a script").click()
+        page.get_by_label("A remark for the agent").fill("Slowly.")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        expect(page.get_by_text("Approved.")).to_be_visible()
+        until(
+            lambda: ident in {r["entity_id"] for r in seen.vault.rows("execution.completed")},
+            ident,
+            30,
+        )
+        page.reload()
+        expect(page.locator("#state .state")).to_have_text("completed")
+        page.get_by_role("button", name="Merge").click()
+        expect(page.get_by_text("Merged.")).to_be_visible()
+    assert "casefold" in git(seen.app, "show", "main:src/app/search.py")
+    git(seen.app, "revert", "-m", "1", "--no-edit", "HEAD")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_whole_and_large_enough_to_touch(seen: Seen, scheme: str) -> None:
+    idents = kinds(seen.vault)
+    paths = [
+        "/",
+        "/new",
+        "/numbers",
+        "/numbers?days=7&by=agent",
+        "/journal",
+        "/journal?request=none",
+    ]
+    paths += ["/journal?action=tool.called", f"/journal/trace/{idents[0]}", "/r/nothing", "/none"]
+    paths += [f"/r/{ident}" for ident in idents]
+    axe = Axe()
+    with seen.context(color_scheme=scheme, bypass_csp=True) as context:
+        page = context.new_page()
+        for path in [*paths, "/login", "/login?t=x"]:
+            page.set_viewport_size({"width": 1440, "height": 900})
+            page.goto(seen.served.url + path)
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            found = axe.run(page)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+            assert is_whole(page), f"{path} at 1440"
+            page.set_viewport_size({"width": 390, "height": 844})
+            assert is_whole(page), f"{path} at 390"
+            assert too_small(page) == [], path
+            assert crammed(page) == [], path
+    seen.troubles[:] = [one for one in seen.troubles if "404" not in one]
+
+
+def too_small(page: Page) -> list[str]:
+    """Return the buttons, fields and links that a thumb can hardly hit; links in text may be small."""
+    found = page.evaluate(
+        """[...document.querySelectorAll('button, input:not([type=hidden]):not([type=radio]), select, textarea, summary, header a, .jump a, .choice')]
+           .filter(one => one.checkVisibility() && one.getBoundingClientRect().height < 43.5)
+           .map(one => one.outerHTML.slice(0, 120))"""
+    )
+    return list(found)
+
+
+def crammed(page: Page) -> list[str]:
+    """Return the buttons whose word is broken, and the filters that what follows touches."""
+    found = page.evaluate(
+        """[...document.querySelectorAll('button:not(.tick)')]
+           .filter(one => one.checkVisibility() && one.getBoundingClientRect().height > 60)
+           .concat([...document.querySelectorAll('.filter')].filter(one => {
+             const next = one.nextElementSibling;
+             return next && next.getBoundingClientRect().top - one.getBoundingClientRect().bottom < 8;
+           }))
+           .map(one => one.outerHTML.slice(0, 120))"""
+    )
+    return list(found)
+
+
+def kinds(vault: TestVault) -> list[str]:
+    """Return requests of every kind: a plan, a question, wider scope, running, done, failed."""
+    titles = {
+        "Add an export": "",
+        "Tidy the readme": "question.asked",
+        "Rename the about page": "plan.amendment_requested",
+        "Speed up the start": "step.completed",
+        "Fix the sorting": "execution.completed",
+        "Move to Python 3.14": "execution.failed",
+    }
+    known = {row["entity_id"] for row in vault.rows("plan.created")}
+    idents = []
+    for title, action in titles.items():
+        ident = re.sub(r"[^a-z0-9]+", "-", title.lower())
+        idents.append(ident)
+        if ident not in known:
+            planned(vault, title)
+            if action:
+                vault.approve(ident)
+    for ident, action in zip(idents, titles.values(), strict=True):
+        if action:
+            until(lambda i=ident, a=action: i in {r["entity_id"] for r in vault.rows(a)}, ident, 30)
+    return idents

@@ -1,0 +1,424 @@
+"""Hostile texts on the board's pages: nothing that a model, a note or a repository says acts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, cast
+
+import pytest
+from markupsafe import Markup, escape
+from starlette.requests import Request
+
+from boardhttp import elements, served
+from payloads import HIDDEN, payloads
+from placet.cli.board.app import Board
+from placet.cli.board.columns import Card, Column
+from placet.cli.board.command import Address
+from placet.cli.board.guard import Door
+from placet.cli.board.links import tell_link
+from placet.cli.board.live import Live
+from placet.cli.board.markdown import MAX_NESTING, html_of
+from placet.cli.board.patch import PatchLine, patch_of
+from placet.cli.board.request_page import request_page
+from placet.cli.board.seen import seen, seen_name
+from placet.cli.board.tokens import Session, Tokens
+from placet.core.errors import UserError
+from vaultkit import TestVault, make_vault
+
+TAGS_OF_TEXTS = {
+    **dict.fromkeys(
+        [
+            "h1",
+            "h2",
+            "h3",
+            "h4",
+            "h5",
+            "h6",
+            "p",
+            "em",
+            "strong",
+            "s",
+            "hr",
+            "br",
+            "ul",
+            "li",
+            "thead",
+            "tbody",
+            "tr",
+        ],
+        (),
+    ),
+    **dict.fromkeys(("div", "blockquote", "th", "td", "span"), ("class",)),
+    "ol": ("start",),
+    "pre": ("tabindex",),
+    "code": (),
+    "table": (),
+}
+CLASSES = {
+    *("wide", "callout alarming", "callout calm", "to-left", "to-center", "to-right"),
+    *("added", "removed", "where", "same"),
+}
+ADDRESS = re.compile(
+    r"/(static/(board\.(css|js)|charts\.css|icon\.svg)|new|numbers|login"
+    r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?)?"
+)
+FRAGMENTS = {"#main", "#h-decide", *(f"#{one}" for one in ("requests", "yours", "approved"))}
+FRAGMENTS |= {"#running", "#done", "#failed"}
+HARMLESS = "harmless"
+KEPT = {
+    "state",
+    "said",
+    "failed",
+    "kind",
+    "digest",
+    "plan_digest",
+    "since",
+    "at",
+    "when",
+    "key",
+    "hint",
+    "timestamp",
+    "points",
+    "anchor",
+}
+"""Values of the program's own: words of a fixed set, digests, moments."""
+
+
+def checked(html: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the elements of a page outside of notes and colours, and check those of both."""
+    found = []
+    for tag, attributes in elements(html):
+        for name in ("href", "src", "action", "formaction"):
+            where = attributes.get(name, "#main") or ""
+            assert where in FRAGMENTS or ADDRESS.fullmatch(where), (tag, attributes)
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (
+            tag,
+            attributes,
+        )
+        found.append((tag, tuple(sorted(attributes))))
+    return found
+
+
+def hostile_note(html: Markup) -> None:
+    """Check a rendered note: the elements of markdown, and nothing else."""
+    for tag, attributes in elements(str(html)):
+        assert tag in TAGS_OF_TEXTS, (tag, html)
+        assert set(attributes) <= set(TAGS_OF_TEXTS[tag]), (tag, attributes)
+        assert attributes.get("class") in {None, *CLASSES}, attributes
+        assert (attributes.get("start") or "1").isdecimal()
+
+
+def test_a_note_is_rendered_without_anything_that_acts() -> None:
+    forms = ("{}", "# {0}\n\n{0}", "> {}", "- {}", "a {} b", "**{}**", "```diff\n+{}", "```{}\nx")
+    for text in payloads():
+        for form in forms:
+            hostile_note(html_of(form.format(text)))
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(payloads()) >= 300
+
+
+@pytest.mark.parametrize("char", HIDDEN)
+def test_what_cannot_be_seen_is_written_out_in_notes(char: str) -> None:
+    html = html_of(f"`a{char}b` {char} **x{char}**\n\n```\n{char}\n```\n")
+    assert char not in html
+    assert f"{ord(char):x}" in html.lower()
+
+
+@pytest.mark.parametrize("depth", [MAX_NESTING // 2 + 1, MAX_NESTING, 400, 5_000])
+def test_what_is_nested_deeply_is_shown(depth: int) -> None:
+    for text in (
+        "> " * depth + "unseen?",
+        "".join("  " * n + "- a\n" for n in range(min(depth, 300)))
+        + "  " * min(depth, 300)
+        + "- unseen?",
+    ):
+        assert "unseen?" in html_of(text)
+
+
+# --- pages with hostile values -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+    """A vault with a request in each state that has a page of its own, full of hostile texts."""
+    vault = make_vault(tmp_path_factory.mktemp("texts"))
+    bad = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202e[x](javascript:alert(1))'
+    file = 'a"><img src=x onerror=alert(1)>.md'
+    plan = {
+        "title": bad,
+        "summary": bad,
+        "risks": [bad],
+        "steps": [{"title": bad, "description": bad, "tools": ["write_file"], "done_when": [bad]}],
+        "scope": {"write": ["*.md"], "run": []},
+    }
+    (vault.root / "System/Agents").mkdir(exist_ok=True)
+    (vault.root / f"System/Templates/{file}").write_text(
+        f"{bad}\n</textarea><script>alert(1)</script>"
+    )
+    vault.script(
+        ("plan", [{"text": bad, "calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"text": bad, "calls": [("write_file", {"path": file, "content": bad + "\n"})]},
+                {"calls": [("read_file", {"path": bad})]},
+                {"calls": [("complete_step", {"step": 1, "summary": bad})]},
+                {"calls": [("finish", {"summary": bad})]},
+            ],
+        ),
+        request="done*",
+    )
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), request="waits*", more=True)
+    vault.script(
+        (
+            "plan",
+            [{"calls": [("ask_person", {"question": bad, "options": [bad, "b"], "why": bad})]}],
+        ),
+        request="asks*",
+        more=True,
+    )
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"text": bad, "calls": [("give_up", {"reason": bad})]}]),
+        request="fails*",
+        more=True,
+    )
+    for name in ("done", "waits", "asks", "fails"):
+        vault.drop(
+            f'---\nodd: "<b>{HIDDEN[0]}"\n---\n# {bad}\n\n{bad}\n',
+            f"{name} <img src=x onerror=alert(1)>.md",
+        )
+    vault.drop(f'---\nagent: "<script>"\n---\n{bad}\n', "no <script>.md")
+    vault.once()
+    for plan_note in (vault.root / "Inbox/Plans").glob("*_plan.md"):
+        if plan_note.name.startswith(("done", "fails")):
+            ident = plan_note.name.removesuffix("_plan.md")
+            plan_note.rename(vault.active(ident))
+    vault.once(code=0)
+    return vault
+
+
+def idents(vault: TestVault) -> dict[str, str]:
+    found = {
+        row["entity_id"].split("-")[0]: row["entity_id"] for row in vault.rows("request.detected")
+    }
+    return {name: found[name] for name in ("done", "waits", "asks", "fails")}
+
+
+def test_every_page_of_a_hostile_vault_holds_only_what_we_wrote(vault: TestVault) -> None:
+    ids = idents(vault)
+    assert vault.rows("execution.completed")
+    assert vault.rows("execution.failed")
+    assert vault.rows("question.asked")
+    with served(vault) as board:
+        browser = board.browser()
+        browser.login(board.link)
+        bad = "%22%3E%3Cscript%3Ealert(1)%3C/script%3E%E2%80%AE"
+        ahead = ["/", "/new", "/login", f"/?portal={bad}&agent={bad}&text={bad}", f"/login?t={bad}"]
+        ahead += [f"/new?template={bad}", f"/r/{bad}", f"/{bad}", f"/static/{bad}"]
+        ahead += [f"/r/{ids['waits']}?said={bad}", *(f"/r/{ident}" for ident in ids.values())]
+        ahead += ["/new?template=a%22%3E%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"]
+        seen = {path.partition("?")[0] for path in ahead}
+        while ahead:
+            path = ahead.pop()
+            answer = browser.get(path)
+            assert answer.code in (200, 404, 405), (path, answer.code, answer.text)
+            if not answer.header("content-type").startswith("text/html"):
+                assert answer.header("content-type").partition(";")[0] in (
+                    "text/plain",
+                    "text/csv",
+                    "text/css",
+                    "text/javascript",
+                    "image/svg+xml",
+                )
+                continue
+            page = answer.text
+            assert page.count("<script") <= 1, path
+            # what is sent, and not drawn
+            drawn = re.sub(r'(type="(?:radio|hidden)" name="\w+") value="[^"]*"', r"\1", page)
+            assert not set(drawn) & set(HIDDEN), path
+            for tag, attributes in elements(page):
+                ours = tag == "svg" and attributes.get("class") in ("drawing", "swatch")
+                foreign = ("img", "iframe", "svg", "style", "base", "object", "embed")
+                assert ours or tag not in foreign, (path, tag, attributes)
+                for name, value in attributes.items():
+                    assert not name.startswith("on"), (path, tag, attributes)
+                    assert name != "style", (path, tag, attributes)
+                    if name in ("href", "src", "action", "formaction"):
+                        assert re.match(r"/(?![/\\])|#[a-z-]+$", value or ""), (
+                            path,
+                            tag,
+                            attributes,
+                        )
+                        where = (value or "").partition("#")[0].partition("?")[0]
+                        if name == "href" and where not in seen:
+                            seen.add(where)
+                            ahead.append(value or "")
+        for act in ("approve", "answer", "none"):
+            fields = {**browser.fields(f"/r/{ids['waits']}"), "digest": '"><script>', "own": "<b>"}
+            page = browser.post(f"/r/{ids['waits']}/{act}", fields).text
+            assert page.count("<script") == 1
+        assert len(seen) > 10
+
+
+# --- the templates with hostile values, one by one -----------------------------------------------
+
+
+def poisoned(value: Any, text: str, name: str = "") -> Any:
+    """Return a page's values with every text that may be anybody's replaced."""
+    if name in KEPT or value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Column):
+        cards, others = poisoned((value.cards, value.others), text)
+        return replace(value, cards=cards, others=others)
+    if isinstance(value, PatchLine):
+        return replace(value, html=escape(seen(text)))
+    if isinstance(value, Markup):
+        return html_of(text)
+    if isinstance(value, str):
+        return seen(text) if name == "raw" else text  # `request_page` writes it out
+    if isinstance(value, UserError):
+        return UserError(text, text)
+    if isinstance(value, Mapping):
+        return {key: poisoned(one, text, str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [poisoned(one, text, name) for one in value]
+    if is_dataclass(value):
+        return replace(
+            cast("Any", value),
+            **{
+                one.name: poisoned(getattr(value, one.name), text, one.name)
+                for one in fields(value)
+            },
+        )
+    return value
+
+
+@pytest.fixture(scope="module")
+def board(vault: TestVault) -> Board:
+    door = Door(frozenset({"127.0.0.1:1"}), tls=False, tokens=Tokens(b"k" * 32, "run"), port=1)
+    return Board(vault.root, vault.env, door, Live(vault.site.state.folder, vault.env))
+
+
+@pytest.fixture(scope="module")
+def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
+    """The templates, each with values that show all of it."""
+    site = vault.site
+    found = [
+        ("request.html", {"said": "x", **request_page(site, ident)})
+        for ident in idents(vault).values()
+    ]
+    progress = {"step": 1, "of": 2, "iterations": 3, "cost_usd": 1.0, "budget_usd": 2.0}
+    running = deepcopy(found[0][1])
+    running["found"] |= {
+        "undecided": {"what": "x"},
+        "held_back": "x",
+        "rivals": ["x", "y"],
+        "failure": "x",
+        "approved_by": "x",
+        "portal": "x",
+        "progress": progress,
+        "state": "failed",
+    }
+    running["no_patch"] = UserError("x")
+    running["can"] = dict.fromkeys(running["can"], True)
+    card = Card("x", "x", "review", "x", "x", "2026-11-23T04:00:00Z", "x", "x", progress, "x", "x")
+    status = board.status(site)
+    status |= {"paused": True, "waits": {"notice": "x"}, "stuck": ["x"], "daemon": None}
+    index = {
+        "found": status,
+        "columns": [Column("requests", "Requests", "hint", (card,), (("x", "x"),))],
+        "choices": {"portal": ["x"], "agent": ["x"]},
+        "wanted": {"portal": "x", "agent": "x", "text": "x"},
+        "problem": UserError("x"),
+    }
+    new = {
+        "templates": ["x"],
+        "chosen": "x",
+        "text": "x",
+        "agents": ["x"],
+        "agent": "x",
+        "portals": ["x"],
+    }
+    error = {"error": UserError("x", "x"), "typed": ["x"]}
+    return [
+        *found,
+        ("request.html", running),
+        ("index.html", index),
+        ("new.html", new),
+        ("error.html", error),
+        ("asked.html", {"path": "x"}),
+        ("login.html", {"link": "x", "failed": ""}),
+    ]
+
+
+def shape(board: Board, name: str, values: Mapping[str, Any], text: str) -> list[Any]:
+    """Return the elements of a template with this text everywhere, without those of notes."""
+    request = Request({"type": "http", "path": f"/r/{text}/x", "headers": [], "query_string": b""})
+    request.state.session = Session(text, "i")
+    mine = poisoned(values, text)
+    if name == "new.html":  # as `form_of` gives them: what is chosen is what is shown
+        mine |= {"templates": [seen_name(text)], "chosen": seen_name(text)}
+    html = bytes(board.page(request, name, **mine).body).decode()
+    html = html.replace(f'<div class="note">{html_of(text)}</div>', "")
+    drawn = re.sub(r' value="[^"]*"', "", html)
+    assert not set(drawn) & set(HIDDEN), (name, re.findall(f".{{0,99}}[{HIDDEN}].*", drawn))
+    return checked(html)
+
+
+def test_a_template_has_the_same_elements_whatever_the_texts_say(
+    board: Board, pages: list[tuple[str, dict[str, Any]]]
+) -> None:
+    bad = payloads()
+    for at, (name, values) in enumerate(pages):
+        expected = shape(board, name, values, HARMLESS)
+        for text in bad[at :: len(pages)] + bad[at::40]:
+            assert shape(board, name, values, text) == expected, (name, text)
+
+
+@pytest.mark.sweep
+def test_every_template_has_the_same_elements_with_each_text(
+    board: Board, pages: list[tuple[str, dict[str, Any]]]
+) -> None:
+    for name, values in pages:
+        expected = shape(board, name, values, HARMLESS)
+        for text in payloads():
+            assert shape(board, name, values, text) == expected, (name, text)
+    print(f"{len(payloads())} texts in each place of {len(pages)} pages")
+
+
+def test_a_branch_is_shown_without_anything_that_acts() -> None:
+    for text in payloads():
+        for name in ("a.py", "a.html", "a.md", "a.js", text.replace("\n", " ")):
+            lines = "\n".join(f"{sign}{line}" for line in text.split("\n") for sign in "+- ")
+            patch = patch_of(
+                f"diff --git a/{name} b/{name}\nnew file mode 1\n@@ {text}\n{lines}\n\\ {text}"
+            )
+            for line in (line for file in patch.files for line in file.lines):
+                for tag, attributes in elements(str(line.html)):
+                    assert tag == "span", line
+                    assert set(attributes) == {"class"}, line
+                    assert re.fullmatch(r"s-\w+( s-\w+)*", attributes["class"] or ""), line
+
+
+def test_a_login_link_has_a_qr_code_where_the_terminal_has_room_for_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    at, tokens = Address("192.168.1.20", 8763), Tokens(b"k" * 32, "run")
+    monkeypatch.setenv("LINES", "24")
+    tell_link(tokens, at, "ann", tls=False)
+    assert capsys.readouterr().out.count("\n") == 1 + 22
+    monkeypatch.setenv("LINES", "20")
+    tell_link(tokens, at, "ann", tls=False)
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 1, "the link alone"
+    assert "needs a terminal of 24 lines" in shown.err
+    assert "placet board login" in shown.err

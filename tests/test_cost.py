@@ -1,0 +1,229 @@
+"""`placet cost`: each call of the model once, and the sums are those of the journal's rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import git
+from looping import Fake, bare_vault, greeter, looping
+from placet.cli.cost import UNANSWERED, Sums, cost, cost_csv, cost_screen, moment
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.errors import UserError
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.journal.sums import EachCall
+from placet.journal.writes import AddActivity
+from ptykit import on_terminal, seen, too_long
+from vaultkit import TestVault
+
+PRICED = "claude-opus-5-5"
+SQL = """SELECT count(*), sum(metadata->>'cost_usd'), sum(metadata->>'input_tokens'),
+ sum(metadata->>'output_tokens'), sum(metadata->>'cache_read_tokens'),
+ sum(metadata->>'cache_write_tokens'), sum(metadata->>'tokens'),
+ count(*) FILTER (WHERE metadata->>'cost_usd' IS NULL)
+ FROM (SELECT * FROM activity WHERE {where}) WHERE action_type = 'model.called'
+ OR (action_type = 'model.failed' AND metadata->>'tokens' > 0)"""
+FIELDS = (
+    "calls", "cost_usd", "input_tokens", "output_tokens", "cache_read_tokens",
+    "cache_write_tokens", "lost_tokens", "calls_of_unknown_cost",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+    """Four missions at a price, one of them in a portal; one without a price; one call lost."""
+    folder = tmp_path_factory.mktemp("cost")
+    repo = folder / "code"
+    repo.mkdir()
+    git(repo, "init", "-q")
+    (repo / "a").write_text("a\n")
+    git(repo, "add", "a")
+    git(repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a")
+    vault = bare_vault(folder, f'[portals.code]\npath = "{repo}"\n')
+    # it takes money
+    config = (vault.root / "System/placet.toml").read_text().replace('"scripted"', '"anthropic"')
+    vault.configure(config.replace('"test"', f'"{PRICED}"'))
+    model = Fake(greeter, provider="anthropic", name=PRICED)
+    lost: list[Purpose] = []
+
+    def answer(ask: Ask) -> Reply:
+        if not lost and ask.purpose is Purpose.EXECUTE:
+            lost.append(ask.purpose)
+            raise ModelError(ModelErrorKind.TRANSIENT, "cut off", served=True)
+        used = Usage(1_000 + len(model.asks), 100, 9_000, 50)
+        return replace(greeter(ask), usage=used, model=model.name)
+
+    model.answer = answer
+    with looping(vault, model=lambda: model) as run:
+        for name in ("one", "two", "three", "four", "five"):
+            model.name = "a-model-of-nobody" if name == "five" else PRICED
+            portal = "---\nportal: code\n---\n" if name == "four" else ""
+            vault.drop(f"{portal}Say hello.\n", f"{name}.md")
+            run.settle()
+            vault.approve(name)
+            run.settle()
+    assert len(vault.rows("execution.completed")) == 5
+    return vault
+
+
+def by_sql(vault: TestVault, where: str = "1") -> tuple[Any, ...]:
+    with sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True) as connection:
+        found: tuple[Any, ...] = connection.execute(SQL.replace("{where}", where)).fetchone()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("by", ["day", "portal", "agent", "model"])
+def test_the_sums_are_those_of_the_journals_rows(vault: TestVault, by: Any) -> None:
+    found = json.loads(vault.click("cost", "--by", by, "--json").stdout)
+    want = by_sql(vault)
+    assert want[0] > 10
+    assert want[-1] == 3, "the price of one model is not known"
+    for name, value in zip(FIELDS, want, strict=True):
+        assert found["total"][name] == pytest.approx(value), name
+        assert math.fsum(row[name] for row in found["rows"]) == pytest.approx(value), name
+    assert found["total"]["unanswered"] == len(
+        [row for row in vault.rows("model.failed") if row["metadata"]["tokens"]]
+    )
+
+
+def test_each_group_has_its_own_calls(vault: TestVault) -> None:
+    names = {row["trace_id"]: row["entity_id"] for row in vault.rows("execution.completed")}
+    (portal,) = (trace for trace, name in names.items() if name == "four")
+    (nobody,) = (trace for trace, name in names.items() if name == "five")
+    of_portal = {row["portal"]: row for row in cost(vault.site, "portal", None)["rows"]}
+    assert set(of_portal) == {"(the vault itself)", "code"}
+    assert of_portal["code"]["cost_usd"] == pytest.approx(
+        by_sql(vault, f"trace_id = '{portal}'")[1]
+    )
+    of_model = {row["model"]: row for row in cost(vault.site, "model", None)["rows"]}
+    assert set(of_model) == {PRICED, "a-model-of-nobody"}, "a lost call is its case's model's"
+    assert of_model["a-model-of-nobody"]["calls"] == by_sql(vault, f"trace_id = '{nobody}'")[0]
+    assert of_model["a-model-of-nobody"]["calls_of_unknown_cost"] == 3
+    agents = {row["agent"] for row in cost(vault.site, "agent", None)["rows"]}
+    assert agents == {row["agent"] for row in vault.rows("model.called")}
+
+
+def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> None:
+    total = cost(vault.site, "day", None)["total"]
+    ended = [row["metadata"] for row in vault.rows("execution.completed")]
+    both = [d for d in ended if d["typical_cost_usd"] is not None and d["cost_usd"] is not None]
+    assert total["missions"] == len(both) == 1, "the fourth: three are known before it"
+    assert total["estimate_usd"] == pytest.approx(both[0]["typical_cost_usd"])
+    assert total["actual_usd"] == pytest.approx(both[0]["cost_usd"])
+    assert 0 < total["cache_share"] < 1
+
+
+def test_what_is_not_known_is_said_and_no_0(vault: TestVault) -> None:
+    done = vault.click("cost", "--by", "model")
+    lines = [one.split("\t") for one in done.stdout.splitlines()]
+    cells = {line[0]: line[lines[0].index("cost")] for line in lines}
+    assert cells["a-model-of-nobody"] == "unknown"
+    assert cells["all"].endswith(" + ?")
+    assert "What 3 calls cost is not known" in done.stderr
+    assert "got no answer" in done.stderr
+
+
+@pytest.mark.parametrize("by", ["day", "portal", "agent", "model"])
+def test_a_terminal_of_80_columns_has_all_of_it(vault: TestVault, by: str) -> None:
+    code, shown = on_terminal(vault, "cost", "--by", by)
+    assert code == 0
+    assert not too_long(shown)
+    total = cost(vault.site, "day", None)["total"]
+    assert f"${total['cost_usd']:.4f} + ?" in seen(shown)
+    assert "What 3 calls cost is not known" in seen(shown)
+
+
+def test_csv_has_every_number_and_no_formula(vault: TestVault) -> None:
+    (row,) = csv.DictReader(io.StringIO(vault.click("cost", "--csv").stdout))
+    total = cost(vault.site, "day", None)["total"]
+    assert {key: value for key, value in row.items() if key != "day"} == {
+        key: "" if value is None else str(value) for key, value in total.items()
+    }
+    odd = {"by": "agent", "total": Sums().data(), "since": None}
+    odd["rows"] = [{"agent": "=cmd|'\x1b[2J'", **Sums().data()}]
+    assert cost_csv(odd).splitlines()[1].startswith("'=cmd|'\\x1b[2J',0,")
+    assert "\\x1b[2J" in seen(cost_screen(odd, width=120))
+    assert vault.click("cost", "--csv", "--json", check=False).returncode == 2
+
+
+def test_since_is_a_day_or_so_long_ago(vault: TestVault) -> None:
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert (now - moment("7d", now)).days == 7
+    assert (now - moment("36h", now)).total_seconds() == 36 * 3600
+    assert (now - moment("2w", now)).days == 14
+    assert moment("2026-11-01", now) == datetime(2026, 11, 1).astimezone()
+    assert moment("2026-11-01T10:00:00Z", now) == datetime(2026, 11, 1, 10, tzinfo=UTC)
+    for odd in ("yesterday", "7", "", "2026-13-01", "-1d"):
+        with pytest.raises(UserError) as caught:
+            moment(odd, now)
+        assert caught.value.exit_code == 2
+    assert cost(vault.site, "day", "1h")["total"]["calls"] == by_sql(vault)[0]
+    assert cost(vault.site, "day", "9000-01-01")["rows"] == []
+    assert vault.click("cost", "--since", "soon", check=False).returncode == 2
+
+
+def test_a_call_counts_on_its_local_day(vault: TestVault) -> None:
+    want = Counter(
+        datetime.fromisoformat(row["timestamp"]).astimezone().date().isoformat()
+        for row in vault.rows()
+        if row["action_type"] == "model.called"
+        or (row["action_type"] == "model.failed" and row["metadata"]["tokens"])
+    )
+    found = {row["day"]: row["calls"] for row in cost(vault.site, "day", None)["rows"]}
+    assert found == dict(want)
+
+
+def test_a_case_that_no_model_answered_has_a_line_of_its_own(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    failed = {"purpose": "plan", "tokens": 70, "cost_usd": None, "reason": "x", "at_most": True}
+    free = {**failed, "tokens": 0, "cost_usd": 0.0}
+    with looping(vault) as run:
+        run.loop.ports.journal.commit(
+            [
+                AddActivity(
+                    Activity(
+                        "2026-11-22T10:00:00.000Z", "t" * 36, Actor.SYSTEM, Action.MODEL_FAILED,
+                        Entity.MISSION, "odd", "", facts,
+                    )
+                )
+                for facts in (failed, free)
+            ]
+        )  # fmt: skip
+    (row,) = cost(vault.site, "model", None)["rows"]
+    assert (row["model"], row["calls"], row["lost_tokens"]) == (UNANSWERED, 1, 70)
+    assert cost(vault.site, "portal", None)["rows"][0]["calls_of_unknown_cost"] == 1
+
+
+def test_that_older_calls_were_archived_is_said(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        assert not cost(vault.site, "day", None)["archived"]
+        assert run.loop.ports.journal.archive("9999") is not None
+    found = cost(vault.site, "day", None)
+    assert (found["archived"], found["total"]["calls"]) == (True, 0)
+    done = vault.click("cost")
+    assert "older events were archived" in done.stderr
+    assert done.stdout.splitlines()[-1].split("\t") == [
+        "all",
+        *["0", "0", "-", "0", "$0.0000", "-", "-"],
+    ]
+
+
+def test_ten_thousand_pennies_are_a_hundred_dollars() -> None:
+    sums = Sums()
+    for _ in range(10_000):
+        sums.add(EachCall("", "", "", "", "m", 0, 1, 1, 1, 1, 0.01))
+    assert sums.data()["cost_usd"] == 100.0

@@ -1,0 +1,284 @@
+"""`placet init`: at most three questions, on a terminal only, each with a default and a flag."""
+
+from __future__ import annotations
+
+import json
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import git, make_repo
+from placet.cli import local_models
+from placet.cli.local_models import server_at, speaks_messages
+from placet.core.text.names import CONFIG_PATH
+from ptykit import Person, terminal
+from vaultkit import TestVault
+
+WITH_PORTS = (
+    "import json, sys; from placet.cli import local_models\n"
+    "local_models.PORTS = json.loads(sys.argv.pop(1))\n"
+    "from placet.cli.main import main; main(prog_name='placet')"
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> TestVault:
+    """A folder to call `init` in; its vaults' state is aside."""
+    (tmp_path / "at").mkdir()
+    return TestVault(tmp_path / "at", tmp_path / "state")
+
+
+@contextmanager
+def server(
+    answers: Mapping[str, tuple[int, bytes]],
+) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    """Serve these answers by path on loopback; give the address, and the requests that came."""
+    came: list[tuple[str, str, bytes]] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class names it so
+            pass
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            came.append((self.command, self.path, body))
+            code, said = answers.get(self.path, (404, b"{}"))
+            self.send_response(code)
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_GET = do_POST = answer  # noqa: N815 as the base class wants them
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_address[1]}", came
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+def listing(*names: object) -> dict[str, tuple[int, bytes]]:
+    return {"/v1/models": (200, json.dumps({"data": [{"id": name} for name in names]}).encode())}
+
+
+@contextmanager
+def at_a_terminal(
+    place: TestVault, *words: str, ports: Mapping[str, int] | None = None
+) -> Iterator[Person]:
+    program = ("-c", WITH_PORTS, json.dumps(ports or {"None": 9}))
+    with terminal(place, *words, program=program, columns=200, TERM="xterm") as screen:
+        yield Person(screen)
+
+
+def settings(vault: Path) -> dict[str, Any]:
+    return tomllib.loads((vault / CONFIG_PATH).read_text())
+
+
+def port(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def test_it_asks_three_questions_whose_defaults_are_what_is_there(place: TestVault) -> None:
+    repo = make_repo(place.root / "My Code")
+    (repo / "src").mkdir()
+    with (
+        server(listing("llama-9", "qwen")) as (url, _),
+        at_a_terminal(
+            replace(place, root=repo / "src"),
+            "init",
+            str(place.root / "vault"),
+            ports={"Ollama": port(url)},
+        ) as person,
+    ):
+        asked = person.sees("Number [1]: ")
+        assert f"1. llama-9, of Ollama at {url}\n" in asked
+        assert f"2. qwen, of Ollama at {url}\n" in asked
+        assert "3. Anthropic; its key is still to come: export ANTHROPIC_API_KEY=…\n" in asked
+        assert "4. the scripted demo model" in asked
+        person.writes("")
+        person.sees(f"Path, or - for none [{repo}]: ")
+        person.writes("")
+        person.sees("May placet keep a history of this vault? [Y/n]: ")
+        person.writes("")
+        said = person.sees("Add a changelog")
+        assert person.ends() == 0
+    assert "speaks the Messages API: placet doctor --vault" in said
+    assert "export ANTHROPIC" not in said, "a server on this machine needs no key"
+    found = settings(place.root / "vault")
+    assert found["model"] == {"base_url": url, "name": "llama-9"}
+    assert found["portals"] == {"my-code": {"path": str(repo)}}
+    assert found["vault"]["history"] is True
+    assert (place.root / "vault/Knowledge/Portals/my-code.md").is_file()
+
+
+def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: TestVault) -> None:
+    place.extra["ANTHROPIC_API_KEY"] = "sk-ant-secret"
+    with at_a_terminal(place, "init", "vault") as person:
+        asked = person.sees("Number [1]: ")
+        assert "1. Anthropic (the key is in ANTHROPIC_API_KEY)\n" in asked
+        for wrong in ("7", "0", "llama"):
+            person.writes(wrong)
+            said = person.sees("Number [1]: ")
+            assert f"{wrong} is none of them: give a number from 1 to 2." in said
+        person.writes("1")
+        person.sees("Path, or - for none [-]: ")
+        person.writes("nowhere")
+        person.sees("is no git repository")
+        person.sees("Path, or - for none [-]: ")
+        person.writes("")
+        person.sees("[Y/n]: ")
+        person.writes("n")
+        said = person.sees("Add a changelog")
+        assert person.ends() == 0
+    assert "sk-ant-secret" not in person.said
+    assert "export ANTHROPIC" not in said
+    found = settings(place.root / "vault")
+    assert "model" not in found or not found["model"]
+    assert "portals" not in found
+    assert found["vault"]["history"] is False
+
+
+def test_flags_leave_nothing_to_ask_and_a_second_call_asks_nothing_again(place: TestVault) -> None:
+    repo = make_repo(place.root / "code")
+    flags = ("--model", "demo", "--portal", f"c={repo}", "--history")
+    with at_a_terminal(place, "init", "vault", *flags) as person:
+        assert person.ends() == 0
+    assert "]: " not in person.said
+    with at_a_terminal(place, "init", "vault") as person:
+        assert person.ends() == 0
+    assert "]: " not in person.said
+    found = settings(place.root / "vault")
+    assert found["model"] == {
+        "provider": "scripted",
+        "name": "demo",
+        "script": "System/demo-replies.toml",
+    }
+    assert found["portals"] == {"c": {"path": str(repo)}}
+
+
+@pytest.mark.parametrize("flag", ["--no-input", "--yes"])
+def test_without_input_it_takes_what_it_finds_and_adds_no_repository(
+    place: TestVault, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    repo = make_repo(place.root / "code")
+    there = replace(place, root=repo)
+    with server(listing("llama-9")) as (url, _):
+        monkeypatch.setattr(local_models, "PORTS", {"LM Studio": port(url)})
+        said = there.click("init", str(place.root / "vault"), flag).stderr
+    assert f"Model: llama-9, of LM Studio at {url}." in said
+    assert settings(place.root / "vault")["model"]["base_url"] == url
+    assert "portals" not in settings(place.root / "vault")
+    monkeypatch.setattr(local_models, "PORTS", {"none": 9})
+    said = there.click("init", str(place.root / "other"), flag).stderr
+    assert "Model: Anthropic; its key is still to come" in said
+    assert "export ANTHROPIC_API_KEY=…" in said
+    assert (
+        "model" not in settings(place.root / "other") or not settings(place.root / "other")["model"]
+    )
+
+
+def test_a_repository_that_the_vault_is_in_is_not_offered(place: TestVault) -> None:
+    git(place.root, "init", "-q", ".")
+    with at_a_terminal(place, "init", "vault", "--model", "demo", "--no-history") as person:
+        person.sees("Path, or - for none [-]: ")
+        person.writes("-")
+        assert person.ends() == 0
+
+
+def test_the_demo_model_takes_a_request_to_its_report(place: TestVault) -> None:
+    root = place.root / "vault"
+    done = place.click("init", str(root), "--no-input", "--model", "demo")
+    made = done.stdout.splitlines()
+    assert "System/demo-replies.toml" in made
+    assert f"{len(made)} files made; already there, and as before: 0." in done.stderr
+    vault = replace(place, root=root)
+    vault.click("config", "set", "vault.quiet_s", "0")
+    vault.drop("Please say hello.\n", "Say hello.md")
+    vault.once()
+    vault.click("approve", "say-hello", "--yes")
+    vault.once()
+    assert vault.rows("execution.completed")
+    assert "Hello from placet.md" in vault.click("diff", "say-hello").stdout
+    vault.click("init", str(root), "--model", "llama-9")
+    assert settings(root)["model"] == {
+        "provider": "anthropic",
+        "script": "System/demo-replies.toml",
+        "name": "llama-9",
+    }
+
+
+def test_a_server_is_asked_for_its_model_where_none_is_named(place: TestVault) -> None:
+    with server(listing("qwen", "llama-9")) as (url, came):
+        place.click("init", "vault", "--no-input", "--base-url", f"{url}/v1/")
+        assert came == [("GET", "/v1/models", b"")]
+    assert settings(place.root / "vault")["model"]["name"] == "qwen"
+    assert settings(place.root / "vault")["model"]["base_url"] == url
+    done = place.click("init", "other", "--no-input", "--base-url", url, check=False)
+    assert done.returncode == 2
+    assert "--model NAME" in done.stderr
+    assert not (place.root / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--base-url", "ftp://x"),
+        ("--base-url", "http://user:key@x"),
+        ("--base-url", "http://x:y"),
+        ("--portal", "code"),
+        ("--portal", "code="),
+        ("--portal", "code=/nowhere/at/all"),
+    ],
+)
+def test_a_wrong_flag_makes_nothing(place: TestVault, flags: tuple[str, str]) -> None:
+    done = place.click("init", "vault", "--no-input", *flags, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (place.root / "vault").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b'{"data": 3}'),
+        (200, b'{"data": []}'),
+        (200, b'{"data": [{"name": "x"}]}'),
+        (200, b'{"data": [{"id": "\\u001b[31mred\\n"}]}'),
+        (200, b"[" * 100_000),
+        (500, b'{"data": [{"id": "x"}]}'),
+    ],
+)
+def test_what_is_no_list_of_models_is_no_server(code: int, body: bytes) -> None:
+    with server({"/v1/models": (code, body)}) as (url, _):
+        assert server_at("x", url) is None
+    assert server_at("x", url) is None, "nobody listens there any more"
+
+
+def test_who_speaks_the_messages_api_refuses_an_empty_request() -> None:
+    with server({"/v1/messages": (400, b"{}")}) as (url, came):
+        assert speaks_messages(url)
+        assert came == [("POST", "/v1/messages", b"{}")]
+    with server(listing("qwen")) as (url, _):
+        assert not speaks_messages(url)
+    assert speaks_messages(url), "who cannot be reached has said nothing"
+
+
+def test_a_page_of_help_is_rendered_on_a_terminal(place: TestVault) -> None:
+    with at_a_terminal(place, "help", "scope") as person:
+        assert person.ends() == 0
+    assert "```" not in person.said
+    assert "\n## " not in person.said
+    assert "\nWhat the warnings mean\n" in person.said
+    assert '\n    write = ["src/auth/**", "tests/test_auth.py"]\n' in person.said

@@ -1,0 +1,150 @@
+"""Help: groups, an example for each command that can be given as it stands, and pages on ideas."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from placet.cli.examples import EXAMPLES
+from placet.cli.main import COMMANDS, GROUPS, main
+from placet.cli.manual import PAGES, topics
+from vaultkit import TestVault, make_vault
+
+NAMED = ("gestures", "review", "scope", "agents", "portals", "cost", "security")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    return make_vault(tmp_path)
+
+
+def commands(
+    command: click.Command = main, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Give every command with its words, those of groups too."""
+    if words:
+        yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, help_option_names=["-h", "--help"])
+        for name in command.commands:
+            found = command.resolve_command(context, [name])[1]
+            assert found is not None
+            yield from commands(found, (*words, name))
+
+
+def parsed(line: str) -> click.Context:
+    """Return the context of a command line that begins with `placet`, or fail as click does."""
+    words = shlex.split(line, comments=True)
+    words = words[1 : words.index("|")] if "|" in words else words[1:]
+    words = words[: words.index(">")] if ">" in words else words
+    command: click.Command = main
+    context = click.Context(main, info_name="placet", help_option_names=["-h", "--help"])
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None, line
+        context = found.make_context(name, list(words), parent=context)
+        words = [*context._protected_args, *context.args]
+        command = found
+    return context
+
+
+def test_the_help_lists_every_command_once_in_a_group_with_an_example(vault: TestVault) -> None:
+    said = vault.click("--help").stdout
+    listed = re.findall(r"(?m)^  ([a-z]+) {2,}\S", said)
+    assert sorted(listed) == sorted(COMMANDS)
+    assert said.count("\n  $ placet ") == len(GROUPS)
+    for title, (example, _) in GROUPS.items():
+        assert f"\n{title}:\n" in said
+        parsed(example)
+    flat = " ".join(said.split())
+    for _, sentence in COMMANDS.values():
+        assert sentence in flat, "no sentence is cut"
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_every_command_ends_its_help_with_examples_that_can_be_given(vault: TestVault) -> None:
+    seen = set()
+    for words, command in commands():
+        name = " ".join(words)
+        seen.add(name)
+        assert command.epilog, f"{name} has no example: placet/cli/examples.py"
+        lines = [line.strip() for line in command.epilog.splitlines()[2:]]
+        assert lines, name
+        for line in lines:
+            assert f"placet {name}" in line, name
+            assert len(line) <= 76, line
+            if line.startswith("placet "):
+                parsed(line)
+        said = vault.click(*words, "--help").stdout
+        assert said.rstrip().endswith(lines[-1]), name
+    assert set(EXAMPLES) <= seen
+
+
+def test_the_list_of_a_groups_commands_cuts_no_sentence(vault: TestVault) -> None:
+    for words, command in commands():
+        if isinstance(command, click.Group):
+            assert "..." not in vault.click(*words, "--help").stdout.partition("\nCommands:")[2]
+
+
+@pytest.mark.parametrize("topic", NAMED)
+def test_an_idea_has_a_page_whose_commands_exist(vault: TestVault, topic: str) -> None:
+    page = vault.click("help", topic).stdout
+    assert page == (PAGES / f"{topic}.md").read_text(), "piped it is markdown"
+    assert topics()[topic] in page
+    for line in re.findall(r"`(placet [^`]+)`", page):
+        if "…" not in line:
+            parsed(line)
+
+
+def test_every_page_is_named_in_the_help() -> None:
+    assert sorted(NAMED) == sorted(topics())
+    for said in (COMMANDS["help"][1], main.epilog or ""):
+        assert all(topic in said for topic in NAMED)
+
+
+def test_help_without_words_has_the_commands_and_the_ideas(vault: TestVault) -> None:
+    said = vault.click("help").stdout
+    assert "\nDecide:\n" in said
+    assert all(f"\n  {topic} " in said for topic in NAMED)
+
+
+def test_help_of_a_command_is_its_help_and_what_is_unknown_gets_a_suggestion(
+    vault: TestVault,
+) -> None:
+    assert vault.click("help", "portal", "add").stdout == vault.click("portal", "add", "-h").stdout
+    for words, near in (
+        (("gesturs",), "gestures"),
+        (("portal", "ad"), "add"),
+        (("sumbit",), "submit"),
+    ):
+        done = vault.click("help", *words, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"Did you mean {near}" in done.stderr
+
+
+def test_the_help_needs_no_vault_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys; from placet.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
+        "    print(sorted({'rich', 'pydantic', 'tomlkit', 'sqlite3', 'placet.cli.manual'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert (
+        "placet help scope"
+        in subprocess.run(
+            [sys.executable, "-m", "placet", "help", "--help"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )

@@ -1,0 +1,655 @@
+"""A part of a plan: steps and lines of the scope that a person left out are not carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import git
+from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
+from placet.cli.proposal import proposal, proposal_text
+from placet.core.life.plan_note import plan_digest
+from placet.core.text.note import stamp
+from placet.core.text.partial import contradictions, left_out
+from placet.core.text.plan import LiteralCall, Plan, Step, render_plan
+from placet.core.text.plan_reader import PlanProblems, parse_plan
+from placet.core.text.scope import Scope
+from placet.core.text.ticks import BOX_WORDS
+from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.files.vault import Vault
+from vaultkit import TestVault
+
+TICKED, UNTICKED = f"- [x] {BOX_WORDS}", f"- [ ] {BOX_WORDS}"
+
+
+def literal(path: str, content: str = "x\n") -> dict:
+    return {"tool": "write_file", "params": {"path": path, "content": content}}
+
+
+PARTS = {
+    "title": "Write three files",
+    "summary": "Each in a step of its own.",
+    "steps": [
+        {"title": "One", "description": "", "actions": [literal("one.txt", "1\n")]},
+        {"title": "Two", "description": "", "actions": [literal("two.txt", "2\n")]},
+        {"title": "Three", "description": "Write `three.txt`.", "tools": ["write_file"]},
+        {"title": "Four", "description": "Write `four.txt`.", "tools": ["write_file"]},
+        {"title": "Five", "description": "", "actions": [literal("five.txt", "5\n")]},
+    ],
+    "scope": {"write": ["one.txt", "two.txt", "three.txt", "four.txt", "five.txt"]},
+    "risks": [],
+}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    return bare_vault(tmp_path)
+
+
+def writer(ask: Ask) -> Reply:
+    """Do step 4; then try step 3, which was left out."""
+    if ask.purpose is not Purpose.EXECUTE:
+        return says(("submit_plan", PARTS))
+    if turns_taken(ask) == 0:
+        return says(
+            ("complete_step", {"step": 3, "summary": "Three"}),
+            ("write_file", {"path": "four.txt", "content": "4\n"}),
+            ("complete_step", {"step": 4, "summary": "Four"}),
+        )
+    return says(("finish", {"summary": "Done."}))
+
+
+def planned(run: Running) -> Path:
+    run.vault.drop("Please write files.\n", "files.md")
+    run.settle()
+    return run.vault.plan("files")
+
+
+def leave_out(text: str, *numbers: int) -> str:
+    """Untick the boxes of these steps, as reading view does it: by their places."""
+    pieces = text.split(TICKED)
+    marks = [UNTICKED if n in numbers else TICKED for n in range(1, len(pieces))]
+    return pieces[0] + "".join(m + p for m, p in zip(marks, pieces[1:], strict=True))
+
+
+def edit(run: Running, plan: Path, text: str) -> str:
+    """Write a plan as a person; return it as it stands when its callout says so."""
+    plan.write_text(text)
+    run.settle()
+    return plan.read_text()
+
+
+def approve(run: Running, plan: Path) -> None:
+    plan.rename(run.vault.root / "System/Active" / plan.name)
+    run.settle()
+
+
+def rows(vault: TestVault, action: str) -> list[dict]:
+    return [row["metadata"] for row in vault.rows(action)]
+
+
+def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) -> None:
+    model = Fake(writer)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        plan = planned(run)
+        written = plan.read_text()
+        assert written.count(TICKED) == 5
+        assert "Left out" not in written
+        unticked = leave_out(written, 2, 3)
+        edited = edit(run, plan, unticked)
+        assert "> **Left out**: steps 2 and 3.\n" in edited
+        # 0 bytes changed below the callout
+        assert edited.split("# Write three files")[1] == unticked.split("# Write three files")[1]
+        approve(run, plan)
+    (row,) = rows(vault, "plan.approved")
+    (created,) = rows(vault, "plan.created")
+    assert row["steps_left_out"] == [2, 3]
+    assert row["digest"] != created["digest"]
+    assert row["edited"] is True
+    (done,) = rows(vault, "execution.completed")
+    assert done["files_changed"] == ["five.txt", "four.txt", "one.txt"]
+    assert [r["step"] for r in rows(vault, "step.completed")] == [1, 4, 5]
+    (ask, last) = [a for a in model.asks if a.purpose is Purpose.EXECUTE]
+    opening = str(ask.turns[0].blocks)
+    assert opening.count("Not approved: a person left this step out") == 2
+    assert "### 2. Two" in opening
+    assert "two.txt" not in opening.split("## Scope")[0]
+    assert BOX_WORDS not in opening
+    assert "step_left_out" in results(last)[0]
+    report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
+    assert "- 2. ~~Two~~ — left out by a person, not done" in report
+    assert "- [x] 4. Four" in report
+
+
+# --- reading
+
+SCOPE = Scope(("a/**", "b.txt"), (("make", "test"), ("ruff", "check")))
+VALUE = Plan("t", "", (Step("One"), Step("Two", "Text."), Step("Three")), SCOPE)
+TEXT = render_plan(VALUE)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return parse_plan(text).left_out
+
+
+def problems(text: str) -> str:
+    with pytest.raises(PlanProblems) as found:
+        parse_plan(text)
+    return "\n".join(p.message for p in found.value.problems)
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "### [ ] 2. Two",
+        "### 2. [ ] Two",
+        "### ~~2. Two~~",
+        "### 2. ~~Two~~",
+        "### ~~2. Two~~ ###",
+        "### [x] ~~2. Two~~",
+        "### ~~[X] 2. Two~~",
+        "~~### 2. Two~~",
+    ],
+)
+@pytest.mark.parametrize("boxes", [True, False])
+def test_a_heading_leaves_its_step_out(heading: str, boxes: bool) -> None:
+    text = TEXT.replace("### 2. Two", heading)
+    text = text if boxes else text.replace(TICKED, "")
+    assert numbers(text) == (2,)
+    assert [step.title for step in parse_plan(text).steps] == ["One", "Two", "Three"]
+
+
+@pytest.mark.parametrize(
+    "heading", ["### 2. Two", "### [x] 2. Two", "### [X] 2. Two", "### 2. [x] Two"]
+)
+def test_a_ticked_heading_is_a_step(heading: str) -> None:
+    assert parse_plan(TEXT.replace("### 2. Two", heading)) == VALUE
+    assert parse_plan(TEXT.replace(TICKED, "").replace("### 2. Two", heading)) == VALUE
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        UNTICKED,
+        UNTICKED.replace("-", "*"),
+        UNTICKED.replace("-", "2."),
+        f"  {UNTICKED}  ",
+        UNTICKED.upper(),
+        f"~~{TICKED}~~",
+        f"- [x] ~~{BOX_WORDS}~~",
+        f"- ~~[x] {BOX_WORDS}~~",
+        "- [ ] Do this step",
+    ],
+)
+def test_a_box_leaves_its_step_out(box: str) -> None:
+    first, second, rest = TEXT.split(TICKED, 2)
+    assert numbers(first + TICKED + second + box + rest) == (2,)
+    # also below the text of the step, and below a list in it
+    moved = first + TICKED + second + rest.replace("Text.", f"Text.\n\nDone when:\n- x\n{box}", 1)
+    assert numbers(moved) == (2,)
+    assert parse_plan(moved).steps[1].done_when == ("x",)
+
+
+def test_a_box_under_a_comment_is_the_steps() -> None:
+    for comment in ("- @placet why?\n  ", "> @placet why?\n", "- [ ] @placet why?\n\t"):
+        text = TEXT.replace(TICKED, f"{comment}{UNTICKED}", 1)
+        assert numbers(text) == (1,)
+        assert parse_plan(text).steps[0].description == ""
+
+
+def test_a_ticked_box_in_upper_case_and_windows_line_ends() -> None:
+    assert parse_plan(TEXT.replace("[x]", "[X]")) == VALUE
+    assert numbers(TEXT.replace(TICKED, UNTICKED, 1).replace("\n", "\r\n")) == (1,)
+
+
+def test_plans_without_boxes_and_with_other_lists_of_tasks_are_whole() -> None:
+    text = TEXT.replace(TICKED, "")
+    assert parse_plan(text) == VALUE
+    own = text.replace("Text.", "- [ ] write it\n- [x] read it\n- [-] do this one later")
+    assert parse_plan(own).left_out == ()
+    assert "- [ ] write it" in parse_plan(own).steps[1].description
+    code = text.replace("Text.", f"```\n{UNTICKED}\n```")
+    assert parse_plan(code).left_out == ()
+
+
+def test_what_cannot_be_told_is_a_problem() -> None:
+    assert "`-`" in problems(TEXT.replace("[x]", "[-]", 1))
+    assert "contradict" in problems(TEXT.replace(TICKED, f"{TICKED}\n{UNTICKED}", 1))
+    assert "at its end, too" in problems(TEXT.replace("### 2. Two", "~~### 2. Two"))
+    assert "comment" in problems(TEXT.replace(TICKED, f"%%\n{UNTICKED}\n%%", 1))
+    assert "every step is left out" in problems(TEXT.replace("[x]", "[ ]"))
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["~~One~~", "[ ] One", "[x] ~~One~~", "1. ~~One~~", "~~One", "\\~~One~~", "~~", "[ ]", "~~~~"],
+)
+@pytest.mark.parametrize("out", [True, False])
+def test_a_models_words_leave_nothing_out(title: str, out: bool) -> None:
+    text = f"{UNTICKED}\n~~### 3. Three~~\n~~ ### x~~\n- [ ] do this step\n* [-] Do this step [a]"
+    plan = Plan(
+        title, text, (Step(title, text, (), (text,), left_out=out), Step("Two")), Scope(), (text,)
+    )
+    assert parse_plan(render_plan(plan)) == plan
+
+
+# --- the scope
+
+
+def scoped(block: str) -> Plan:
+    head = TEXT.split("```toml")[0]
+    return parse_plan(f"{head}```toml\n{block}\n```\n")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        'write = [\n  "a/**",\n  ~~"b.txt",~~\n]',
+        'write = [\n  "a/**",\n~~  "b.txt",~~\n]',
+        'write = [\n  "a/**",\n  ~~"b.txt"~~,\n]',
+        'write = [\n  "a/**",\n  "~~b.txt~~",\n]',
+        'write = [\n  ~~"b.txt",   # it is needed~~\n  "a/**",\n]',
+        'write = ["a/**", ~~"b.txt"~~]',
+        'write = [~~"b.txt"~~, "a/**"]',
+        "write = ['~~b.txt~~', 'a/**']",
+        'write = ["a/**", ~~"b.txt",~~]  # ~~not this~~',
+        '~~write = ["a/**", "b.txt"]~~\nwrite = ["a/**"]',
+        'write = ["a/**"]\n~~run = ["make test"]  # commands~~',
+        'write = ["a/**"]\n~~run = [~~\n~~"make test"~~\n~~]~~',
+        'write = ["a/**"]\n~~shell = true~~',
+        'write = ["a/**"]\n~~network = true~~',
+    ],
+)
+def test_struck_lines_of_the_scope_are_not_allowed(block: str) -> None:
+    plan = scoped(block)
+    assert plan.scope == Scope(("a/**",))
+    assert plan.offered is None if "\nwrite" in block else plan.offered != plan.scope
+    assert left_out(plan) or "\nwrite" in block
+
+
+def test_what_was_struck_is_told() -> None:
+    plan = scoped('write = ["a", ~~"b/`c`"~~]\n~~run = ["make  test"]~~\n~~shell = true~~')
+    assert left_out(plan) == "`` b/`c` `` of `write`; `make test` of `run`; `shell`"
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ("write = []\n~~budget_usd = 0.5~~", "`budget_usd`"),
+        ("write = []\n~~max_iterations = 5~~", "`max_iterations`"),
+        ('write = ["a/**", ~~"!a/secret"~~]', "takes away"),
+        ('write = ["a/**", "~~!a/secret~~"]', "takes away"),
+        ('write = ["a/**", "!a/~~secret~~"]', "takes away"),
+        ("write = ['a/**', '!~~a/secret~~']", "takes away"),
+        ('write = [\n"a/**",\n~~"b"\n]', "at its beginning and its end"),
+        ('write = ["a/**"~~, "b",~~ "c"]', "cannot be read"),
+    ],
+)
+def test_what_would_allow_more_or_cannot_be_read_is_a_problem(block: str, why: str) -> None:
+    head = TEXT.split("```toml")[0]
+    assert why in problems(f"{head}```toml\n{block}\n```\n")
+
+
+def test_tildes_in_texts_strike_nothing() -> None:
+    block = 'write = ["a~~", "b ~~", "c~~d~~e"] # ~~x~~\nrun = [\'echo ~~x~~\']'
+    assert scoped(block).offered is None
+    assert scoped(block).scope == Scope(("a~~", "b ~~", "c~~d~~e"), (("echo", "~~x~~"),))
+
+
+# --- what cannot stand without what was left out
+
+
+def write(path: str) -> LiteralCall:
+    return LiteralCall("write_file", {"path": path, "content": "x"})
+
+
+def change(path: str, old: str = "x", new: str = "y") -> LiteralCall:
+    return LiteralCall("edit_file", {"path": path, "old": old, "new": new})
+
+
+def run(*argv: str) -> LiteralCall:
+    return LiteralCall("run_command", {"command": argv[0], "args": list(argv[1:])})
+
+
+OFFERED = Scope(("a/**", "b.txt", "Makefile"), (("make",), ("ruff", "check")))
+LEFT = Scope(("a/**",), (("ruff", "check"),))
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([Step("s", actions=(write("b.txt"),))], "writes 'b.txt'"),
+        ([Step("s", actions=(write("a/../b.txt"),))], "writes 'a/../b.txt'"),
+        ([Step("s", actions=(run("make", "test"),))], "runs `make test`"),
+        ([Step("s", actions=(LiteralCall("bash", {"command": "ls"}),))], "uses bash"),
+        ([Step("s", "Change `b.txt`.")], "`b.txt`, which only a struck line"),
+        ([Step("s", "Change `Makefile`.")], "`Makefile`, which only a struck line"),
+        ([Step("s", done_when=("`make -j4 test` is green",))], "`make -j4 test`, which only"),
+        (
+            [
+                Step("1", actions=(write("a/x"),), left_out=True),
+                Step("2", actions=(change("a/x"),)),
+            ],
+            "needs what step 1 writes to `a/x`",
+        ),
+        (
+            [
+                Step("1", actions=(write("a/x"),), left_out=True),
+                Step("2", actions=(write("a/./x"),), left_out=True),
+                Step("3", actions=(LiteralCall("read_file", {"path": "a/x"}),)),
+            ],
+            "needs what steps 1 and 2 write to `a/x`",
+        ),
+        (
+            [
+                Step("1", actions=(change("a/x", "one", "two"),), left_out=True),
+                Step("2", actions=(change("a/x", "two", "three"),)),
+            ],
+            "needs what step 1 writes to `a/x`",
+        ),
+        (
+            [
+                Step("1", actions=(write("a/x"),)),
+                Step("2", actions=(change("a/x", "x", "y"),), left_out=True),
+                Step("3", actions=(change("a/x", "y", "z"),)),
+            ],
+            "needs what step 2 writes to `a/x`",
+        ),
+        (
+            [
+                Step("1", tools=("run_command",), left_out=True),
+                Step("2", "See that `ruff check` is green.", tools=("edit_file",)),
+            ],
+            "only step 1 may run commands",
+        ),
+    ],
+)
+def test_a_step_that_needs_what_was_left_out_is_refused(steps: list[Step], why: str) -> None:
+    (said,) = contradictions(Plan("t", "", tuple(steps), LEFT, offered=OFFERED))
+    assert why in said
+    assert said.startswith(f"Step {len(steps)} ")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [Step("s", "Change `a/b.txt`, `f(x)`, `os.path` and `ruff check .`; not ``` `b` ```.")],
+        [Step("s", "```\nb.txt and `b.txt`\n```")],
+        [Step("1", "Change `b.txt`.", left_out=True), Step("2", "Change `a/x`.")],
+        [
+            Step("1", actions=(write("a/x"),), left_out=True),
+            Step("2", actions=(write("a/x"),)),
+            Step("3", actions=(change("a/x"),)),
+        ],
+        [
+            Step("1", actions=(change("a/x", "a b", "a c"),), left_out=True),
+            Step("2", actions=(change("a/x", "a", "z"), change("a/y", "c", "d"))),
+        ],
+        [Step("1", actions=(change("a/x"),)), Step("2", actions=(write("a/x"),), left_out=True)],
+    ],
+)
+def test_what_needs_nothing_of_it_is_approved(steps: list[Step]) -> None:
+    assert contradictions(Plan("t", "", tuple(steps), LEFT, offered=OFFERED)) == []
+
+
+def test_leaving_out_gives_no_step_another_tool() -> None:
+    some = (Step("1", tools=("read_file",), left_out=True), Step("2"))
+    assert Plan("t", "", some, SCOPE).tools == {"read_file"}
+    named = (Step("1", tools=("run_command",), left_out=True), Step("2", tools=("grep",)))
+    assert Plan("t", "", named, SCOPE).tools == {"grep"}
+
+
+# --- in the loop
+
+
+def refused(vault: TestVault, plan: Path) -> str:
+    """The reason for which a plan was not approved, which stands in the note."""
+    (row,) = rows(vault, "plan.refused")
+    assert not rows(vault, "plan.approved")
+    assert not rows(vault, "execution.started")
+    text = plan.read_text()
+    assert "**Not approved**" in text
+    assert row["reason"].splitlines()[0].split("`")[0] in text
+    return row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why", "told"),
+    [
+        (lambda text: leave_out(text, 1, 2, 3, 4, 5), "every step is left out", ""),
+        (
+            lambda text: text.replace('    "two.txt",', '    ~~"two.txt",~~'),
+            "Step 2 writes 'two.txt', which scope.write does not allow",
+            "> **Left out**: `two.txt` of `write`.",
+        ),
+        (
+            lambda text: text.replace('    "two.txt",\n', ""),
+            "Step 2 writes 'two.txt', which scope.write does not allow",
+            "",
+        ),
+        (
+            lambda text: text.replace('    "four.txt",', '~~    "four.txt",~~'),
+            "Step 4 names `four.txt`, which only a struck line allows",
+            "> **Left out**: `four.txt` of `write`.",
+        ),
+    ],
+)
+def test_what_cannot_stand_is_refused_with_the_reason(
+    vault: TestVault, change: Callable[[str], str], why: str, told: str
+) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        before = plan.read_text()
+        text = edit(run, plan, change(before))
+        assert "This text is no plan that can be carried out" in text
+        assert told in text
+        approve(run, plan)
+        assert why in refused(vault, plan)
+        # made good, it is approved
+        plan.write_text(
+            plan.read_text().split("# Write three files")[0] + before.split("\n\n", 1)[1]
+        )
+        edit(run, plan, before)
+        approve(run, plan)
+    assert "steps_left_out" not in rows(vault, "plan.approved")[0]
+
+
+def test_a_tick_counts_once_the_callout_says_so(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        plan.write_text(leave_out(plan.read_text(), 2, 3))
+        approve(run, plan)  # before anybody could have read what is left
+        assert "It is written again" in refused(vault, plan)
+        assert "> **Left out**: steps 2 and 3.\n" in plan.read_text()
+        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "approve"}))
+        run.settle()
+    (row,) = rows(vault, "plan.approved")
+    assert (row["via"], row["steps_left_out"]) == ("property", [2, 3])
+    assert rows(vault, "execution.completed")
+
+
+def test_a_decision_while_the_callout_is_being_written_does_not_count(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        edited, decided = Vault.edit, []
+
+        def edit_after_a_decision(folder: Vault, path: str, *args: Any, **more: Any) -> Any:
+            if path.endswith(plan.name) and not decided:
+                decided.append(path)
+                plan.write_bytes(stamp(plan.read_bytes(), {"decision": "approve"}))
+            return edited(folder, path, *args, **more)
+
+        monkeypatch.setattr(Vault, "edit", edit_after_a_decision)
+        plan.write_text(leave_out(plan.read_text(), 2, 3))
+        run.settle()
+        assert decided
+        assert "It is written again" in refused(vault, plan)
+        assert "> **Left out**: steps 2 and 3.\n" in plan.read_text()
+
+
+def test_ticks_are_text_for_the_digest() -> None:
+    note = f"---\nstatus: review\ndecision:\n---\n{TEXT}".encode()
+    digests = {
+        plan_digest(note),
+        plan_digest(note.replace(b"[x]", b"[ ]", 1)),
+        plan_digest(note.replace(b'"b.txt",', b'~~"b.txt",~~')),
+        plan_digest(note.replace(b"### 2. Two", b"### ~~2. Two~~")),
+    }
+    assert len(digests) == 4
+    assert plan_digest(note.replace(b"decision:", b"decision: approve")) in digests
+
+
+def test_a_tick_during_the_mission_has_no_effect(vault: TestVault) -> None:
+    def ticking(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 0:
+            active = vault.root / "System/Active/files_plan.md"
+            active.write_text(active.read_text().replace(UNTICKED, TICKED))
+        return writer(ask)
+
+    with looping(vault, model=lambda: Fake(ticking), time=Time()) as run:
+        plan = planned(run)
+        edit(run, plan, leave_out(plan.read_text(), 2, 3))
+        approve(run, plan)
+    (done,) = rows(vault, "execution.completed")
+    assert done["files_changed"] == ["five.txt", "four.txt", "one.txt"]
+
+
+def test_the_branch_is_the_kept_steps_patch_and_replays(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        edit(run, plan, leave_out(plan.read_text(), 2, 3))
+        approve(run, plan)
+    (done,) = rows(vault, "execution.completed")
+    root = vault.root
+    assert git(root, "log", "--format=%s", "--reverse", f"{done['commit']}", "-3") == (
+        "One\nFour\nFive"
+    )
+    base = git(root, "rev-parse", f"{done['commit']}~3")
+    kept = {"one.txt": "1\n", "four.txt": "4\n", "five.txt": "5\n"}
+    patch = "".join(
+        f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
+        f"@@ -0,0 +1 @@\n+{text}"
+        for name, text in kept.items()
+    )
+    index = {"GIT_INDEX_FILE": str(root.parent / "index")}
+    git(root, "read-tree", base, **index)
+    git(root, "apply", "--cached", "-", stdin=patch.encode(), **index)
+    assert git(root, "write-tree", **index) == git(root, "rev-parse", f"{done['commit']}^{{tree}}")
+    assert "two.txt" not in git(root, "log", "-p", "--all", "--", "two.txt", "three.txt")
+    assert vault.click("replay", "files").returncode == 0
+
+
+def test_a_struck_permission_is_refused_in_the_mission_and_reported(vault: TestVault) -> None:
+    def greedy(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PARTS))
+        if turns_taken(ask) == 0:
+            return says(
+                ("write_file", {"path": "three.txt", "content": "3\n"}),
+                ("write_file", {"path": "four.txt", "content": "4\n"}),
+                ("complete_step", {"step": 4, "summary": "Four"}),
+            )
+        return says(("finish", {"summary": "Done."}))
+
+    model = Fake(greedy)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        plan = planned(run)
+        text = leave_out(plan.read_text(), 3).replace('    "three.txt",', '    ~~"three.txt",~~')
+        text = edit(run, plan, text)
+        assert "> **Left out**: step 3; `three.txt` of `write`.\n" in text
+        assert "It may write `one.txt`, `two.txt`, `four.txt`, `five.txt`;" in text
+        approve(run, plan)
+    (row,) = rows(vault, "tool.refused")
+    assert row["target"] == "three.txt"
+    (done,) = rows(vault, "execution.completed")
+    assert "three.txt" not in done["files_changed"]
+    report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
+    assert "files_plan]] (left out by a person: step 3; `three.txt` of `write`), appr" in report
+    opening = str(next(a for a in model.asks if a.purpose is Purpose.EXECUTE).turns[0].blocks)
+    assert '"three.txt"' not in opening
+
+
+def test_a_failure_report_does_not_ask_for_what_was_left_out(vault: TestVault) -> None:
+    def failing(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", PARTS))
+        return says(("give_up", {"reason": "It cannot be done."}))
+
+    with looping(vault, model=lambda: Fake(failing), time=Time()) as run:
+        plan = planned(run)
+        edit(run, plan, leave_out(plan.read_text(), 2, 3))
+        approve(run, plan)
+    report = next(vault.root.glob("Knowledge/Reports/*failure.md")).read_text()
+    assert "revision 1 for [[files]] (left out by a person: steps 2 and 3), approved" in report
+    assert "Still to be done:\n> - 4. Four\n> - 5. Five\n>\n" in report
+    assert "not to be done:\n> - 2. Two\n> - 3. Three\n" in report
+    assert plan.read_text().count(UNTICKED) == 2  # and so it can be approved again
+
+
+def test_a_revision_is_told_of_the_boxes_and_has_all_of_them_ticked(vault: TestVault) -> None:
+    model = Fake(writer)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        plan = planned(run)
+        text = leave_out(plan.read_text(), 2).replace("### 3. Three", "### ~~3. Three~~")
+        plan.write_text(f"{text}\n## Review Comments\n\n- Less, please.\n")
+        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "revise"}))
+        run.settle()
+        assert rows(vault, "plan.revised")
+        revised = plan.read_text()
+    assert revised.count(f"\n{TICKED}\n") == 5
+    assert f"\n{UNTICKED}\n" not in revised
+    ask = model.asks[-1]
+    assert ask.purpose is Purpose.REVISE
+    sent = "\n".join(str(block["text"]) for turn in ask.turns for block in turn.blocks)
+    assert f"### 2. Two\n\n{UNTICKED}" in sent
+    assert "### ~~3. Three~~" in sent
+    assert "the person did not want this step" in ask.system[0]
+
+
+def test_a_plan_that_a_person_wrote_needs_no_boxes(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        text = edit(run, plan, plan.read_text().replace(f"{TICKED}\n\n", ""))
+        assert "Left out" not in text
+        edit(
+            run, plan, text.replace("### 2. Two", "### ~~2. Two~~").replace("### 3.", "### [ ] 3.")
+        )
+        approve(run, plan)
+    (row,) = rows(vault, "plan.approved")
+    assert row["steps_left_out"] == [2, 3]
+    assert [r["step"] for r in rows(vault, "step.completed")] == [1, 4, 5]
+
+
+def test_the_command_line_says_what_is_left_out(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        text = leave_out(plan.read_text(), 3).replace('    "three.txt",', '    ~~"three.txt",~~')
+        edit(run, plan, text)
+        case = next(iter(run.loop.book.cases.values()))
+        told = proposal_text(proposal(vault.site, case, plan.read_bytes()))
+    assert "3. Three (left out)\n" in told
+    assert "left out  step 3; `three.txt` of `write`\n" in told
+
+
+def test_a_failed_plan_is_approved_again_without_a_step(vault: TestVault) -> None:
+    def first_fails(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE and not rows(vault, "execution.failed"):
+            return says(("give_up", {"reason": "It cannot be done."}))
+        return writer(ask)
+
+    with looping(vault, model=lambda: Fake(first_fails), time=Time()) as run:
+        plan = planned(run)
+        approve(run, plan)
+        assert rows(vault, "execution.failed")
+        text = edit(run, plan, leave_out(plan.read_text(), 2, 3))
+        assert "> **Left out**: steps 2 and 3.\n" in text
+        assert "carried out and failed" in text
+        approve(run, plan)
+    assert rows(vault, "plan.approved")[-1]["steps_left_out"] == [2, 3]
+    assert not rows(vault, "plan.refused")
+    assert rows(vault, "execution.completed")

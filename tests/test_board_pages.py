@@ -24,7 +24,7 @@ from placet.cli.board.questions import GROUPS, QUESTIONS, Slice, sql_of
 from placet.cli.site import find
 from placet.core.errors import UserError
 from placet.core.wording import dollars
-from placet.journal.browse import Wanted, all_rows, first_since, rows_page
+from placet.journal.browse import Wanted, all_rows, rows_page
 from placet.journal.query import query
 from test_answer_command import QUESTION, asking_vault
 from vaultkit import PLAN, TestVault, make_vault
@@ -210,14 +210,6 @@ def test_no_question_walks_the_whole_journal(vault: TestVault, name: str, by: st
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert any("SEARCH a USING INDEX activity_action" in step for step in plan), plan
     assert not [step for step in plan if re.match(r"SCAN (a|made|activity)\b", step)], plan
-
-
-def test_the_first_row_since_a_moment_is_found(vault: TestVault) -> None:
-    with closing(sqlite3.connect(vault.db)) as db:
-        rows = db.execute("SELECT id, timestamp FROM activity ORDER BY id").fetchall()
-        for moment in (*(at for _, at in rows), "2000-01-01", "3000-01-01"):
-            expected = next((row for row, at in rows if at >= moment), rows[-1][0] + 1)
-            assert first_since(db, moment) == expected
 
 
 def test_a_question_that_takes_too_long_is_said_and_stops_no_other(

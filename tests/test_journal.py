@@ -30,8 +30,10 @@ from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
+from placet.core.wording import rfc3339
 from placet.journal import batches, files, schema
 from placet.journal.blobs import INLINE_BYTES
+from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
 from placet.journal.query import query
 from placet.journal.reader import open_reader
@@ -58,6 +60,9 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
+
+LATE_S = (0, 10, 20, 13, 30, 31, 25, 40, 400, 45, 700, 900, 901, 700, 2_000)
+"""When rows were made, in the order in which they were written: one waits for another's disk."""
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 ME = Owner("host", "boot-1", 11, "110")
@@ -1554,3 +1559,25 @@ def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(worl
         assert journal.set_aside is not None
     with world.open() as journal:
         assert journal.set_aside is None
+
+
+def test_the_rows_between_two_moments_are_found_though_some_were_written_late(
+    journal: Journal,
+) -> None:
+    times = [rfc3339(BOOT + timedelta(seconds=one)) for one in LATE_S]
+    journal.commit([event(n, at=at) for n, at in enumerate(times)])
+    for since in ("", "0001-01-01T00:00:00.000Z", "3000-01-01T00:00:00.000Z", *times):
+        for until in ("", "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", *times):
+            expected = [
+                n for n, at in enumerate(times) if at >= since and (not until or at < until)
+            ]
+            found = [
+                row.details["n"]
+                for rows in all_rows(journal.path, Wanted(since=since, until=until))
+                for row in rows
+            ]
+            assert found == expected[::-1], (since, until)
+    with contextlib.closing(sqlite3.connect(journal.path)) as db:
+        for n, at in enumerate(times, 1):
+            first = first_since(db, at)
+            assert all(row >= first for row, one in enumerate(times, 1) if one >= at), n

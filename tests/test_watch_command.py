@@ -8,9 +8,11 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from placet.cli import watch
 from placet.cli.submit import TEMPLATE
 from placet.core.text.names import Folder
 from placet.host.sockets import SOCKET
@@ -146,6 +148,27 @@ def test_a_retry_that_no_daemon_took_up_is_waited_for(vault: TestVault) -> None:
             watching.wait(3)
         vault.once()
         line(watching, "a plan waits for you")
+
+
+def test_a_plan_is_told_of_once_its_note_is_written(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vault.drop("# Say hello\n")
+    vault.once()
+    look, busy = watch._look, [True, True, False]
+
+    def while_writing(*args: Any, **named: Any) -> Any:
+        assert capsys.readouterr().out == ""
+        return (*look(*args, **named)[:2], busy.pop(0))
+
+    def wait() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(watch, "_look", while_writing)
+    with pytest.raises(TimeoutError):
+        watch.follow(vault.site, vault.rows("plan.created")[0]["trace_id"], wait, as_json=False)
+    assert busy == []
+    assert "a plan waits for you" in capsys.readouterr().out
 
 
 def test_submit_and_wait_is_one_command(vault: TestVault) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import click
 
-from placet.cli.bell import bell, patiently
+from placet.cli.bell import TOGETHER_S, bell, patiently
 from placet.cli.glance import glance
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import say
@@ -24,6 +25,8 @@ from placet.journal.writes import CaseRow
 
 ROWS = 1_000
 """Rows of the journal that are read at once."""
+WRITING_LOOKS = 40
+"""Looks after which rows are told though the daemon did not write yet what they tell of."""
 
 
 @click.command("watch")
@@ -53,6 +56,11 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
     while True:
         look = partial(_look, site, trace, last, routine=as_json)
         rows, found, busy = patiently(look, wait)
+        for _ in range(WRITING_LOOKS):  # who reads that a plan waits may move it at once
+            if not (rows and busy):
+                break
+            time.sleep(TOGETHER_S)
+            rows, found, busy = patiently(look, wait)
         case = _case(found)
         ended = len(rows) < ROWS and case.state not in OPEN and not busy
         last = rows[-1].id if rows else last

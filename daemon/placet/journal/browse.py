@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from placet.core.activity import CommittedRow
+from placet.core.wording import rfc3339
 from placet.journal.chain import ends
 from placet.journal.connection import snapshot
 from placet.journal.schema import ACTIVITY
@@ -20,6 +23,8 @@ SCANNED = 100_000
 """Rows that one page looks at."""
 PIECE = 2_000
 """Rows of a page of `all_rows`."""
+SLACK = timedelta(minutes=15)
+"""Rows are not quite in the order of time: some wait for a disk, and clocks are set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,22 @@ def all_rows(path: Path, wanted: Wanted) -> Iterator[tuple[CommittedRow, ...]]:
 
 
 def first_since(connection: sqlite3.Connection, moment: str) -> int:
-    """Return the id of the first row since a moment, or the id after the last row.
+    """Return an id below which no row is from after a moment, but in a journal whose clock jumped.
 
-    Rows are written in the order of time, so that this needs some twenty looks.
+    Rows are nearly in the order of time, so that this needs some twenty looks.
     """
+    return _first(connection, _moved(moment, -SLACK))
+
+
+def _moved(moment: str, by: timedelta) -> str:
+    at = datetime.fromisoformat(moment)
+    with suppress(OverflowError):  # the first day there is, or the last
+        at = at.astimezone(UTC) + by
+    return rfc3339(at)
+
+
+def _first(connection: sqlite3.Connection, moment: str) -> int:
+    """Return the id where, by halves, the rows since a moment begin; the id after the last one."""
     start, _, last, _ = ends(connection)
     low, high = start + 1, last + 1
     while low < high:
@@ -92,7 +109,7 @@ def first_since(connection: sqlite3.Connection, moment: str) -> int:
 def _page(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> RowsPage:
     start, _, last, _ = ends(connection)
     lowest = first_since(connection, wanted.since) if wanted.since else start + 1
-    below = first_since(connection, wanted.until) if wanted.until else last + 1
+    below = _first(connection, _moved(wanted.until, SLACK)) if wanted.until else last + 1
     below = min(below, wanted.below) if wanted.below else below
     # a request has few rows, which its index finds
     floor = lowest if wanted.trace_id else max(lowest, below - SCANNED)
@@ -117,6 +134,8 @@ def _conditions(wanted: Wanted) -> tuple[str, list[str]]:
         "AND +action_type = ?": wanted.action,
         "AND actor = ?": wanted.actor,
         "AND trace_id = ?": wanted.trace_id,
+        "AND timestamp >= ?": wanted.since,
+        "AND timestamp < ?": wanted.until,
         "AND instr(lower(entity_id || ' ' || action_type || ' ' || metadata), lower(?))": (
             wanted.text
         ),

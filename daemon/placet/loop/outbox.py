@@ -18,7 +18,7 @@ from placet.core.life.plan_note import headed, show
 from placet.core.life.sight import (
     APPROVE,
     decision_in,
-    is_draft,
+    keeps_status,
     note_identity,
     trace_of,
 )
@@ -200,8 +200,8 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
         ):
             return raw
         changes = dict(command.changes)
-        if command.path.startswith(f"{Folder.REQUESTS}/") and is_draft(raw):
-            # it is being written, and stays so until its writer says that it is ready
+        if command.path.startswith(f"{Folder.REQUESTS}/") and keeps_status(raw, changes):
+            # a person's own word, which the next look takes up
             changes.pop("status", None)
         return stamp(raw, changes, kind_if_none=desk.frontmatter)
 

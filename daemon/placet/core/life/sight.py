@@ -26,6 +26,7 @@ from placet.core.text.scalars import UnsafeEdit
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
+_ENDS = frozenset({"completed", "rejected", "error"})
 APPROVE, REJECT, REVISE = "approve", "reject", "revise"
 """What the property `decision` of a plan can say."""
 DRAFT = "draft"
@@ -110,10 +111,16 @@ def note_identity(raw: bytes) -> tuple[str, ...] | None:
     return known if trace and written is not None else None
 
 
-def is_draft(raw: bytes) -> bool:
-    """Return whether a note is a request with `status: draft`."""
+def keeps_status(raw: bytes, changes: Mapping[str, object]) -> bool:
+    """Return whether a request's own `status` stays where these keys are to be written.
+
+    A draft is being written until its writer says that it is ready. Who sets a request to pending
+    just as its case ends, before that is written into it, wants a new plan.
+    """
     meta = read_note(raw).meta
-    return "revision" not in meta and str(meta.get("status") or "").strip().lower() == DRAFT
+    said = str(meta.get("status") or "").strip().lower()
+    asks = said == "pending" and changes.get("status") in _ENDS
+    return "revision" not in meta and (said == DRAFT or asks)
 
 
 def _trace_said(note: Note) -> str:

@@ -28,6 +28,7 @@ from placet.cli.board.server import PromptProtocol, server
 from placet.cli.board.tokens import KEY, Tokens
 from placet.files.errors import NotSettled, VaultTrouble
 from placet.files.vault import Vault
+from test_answer_command import WIDER, asking_vault
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
@@ -265,3 +266,20 @@ def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> No
         running.should_exit = True
         thread.join(20)
         listening.close()
+
+
+@pytest.mark.parametrize("button", ["approve", "reject"])
+def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more(
+    tmp_path: Path, button: str
+) -> None:
+    vault = asking_vault(tmp_path, ("request_scope", WIDER), approved=False)
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        vault.approve()
+        vault.here()
+        answer = browser.press("say-hello", button, remark="Quick.", reason="No.", **hidden)
+        assert "This plan was approved meanwhile" in answer.text
+    text = vault.active().read_text()
+    vault.here()
+    assert vault.active().read_text() == text
+    assert vault.rows()[-2]["action_type"] == "daemon.started"

@@ -13,7 +13,7 @@ from typing import Any
 from placet.agent.prompts import agents
 from placet.cli import branches, decisions
 from placet.cli.again import to_retry
-from placet.cli.asked import asking_case, asking_text
+from placet.cli.asked import asking_case, asking_text, asks_for_more
 from placet.cli.board.seen import seen_name
 from placet.cli.eligible import awaiting, must_be, with_one_plan
 from placet.cli.gestures import must_say_something
@@ -85,14 +85,14 @@ def ask_for(site: Site, fields: Fields) -> str:
 
 
 def _approve(site: Site, ident: str, fields: Fields) -> None:
-    case = awaiting(site, ident, "approved")
+    case = _with_plan(site, ident, "approved")
     remark = _said(fields, "remark")
     seen = _seen(site, case, fields)
     decisions.approve(site, case, [remark] if remark else [], seen=seen)
 
 
 def _reject(site: Site, ident: str, fields: Fields) -> None:
-    case = awaiting(site, ident, "rejected")
+    case = _with_plan(site, ident, "rejected")
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
     decisions.reject(site, case, reason, seen=_seen(site, case, fields))
@@ -210,6 +210,17 @@ def _said(fields: Fields, name: str) -> str:
 def _at_step(fields: Fields, comment: str) -> str:
     number = _said(fields, "step")
     return f"{number}. {comment}" if number.isdecimal() else comment
+
+
+def _with_plan(site: Site, ident: str, done: str) -> Case:
+    """Return a case whose plan can be `done`; an old page's button is not for a wider scope."""
+    case = awaiting(site, ident, done)
+    if asks_for_more(case):
+        raise UserError(
+            "This plan was approved meanwhile; its mission asks for a wider scope now.",
+            "Reload the page.",
+        )
+    return case
 
 
 def _seen(site: Site, case: Case, fields: Fields) -> bytes:

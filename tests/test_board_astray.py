@@ -28,7 +28,7 @@ from placet.cli.board.server import PromptProtocol, server
 from placet.cli.board.tokens import KEY, Tokens
 from placet.files.errors import NotSettled, VaultTrouble
 from placet.files.vault import Vault
-from test_answer_command import WIDER, asking_vault
+from test_answer_command import QUESTION, WIDER, asking_vault, question
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
@@ -283,3 +283,13 @@ def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more
     vault.here()
     assert vault.active().read_text() == text
     assert vault.rows()[-2]["action_type"] == "daemon.started"
+
+
+def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION))
+    question(vault).rename(question(vault).with_name("mine.md"))
+    with browsing(vault) as browser:
+        assert "Good morning" in browser.get("/r/say-hello")
+        browser.press("say-hello", "answer", option="Hello", **browser.hidden("say-hello"))
+    vault.here()
+    assert vault.rows("question.answered")

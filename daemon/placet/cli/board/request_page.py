@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placet.cli.asked import asking_text
 from placet.cli.board.columns import estimated
 from placet.cli.board.markdown import html_of
 from placet.cli.board.patch import Patch, patch_of
@@ -59,8 +58,8 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
     }
     if found["plan_text"] and found["state"] in (State.REVIEW, State.REVISING, State.FAILED):
         page["plan"] = _plan(site, case, found["plan_text"].encode())
-    if case.asking is not None and found["asking_text"]:
-        page["asks"] = _asks(site, case)
+    if found["asking"] is not None and found["asking_text"]:
+        page["asks"] = _asks(found["asking"], found["asking_text"].encode())
     if found["state"] == State.COMPLETED and found["branch"]:
         page["tip"] = _tip(site, found["request_id"])  # before its changes are: they may be newer
         page["patch"], page["no_patch"] = _patch(site, found["request_id"])
@@ -89,24 +88,18 @@ def _plan(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
     return page
 
 
-def _asks(site: Site, case: Case) -> dict[str, Any]:
-    """Return the question, or the wider scope, that waits for a person."""
-    assert case.asking is not None, "only what is asked is shown"
-    raw = asking_text(site, case)
-    if case.asking.amended:
-        return {
-            "kind": "amendment",
-            "html": html_of(read_note(raw).body),
-            "digest": plan_digest(raw),
-            "path": case.asking.path,
-        }
+def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
+    """Return the question, or the wider scope, that waits for a person in a note's text."""
+    page = {"kind": asking["kind"], "path": asking["path"]}
+    body = read_note(raw).body
+    if asking["kind"] == "amendment":
+        return {**page, "html": html_of(body), "digest": plan_digest(raw)}
     return {
-        "kind": "question",
+        **page,
         "html": html_of(question_in(raw)),
-        "body": html_of(read_note(raw).body.partition("\n## ")[0]),
-        "options": case.asking.options,
+        "body": html_of(body.partition("\n## ")[0]),
+        "options": asking["options"],
         "digest": digest(raw, QUESTION_STAMPS),
-        "path": case.asking.path,
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from placet.cli import glance as glancing
+from placet.cli import why
 from placet.cli.case_line import case_line, waits_for_you
 from placet.cli.site import find
 from placet.cli.terminal import shown_time
@@ -172,6 +175,45 @@ def test_a_case_that_the_daemon_took_up_during_the_glance_is_as_it_left_it(
         ((trace, case),) = seen.cases.items()
         assert (case.state, seen.undecided) == (State.RUNNING, {})
         assert not waits_for_you(case_line(site, folder, before, seen, trace))
+
+
+def test_what_a_mission_writes_meanwhile_does_not_hide_that_it_was_stopped(
+    vault: TestVault,
+) -> None:
+    vault.approve()
+    with running(vault) as process:
+        vault.await_action("tool.called")
+        process.kill()
+        process.wait()
+    site = vault.site
+    with Vault(vault.root) as folder, open_reader(site.state.journal) as before:
+        vault.active().rename(vault.plan())
+        with closing(sqlite3.connect(vault.db)) as db, db:
+            columns = "timestamp, trace_id, actor, agent, action_type, entity_type, entity_id"
+            db.execute(
+                f"INSERT INTO activity ({columns}, metadata, hash) SELECT {columns}, metadata, hash"
+                " FROM activity WHERE action_type = 'tool.called'"
+            )
+        seen = glancing.glance(site, folder, before, [find(before, "say-hello")])
+    ((_, undecided),) = seen.undecided.items()
+    assert undecided.what == "its plan was moved back to Inbox/Plans"
+
+
+def test_why_a_mission_failed_is_said_of_one_that_fails_during_the_glance(
+    vault: TestVault,
+) -> None:
+    vault.approve()
+    with running(vault) as process:
+        vault.await_action("tool.called")
+        process.kill()
+        process.wait()
+    vault.script(("execute", [{}, {"calls": [("give_up", {"reason": "It is nowhere."})]}]))
+    site = vault.site
+    with open_reader(site.state.journal) as before:
+        vault.once()
+        said, _, mission = why._reasons(site, before, find(before, "say-hello"), [])
+    assert mission is not None, said
+    assert mission["end"] == "gave_up"
 
 
 def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(

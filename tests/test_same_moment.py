@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
+from placet.cli import written as writing
+from placet.cli.site import Site
 from placet.core.life.case import Case, State
 from placet.loop.outbox import Outbox
+from test_answer_command import QUESTION, asking_vault
 from vaultkit import PLAN, TestVault, make_vault
+
+COMMANDS = (
+    ("approve", "say-hello", "--yes"),
+    ("reject", "say-hello", "--reason", "No."),
+    ("revise", "say-hello", "--comment", "Shorter."),
+)
 
 
 class Killed(BaseException):
@@ -63,3 +72,43 @@ def test_a_retry_is_not_lost_in_the_writing_of_the_end(
     assert len(again) == 1
     assert again[0]["metadata"]["via"] == "cli"
     assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
+
+
+def test_a_plan_waits_for_nobody_before_its_note_is_written(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_writing(vault, monkeypatch, lambda case: case.state is State.REVIEW)
+    assert vault.click("plans").stdout == "No plan waits for you.\n"
+    assert "its note is written once a daemon runs" in vault.click("status").stdout
+    why = vault.click("why", "say-hello").stdout
+    assert "Inbox/Plans/say-hello_plan.md is still to be written." in why
+    assert "Start the daemon: placet run" in why
+    for command in COMMANDS:
+        done = vault.click(*command, check=False)
+        assert (done.returncode, "is still to be written" in done.stderr) == (1, True), command
+    vault.here()
+    assert "say-hello_plan.md" in vault.click("plans").stdout
+    vault.click(*COMMANDS[0])
+
+
+def test_a_question_waits_for_nobody_before_its_note_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
+    vault.approve()
+    killed_before_writing(vault, monkeypatch, lambda case: case.state is State.ASKING)
+    assert vault.click("plans").stdout == "No plan waits for you.\n"
+    done = vault.click("answer", "say-hello", "1", check=False)
+    assert "Inbox/Questions/say-hello_1.md is still to be written." in done.stderr
+    vault.here()
+    vault.click("answer", "say-hello", "1")
+
+
+def test_a_command_waits_for_the_note_that_a_daemon_is_about_to_write(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_writing(vault, monkeypatch, lambda case: case.state is State.REVIEW)
+    monkeypatch.setattr(Site, "daemon", "one that runs")
+    monkeypatch.setattr(writing.time, "sleep", lambda _: vault.here())
+    vault.click(*COMMANDS[0])
+    assert vault.active().exists()

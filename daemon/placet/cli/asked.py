@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from placet.cli.gestures import not_there_any_more
-from placet.cli.glance import glance, text_of
+from placet.cli.glance import text_of
 from placet.cli.rendered import rendered
-from placet.cli.site import Site, find
+from placet.cli.site import Site
+from placet.cli.written import written
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.case import Asking, Case
@@ -24,9 +25,8 @@ def asking_case(site: Site, ident: str) -> Case:
 
     Raises UserError as `find` does, and where what it asks was answered already.
     """
-    with Vault(site.vault) as folder, site.reader(ident) as reader:
-        seen = glance(site, folder, reader, [found := find(reader, ident)])
-        case, undecided = seen.cases[found.trace_id], seen.undecided.get(found.trace_id)
+    case, seen = written(site, ident)
+    undecided = seen.undecided.get(case.trace_id)
     if case.asking is not None and undecided is not None:
         raise UserError(
             f"{undecided.sentence}: {case.request_id}.",

@@ -51,6 +51,7 @@ def case_line(
         "failure": case.failure,
         "approved_by": case.approved_by,
         "undecided": None if undecided is None else asdict(undecided),
+        "unwritten": trace in seen.unwritten,
         "held_back": held_back(site, folder, reader, seen, trace),
         "rivals": list(seen.rivals.get(trace, ())),
         "asking": asked_line(folder, reader, case),
@@ -89,7 +90,7 @@ def waits_for_you(case: Mapping[str, Any]) -> bool:
 
     A plan that failed, or could not be revised, awaits that as it was.
     """
-    if case["undecided"] is not None:
+    if case["undecided"] is not None or case["unwritten"]:
         return False
     failed = case["state"] == "failed" and case["plan"].startswith(f"{Folder.PLANS}/")
     return failed or case["state"] in ("review", "asking")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placet.cli.asked import asking_case, asks_for_more
-from placet.cli.glance import glance, too_many
-from placet.cli.site import Site, find
+from placet.cli.glance import too_many
+from placet.cli.site import Site
+from placet.cli.written import written
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.why import stands
-from placet.files.vault import Vault
 
 
 def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
@@ -30,10 +30,8 @@ def _work(case: Case) -> State:
 
 def with_one_plan(site: Site, ident: str) -> Case:
     """Return the case; raises UserError where it has several plans, of which none counts."""
-    with Vault(site.vault) as folder, site.reader(ident) as reader:
-        case = find(reader, ident)
-        plans = glance(site, folder, reader, [case]).rivals.get(case.trace_id)
-    if plans:
+    case, seen = written(site, ident)
+    if plans := seen.rivals.get(case.trace_id):
         raise UserError(*too_many(site, case, plans))
     return case
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from placet.cli.site import Site
-from placet.core.life.case import ANSWERS, CASE_JSON, Case, NoteSeen
+from placet.core.life.case import ANSWERS, CASE_JSON, Case, NoteSeen, State
 from placet.core.life.case import EventKind as Did
 from placet.core.life.events import Gesture
 from placet.core.life.observe import observe
@@ -23,6 +23,7 @@ from placet.files.handles import EntryKind
 from placet.files.scan import Found
 from placet.files.vault import Vault
 from placet.journal.reader import Reader, open_reader
+from placet.journal.writes import PendingCommand
 
 SLACK = timedelta(seconds=60)
 """Notes that changed up to so long before the journal's last event are read: one settles first."""
@@ -54,7 +55,8 @@ class Glance:
 
     `listed` is every path in the watched folders. `rivals` has the paths of a case's plans where
     there are several, so that none of them counts. `explained` is what side notes say, by the path
-    of the note that they are next to.
+    of the note that they are next to. `unwritten` are the trace_ids of cases whose daemon is about
+    to write what waits for a person; `ahead` of those that went on since the reader's snapshot.
     """
 
     cases: Mapping[str, Case]
@@ -62,6 +64,8 @@ class Glance:
     listed: frozenset[str]
     rivals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     explained: Mapping[str, str] = field(default_factory=dict)
+    unwritten: frozenset[str] = frozenset()
+    ahead: frozenset[str] = frozenset()
 
 
 def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
@@ -72,7 +76,8 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     """
     known = {case.trace_id: case for case in cases}
     newest = reader.activity(limit=1, newest=True)
-    busy = {command.trace_id for command in reader.pending_commands()}
+    pending = reader.pending_commands()
+    busy = {command.trace_id for command in pending}
     told = {row.path: row.detail for row in reader.seen() if row.verdict}
     scan = folder.scan(QUEUES)
     if not scan.present or scan.problems:
@@ -90,7 +95,7 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     its = sort_notes(known, [note for path, note in sorted(notes.items())]).of_case
     is_approving = any(path.startswith(f"{Folder.ACTIVE}/") for path in notes)
     tools = _plannable() if is_approving else frozenset()
-    found, undecided = dict(known), {}
+    found, undecided = dict(known), dict[str, Undecided]()
     rivals = {
         trace: tuple(sorted(note.path for note in own.plans))
         for trace, own in its.items()
@@ -113,14 +118,44 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
                 path=own.asked[0].path if len(own.asked) == 1 else case.asking.path,
             ),
         )
+    ahead = dict[str, Case]()
     if undecided:  # what the daemon did meanwhile, nobody else did
-        after = newest[0].id if newest else 0
-        with open_reader(site.state.journal) as later:
-            moved_on = [one for one in undecided if later.activity(one, after_id=after, limit=1)]
-            for row in later.cases_of(moved_on):
-                del undecided[row.trace_id]
-                found[row.trace_id] = CASE_JSON.validate_json(row.body)
-    return Glance(found, undecided, frozenset(scan.found), rivals, told)
+        ahead, started = _went_on(site, known, undecided)
+        undecided = {trace: one for trace, one in undecided.items() if trace not in ahead}
+        pending += started
+    found |= ahead
+    at = frozenset(scan.found)
+    unwritten = _unwritten(found.keys() - undecided.keys(), found, pending, at)
+    return Glance(found, undecided, at, rivals, told, unwritten, frozenset(ahead))
+
+
+def _went_on(
+    site: Site, known: Mapping[str, Case], traces: Collection[str]
+) -> tuple[dict[str, Case], tuple[PendingCommand, ...]]:
+    """Return those of these cases that are others by now, and what is pending by now."""
+    with open_reader(site.state.journal) as later:
+        now = {row.trace_id: CASE_JSON.validate_json(row.body) for row in later.cases_of(traces)}
+        ahead = {trace: case for trace, case in now.items() if case != known[trace]}
+        return ahead, later.pending_commands()
+
+
+def _unwritten(
+    traces: Collection[str],
+    cases: Mapping[str, Case],
+    pending: Sequence[PendingCommand],
+    listed: Collection[str],
+) -> frozenset[str]:
+    stuck = {one.trace_id for one in pending if one.error}
+    at = {one.trace_id: waits_at(cases[one.trace_id]) for one in pending if one.trace_id in traces}
+    return frozenset(t for t, path in at.items() if path and path not in listed) - stuck
+
+
+def waits_at(case: Case) -> str:
+    """Return the place of what waits for a person in a case; empty where nothing does."""
+    if case.asking is not None:
+        return case.asking.path
+    waits = case.state in (State.REVIEW, State.FAILED)
+    return case.plan_path if waits and is_in([Folder.PLANS], case.plan_path) else ""
 
 
 def too_many(site: Site, case: Case, plans: Sequence[str]) -> tuple[str, str]:

@@ -15,12 +15,13 @@ import click
 from placet.cli import decisions
 from placet.cli.asked import asking_text
 from placet.cli.gestures import say_if_down
-from placet.cli.glance import glance, text_of, too_many
+from placet.cli.glance import text_of, too_many
 from placet.cli.letters import ACTS, Act, Read, Then, answer_with, kind_of, options_of, typed
 from placet.cli.look import plans
 from placet.cli.shown import NoteView, amendment_view, plan_view, question_view, with_fresh_callout
-from placet.cli.site import Site, find, site_option
+from placet.cli.site import Site, site_option
 from placet.cli.terminal import colour, echo, harmless, hint_of, paged, say
+from placet.cli.written import written
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.why import stands
@@ -98,9 +99,8 @@ def _attend(site: Site, trace_id: str, *, more: int) -> bool:
 
 def _look(site: Site, trace_id: str) -> Read | None:
     """Return what a case waits with, as it is now; None, and say so, where it does not wait."""
-    with Vault(site.vault) as folder, site.reader(trace_id) as reader:
-        seen = glance(site, folder, reader, [find(reader, trace_id)])
-    case, undecided = seen.cases[trace_id], seen.undecided.get(trace_id)
+    case, seen = written(site, trace_id)
+    undecided = seen.undecided.get(trace_id)
     if rivals := seen.rivals.get(trace_id):
         _tell(UserError(*too_many(site, case, rivals)))
     elif undecided is not None:

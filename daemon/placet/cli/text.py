@@ -149,6 +149,8 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return f"{visible(undecided['what'])}{at}, not taken up yet; {then}"
     if case["held_back"]:
         return visible(case["held_back"])
+    if case["unwritten"]:
+        return "its note is being written" if daemon else "its note is written once a daemon runs"
     now = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:

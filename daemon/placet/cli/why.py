@@ -11,11 +11,12 @@ import click
 
 from placet.cli.asked import asked_line
 from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
-from placet.cli.glance import drafts, glance, too_many
+from placet.cli.glance import Glance, drafts, glance, too_many
 from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
 from placet.cli.trouble import disk_trouble, waits_for_model
+from placet.cli.written import not_written_yet
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
 from placet.core.life.waiting import ALLOW_HISTORY, Why
@@ -26,7 +27,7 @@ from placet.core.life.why_failed import (
 from placet.core.text.names import Folder, request_id
 from placet.core.text.names import show as visible
 from placet.files.vault import Vault
-from placet.journal.reader import Reader
+from placet.journal.reader import Reader, open_reader
 
 
 @click.command("why")
@@ -106,6 +107,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     with Vault(site.vault) as folder:
         seen = glance(site, folder, reader, [case])
         case = seen.cases[case.trace_id]
+        if case.trace_id in seen.ahead:
+            with open_reader(site.state.journal) as later:  # it has the rows of that as well
+                return _reasons(site, later, find(later, case.trace_id), notices)
         held = held_back(site, folder, reader, seen, case.trace_id)
         asked = asked_line(folder, reader, case)
     runs = site.daemon is not None
@@ -114,14 +118,8 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         places = tuple(map(visible, rivals))
         # the side notes say the same
         return [several, *(n for n in notices if not n.startswith(places))], [one_left], None
-    if (undecided := seen.undecided.get(case.trace_id)) is not None:
-        still = f"{undecided.sentence}. The journal still has it as: {case.state}."
-        follows = (
-            f"The daemon runs and looks within seconds; then {undecided.follows}."
-            if runs
-            else f"No daemon runs. When one starts, {undecided.follows}. Start it: placet run"
-        )
-        return [still, *notices], [follows], None
+    if (between := _between(site, seen, case)) is not None:
+        return [between[0], *notices], [between[1]], None
     if case.state is State.FAILED and case.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
@@ -156,6 +154,22 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     # the side note may say the same
     said += [notice for notice in notices if reason.rstrip(".") not in notice]
     return said, helps, None
+
+
+def _between(site: Site, seen: Glance, case: Case) -> tuple[str, str] | None:
+    """Return what the daemon is still to take up, or to write, and what follows; or None."""
+    if case.trace_id in seen.unwritten:
+        error = not_written_yet(site, case)
+        return error.what, error.hint
+    if (undecided := seen.undecided.get(case.trace_id)) is None:
+        return None
+    still = f"{undecided.sentence}. The journal still has it as: {case.state}."
+    if site.daemon is not None:
+        return still, f"The daemon runs and looks within seconds; then {undecided.follows}."
+    return (
+        still,
+        f"No daemon runs. When one starts, {undecided.follows}. Start it: placet run",
+    )
 
 
 def _asks(asked: Mapping[str, Any] | None) -> list[str]:

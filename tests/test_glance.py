@@ -22,6 +22,7 @@ from placet.cli.case_line import case_line, waits_for_you
 from placet.cli.site import find
 from placet.cli.terminal import shown_time
 from placet.core.life.case import State
+from placet.core.text.note import stamp
 from placet.files.vault import Vault
 from placet.journal.reader import open_reader
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -105,6 +106,16 @@ def test_a_plan_that_was_moved_while_no_daemon_runs(
     assert vault.click("plans").stdout == "No plan waits for you.\n"
     if target != "elsewhere.md":
         assert case(vault)["plan"] == target
+
+
+def test_a_plan_that_was_approved_in_its_properties_while_no_daemon_runs(
+    vault: TestVault,
+) -> None:
+    vault.plan().write_bytes(stamp(vault.plan().read_bytes(), {"decision": "approve"}))
+    line = told(vault)
+    assert "its plan was approved in its properties" in line
+    assert "when a daemon runs, it is approved, and carried out" in line
+    assert "there is no tool" not in line
 
 
 def test_a_request_that_was_edited_and_a_plan_that_is_to_be_changed(vault: TestVault) -> None:

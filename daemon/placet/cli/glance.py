@@ -14,6 +14,7 @@ from placet.core.life.case import ANSWERS, CASE_JSON, Case, NoteSeen, State
 from placet.core.life.case import EventKind as Did
 from placet.core.life.events import Gesture
 from placet.core.life.observe import observe
+from placet.core.life.question_note import is_approved
 from placet.core.life.sight import DRAFT, look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of, show
@@ -81,9 +82,8 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     told = {row.path: row.detail for row in reader.seen() if row.verdict}
     scan = folder.scan(QUEUES)
     if not scan.present or scan.problems:
-        return Glance(
-            known, {}, frozenset(scan.found), explained=told
-        )  # what cannot be listed is not gone
+        # what cannot be listed is not gone
+        return Glance(known, {}, frozenset(scan.found), explained=told)
     listed = {
         path: found
         for path, found in scan.found.items()
@@ -93,8 +93,7 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     }
     notes, touched = _news(folder, known, listed, told, newest[0].timestamp if newest else "")
     its = sort_notes(known, [note for path, note in sorted(notes.items())]).of_case
-    is_approving = any(path.startswith(f"{Folder.ACTIVE}/") for path in notes)
-    tools = _plannable() if is_approving else frozenset()
+    tools = _plannable() if any(map(is_approved, notes.values())) else frozenset()
     found, undecided = dict(known), dict[str, Undecided]()
     rivals = {
         trace: tuple(sorted(note.path for note in own.plans))
@@ -267,12 +266,15 @@ def _told(gesture: Gesture, listed: Mapping[str, Found]) -> Undecided:
         what = "the note that asks was taken away"
     elif gesture.kind is Did.APPROVAL_REFUSED:
         follows = f"it is put back: {gesture.why}"
+    if gesture.kind in _APPROVALS and note is not None and note.folder is not Folder.ACTIVE:
+        what = "its plan was approved in its properties"
     at = ""
     if note is not None and note.path in listed:
         at = rfc3339(datetime.fromtimestamp(_changed_ns(listed[note.path]) / 1e9, UTC))
     return Undecided(what, follows, at)
 
 
+_APPROVALS = (Did.PLAN_APPROVED, Did.APPROVAL_REFUSED)
 _WORDS: Mapping[Did, tuple[str, str]] = {
     Did.REQUEST_EDITED: ("its request was edited", "it is planned again"),
     Did.REQUEST_PENDING: ("a new plan was asked for", "one is written"),

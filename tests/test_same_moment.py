@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from placet.cli import watch
 from placet.cli import written as writing
 from placet.cli.site import Site
+from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.loop.outbox import Outbox
 from test_answer_command import QUESTION, asking_vault
@@ -112,3 +116,19 @@ def test_a_command_waits_for_the_note_that_a_daemon_is_about_to_write(
     monkeypatch.setattr(writing.time, "sleep", lambda _: vault.here())
     vault.click(*COMMANDS[0])
     assert vault.active().exists()
+
+
+def test_an_end_that_cannot_be_written_is_still_the_end_of_a_watch(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.here()
+    vault.approve()
+    killed_before_writing(vault, monkeypatch, lambda case: case.state is State.FAILED)
+    with closing(sqlite3.connect(vault.db)) as db, db:
+        db.execute(
+            "UPDATE outbox SET error = 'Read-only file system.' "
+            "WHERE id = (SELECT min(id) FROM outbox WHERE done_at IS NULL)"
+        )
+    trace = vault.rows("plan.created")[0]["trace_id"]
+    with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
+        watch.follow(vault.site, trace, lambda: pytest.fail("it is over"), as_json=False)

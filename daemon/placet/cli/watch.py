@@ -159,7 +159,9 @@ def _look(
     with open_reader(site.state.journal) as reader:
         rows = reader.activity(trace, after_id=after, limit=ROWS, routine=routine)
         left = [one for one in reader.pending_commands() if one.trace_id == trace]
-        return rows, reader.cases_of(trace_ids=[trace]), any(not one.error for one in left)
+        # one that fails holds back the later ones
+        is_stuck = any(one.error for one in left)
+        return rows, reader.cases_of(trace_ids=[trace]), bool(left) and not is_stuck
 
 
 def _case(found: Sequence[CaseRow]) -> Case:

@@ -126,13 +126,13 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
     vault.script(*to_hello())
     with running(vault):
         vault.drop("Say hello")
-        said = until(lambda: side(vault), patience_s=20)
+        said = until(lambda: side(vault))
         assert "placet init --history" in said
         assert "portal: NAME" in said
         assert not (vault.root / ".git").exists()
         assert vault.rows("model.called") == []
         vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
-        vault.await_action("plan.created", patience_s=20)
+        vault.await_action("plan.created")
         until(lambda: not side(vault))
     assert (vault.root / ".git").is_dir()
 

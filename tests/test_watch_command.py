@@ -174,6 +174,8 @@ def test_a_plan_is_told_of_once_its_note_is_written(
 def test_submit_and_wait_is_one_command(vault: TestVault) -> None:
     with printing(vault, "submit", "Say hello", "--wait") as submitting:
         line(submitting, "Inbox/Requests/Say hello.md")
+        assert submitting.stderr is not None
+        assert any("the daemon is not running" in one for one in submitting.stderr)
         with running(vault):
             line(submitting, "say-hello: request seen")
             line(submitting, "a plan waits for you")
@@ -181,7 +183,6 @@ def test_submit_and_wait_is_one_command(vault: TestVault) -> None:
             line(submitting, "completed: ")
             code, _, err = end(submitting)
     assert code == 0, err
-    assert "the daemon is not running" in err
 
 
 def test_a_request_that_is_taken_away_is_not_waited_for(vault: TestVault) -> None:

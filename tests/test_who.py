@@ -18,7 +18,7 @@ from gitkit import git
 from placet.core.life.events import SOMEONE
 from placet.core.text.note import read_note
 from placet.host.acts import Word, forget, leave_word, word_of
-from vaultkit import PLAN, TestVault, make_vault, running
+from vaultkit import PLAN, TestVault, make_vault, running, until
 
 TRACE = "11111111-2222-4333-8444-555555555555"
 WORK = (
@@ -55,6 +55,7 @@ def test_the_command_line_says_who_approved_in_every_place(
         with running(vault):
             vault.cli("approve", "say-hello", "--yes")
             vault.await_action("report.written")
+            until((vault.root / "Inbox/Archive/say-hello_plan.md").exists, "the archive")
     else:
         vault.cli("approve", "say-hello", "--yes")
         vault.here()

@@ -407,10 +407,16 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def failed(vault: TestVault, count: int) -> dict[str, Any]:
-    """Approve the plan, wait for its mission's failure and its report; return the journal's row."""
+    """Approve the plan, wait for its mission's failure and what is written of it; return the
+    journal's row.
+    """
     vault.approve()
     row = vault.await_action("execution.failed", count)
     until(lambda: len(vault.reports()) == count, "the report")
+    until(
+        lambda: vault.plan().exists() and "status: error" in vault.plan().read_text(),
+        "the plan, back again",
+    )
     return row
 
 

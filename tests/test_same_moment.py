@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,7 +115,8 @@ def test_a_command_waits_for_the_note_that_a_daemon_is_about_to_write(
 ) -> None:
     killed_before_writing(vault, monkeypatch, lambda case: case.state is State.REVIEW)
     monkeypatch.setattr(Site, "daemon", "one that runs")
-    monkeypatch.setattr(writing.time, "sleep", lambda _: vault.here())
+    daemon = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: vault.here())
+    monkeypatch.setattr(writing, "time", daemon)  # of this module only: the daemon waits too
     vault.click(*COMMANDS[0])
     assert vault.active().exists()
 
@@ -132,3 +135,17 @@ def test_an_end_that_cannot_be_written_is_still_the_end_of_a_watch(
     trace = vault.rows("plan.created")[0]["trace_id"]
     with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
         watch.follow(vault.site, trace, lambda: pytest.fail("it is over"), as_json=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_plan_of_another_name_is_decided_on_and_one_that_was_moved_is_not_decided_on_again(
+    vault: TestVault, command: tuple[str, ...]
+) -> None:
+    vault.here()
+    text = vault.plan().read_bytes()
+    vault.approve()
+    done = vault.click(*command, check=False)
+    assert (done.returncode, "is not there any more" in done.stderr) == (1, True)
+    assert vault.active().read_bytes() == text
+    vault.active().rename(vault.plan().with_name("mine.md"))
+    vault.click(*command)

@@ -33,7 +33,8 @@ def with_one_plan(site: Site, ident: str) -> Case:
     case, seen = written(site, ident)
     if plans := seen.rivals.get(case.trace_id):
         raise UserError(*too_many(site, case, plans))
-    return case
+    # what was decided on by moving it is not decided on where it is now
+    return site.case(ident) if case.trace_id in seen.undecided else case
 
 
 def awaiting(site: Site, ident: str, done: str) -> Case:

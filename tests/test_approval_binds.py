@@ -19,6 +19,7 @@ from placet.core.life.case import Case, State
 from placet.core.life.commands import Decision, Publish, Rewrite, Stamp
 from placet.core.life.decide import decide
 from placet.core.life.events import Started
+from placet.core.life.gestures import PlanGone, RequestGone
 from placet.core.life.notice import beside
 from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed, own_text, show
@@ -82,12 +83,10 @@ def interleaving(seed: int) -> str:
                 note = look_at(path, raw, "alice")
                 its = sort_notes({TRACE: case}, [note]).of_case.get(TRACE, CaseNotes())
                 gesture = observe(case, its, PLANNABLE)
-                if gesture is not None and (gesture.note is not None or path != ACTIVE):
-                    decision = decide(
-                        case,
-                        replace(gesture, approved_text="") if gesture.approved_text else gesture,
-                        NOW,
-                    )
+                if gesture is not None and (
+                    not isinstance(gesture, PlanGone | RequestGone) or path != ACTIVE
+                ):
+                    decision = decide(case, gesture, NOW)
                     assert decision is not None
                     case, raw = decision.case, perform(decision, raw, path)
             case "start" if case.state is State.APPROVED:

@@ -16,7 +16,8 @@ from placet.core.life.adopt import adopt_outcome
 from placet.core.life.case import Case, EventKind, NoteSeen, State
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.decide import decide
-from placet.core.life.events import Drafted, Gesture, Hand, MissionEnded
+from placet.core.life.events import Drafted, MissionEnded
+from placet.core.life.gestures import Gesture, Hand, RevisionAsked
 from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed, show
 from placet.core.life.sight import look_at
@@ -156,9 +157,7 @@ def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> No
 
 def test_a_revision_names_who_asked_for_it() -> None:
     note = plan_at(CASE.plan_path, keys="status: needs_revision")
-    asked = decide(
-        CASE, Gesture(EventKind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW
-    )
+    asked = decide(CASE, RevisionAsked(note, None, Hand("cleo", "cli")), NOW)
     assert asked is not None
     text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, 2)

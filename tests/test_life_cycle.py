@@ -36,11 +36,11 @@ from placet.core.life.events import (
     Asked,
     Drafted,
     Event,
-    Gesture,
     MissionEnded,
     PlanningFailed,
     Started,
 )
+from placet.core.life.gestures import ApprovalVoid, FilesChanged, ScopeWidened
 from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed
 from placet.core.life.question_note import shown_digest
@@ -295,19 +295,16 @@ def events(world: World) -> Iterator[Event]:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
         yield from (
-            Gesture(EventKind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1]
+            ApprovalVoid(EventKind.WALL_WEAKENED, plan, "weaker")
+            for plan in notes_of(world).plans[:1]
         )
     if case.state in (State.APPROVED, State.RUNNING):
         yield from (
-            Gesture(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1]
+            ApprovalVoid(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1]
         )
     if case.state is State.RUNNING:
         yield from (
-            Gesture(
-                EventKind.FILES_CHANGED,
-                plan,
-                drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()),
-            )
+            FilesChanged(plan, Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
             for plan in notes_of(world).plans[:1]
             if plan.folder is Folder.ACTIVE and not case.stop
         )
@@ -356,7 +353,7 @@ def search(limit: int, look) -> int:
         world = queue.popleft()
         following: list[World] = []
         gesture = observe(world.case, notes_of(world), TOOLS)
-        if gesture is not None and gesture.kind is EventKind.SCOPE_WIDENED:
+        if isinstance(gesture, ScopeWidened):
             assert world.case.asking is not None
             gesture = replace(gesture, written=TEXTS[world.case.asking.amended])
         if gesture is not None:
@@ -454,7 +451,7 @@ def test_a_decision_settles_what_was_observed() -> None:
         same = (
             again is not None
             and again.kind is event.kind
-            and again.note == getattr(event, "note", None)
+            and getattr(again, "note", None) == getattr(event, "note", None)
         )
         assert not same, (event.kind, world.case.state)
 

@@ -16,7 +16,7 @@ import pytest
 from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
 from placet.core.life.case import TABLE
-from placet.core.life.events import SOMEONE
+from placet.core.life.gestures import SOMEONE
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'

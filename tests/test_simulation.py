@@ -18,8 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from placet.core.life.approval import OUTDATED, refusal
-from placet.core.life.case import EventKind
-from placet.core.life.events import Gesture
+from placet.core.life.gestures import BY_PROPERTY, Answered
 from placet.core.life.observe import _answers
 from placet.core.life.sorting import sort_notes
 from placet.core.text.names import Folder
@@ -137,10 +136,10 @@ class AnswersForThePerson(Loop):
     """Naive: a question that nobody answers for a while is answered with the first option."""
 
     def tick(self, hinted, mode):
-        def answers(case, notes):
-            found = list(_answers(case, notes))
+        def answers(case, notes, plan):
+            found = list(_answers(case, notes, plan))
             if not found and case.asking is not None and not case.asking.amended and notes:
-                found = [Gesture(EventKind.ANSWERED, notes[0], "yes", chosen=1)]
+                found = [Answered(notes[0], "yes", 1, BY_PROPERTY)]
             return found
 
         with patch("placet.core.life.observe._answers", answers):

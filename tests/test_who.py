@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
-from placet.core.life.events import SOMEONE
+from placet.core.life.gestures import SOMEONE
 from placet.core.text.note import read_note
 from placet.host.acts import Word, forget, leave_word, word_of
 from vaultkit import PLAN, TestVault, make_vault, running, until

@@ -13,11 +13,13 @@ from typing import Any
 
 from placet.agent.calls import AsksPerson, settle_call
 from placet.agent.entries import CALL, WAITED, Begun, Key
+from placet.agent.prompts import plan_of
 from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.core.errors import ToolError
-from placet.core.life.case import Case, EventKind
-from placet.core.life.events import Asked, Gesture
+from placet.core.life.case import Case
+from placet.core.life.events import Asked
+from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
 from placet.core.secrets import redacted
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
@@ -95,24 +97,24 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     return asked
 
 
-def outcome_of(gesture: Gesture, approved: Scope | None) -> Outcome:
-    """Return a person's answer as the outcome of the call that waits for it.
-
-    `approved` is the scope that holds after a wider one was approved.
-    """
-    if gesture.kind is EventKind.SCOPE_REFUSED:
-        why = gesture.why or "no reason was given"
-        return _failed("scope_rejected", f"A person rejected the wider scope: {why}")
-    if gesture.kind is EventKind.SCOPE_WIDENED and approved is not None:
-        scope = {
-            "write": list(approved.write),
-            "run": list(approved.commands),
-            "network": approved.network,
-        }
-        return _done({"approved": True, "scope": scope})
-    if gesture.note is None:
-        return _failed("no_answer", NO_ANSWER)
-    return _done({"answer": gesture.why, "answered_by": gesture.hand.who})
+def outcome_of(answer: Answering) -> Outcome:
+    """Return a person's answer as the outcome of the call that waits for it."""
+    match answer:
+        case ScopeRefused():
+            why = answer.why or "no reason was given"
+            return _failed("scope_rejected", f"A person rejected the wider scope: {why}")
+        case ScopeWidened():
+            approved = plan_of(answer.written).scope
+            scope = {
+                "write": list(approved.write),
+                "run": list(approved.commands),
+                "network": approved.network,
+            }
+            return _done({"approved": True, "scope": scope})
+        case Answered(note=None):
+            return _failed("no_answer", NO_ANSWER)
+        case Answered():
+            return _done({"answer": answer.text, "answered_by": answer.hand.who})
 
 
 def _done(result: dict[str, Any]) -> Outcome:

@@ -7,18 +7,17 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from placet.cli.site import Site
-from placet.core.life.case import ANSWERS, CASE_JSON, Case, NoteSeen, State
-from placet.core.life.case import EventKind as Did
-from placet.core.life.events import Gesture
+from placet.cli.undecided import Undecided, changed_ns, undecided_of
+from placet.core.life.case import CASE_JSON, Case, NoteSeen, State
+from placet.core.life.gestures import CalloutStale
 from placet.core.life.observe import observe
 from placet.core.life.question_note import is_approved
 from placet.core.life.sight import DRAFT, look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of, show
-from placet.core.wording import rfc3339
 from placet.files.errors import Gone, NotSettled, Unreadable
 from placet.files.handles import EntryKind
 from placet.files.scan import Found
@@ -30,24 +29,6 @@ SLACK = timedelta(seconds=60)
 """Notes that changed up to so long before the journal's last event are read: one settles first."""
 MAX_READ = 500
 """Maximum of notes that a glance reads, the last changed first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Something a person did that the journal does not know, and what follows from it.
-
-    `at` is when, RFC 3339; empty for what left no trace of its time.
-    """
-
-    what: str
-    follows: str
-    at: str
-
-    @property
-    def sentence(self) -> str:
-        """The act and its time, without a full stop."""
-        at = f" at {self.at}" if self.at else ""
-        return f"{self.what[:1].upper()}{self.what[1:]}{at}, which was not taken up yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +86,8 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
         case, own = known[trace], its.get(trace, CaseNotes())
         gesture = observe(case, own, tools)
         # a stale callout is the daemon's to write: the plan waits
-        if gesture is not None and gesture.kind is not Did.CALLOUT_STALE:
-            undecided[trace] = _told(gesture, listed)
+        if gesture is not None and not isinstance(gesture, CalloutStale):
+            undecided[trace] = undecided_of(gesture, listed)
         found[trace] = replace(
             case,
             request_path=own.request.path if own.request is not None else case.request_path,
@@ -186,7 +167,7 @@ def _news(
     news = {
         path
         for path, found in listed.items()
-        if _changed_ns(found) >= since
+        if changed_ns(found) >= since
         or path in told
         or (path not in owners and not is_in([Folder.REQUESTS], path))
     }
@@ -197,7 +178,7 @@ def _news(
         if path not in listed and is_in(QUEUES, path)
     }
     notes: dict[str, NoteSeen] = {}
-    for path in sorted(news, key=lambda path: -_changed_ns(listed[path]))[:MAX_READ]:
+    for path in sorted(news, key=lambda path: -changed_ns(listed[path]))[:MAX_READ]:
         _read(folder, path, notes)
     touched = (
         moved
@@ -250,51 +231,3 @@ def _read(folder: Vault, path: str, notes: dict[str, NoteSeen]) -> None:
         notes[path] = look_at(path, folder.read(path)[0], folder.owner(path))
     except Unreadable:
         return  # what cannot be read says nothing
-
-
-def _changed_ns(found: Found) -> int:
-    # A move keeps the time of the last change of a file's text, and sets the other one.
-    return max(found.fingerprint.mtime_ns, found.fingerprint.ctime_ns)
-
-
-def _told(gesture: Gesture, listed: Mapping[str, Found]) -> Undecided:
-    what, follows = _WORDS.get(gesture.kind, ("its notes were changed", "that is looked at"))
-    note = gesture.note
-    if gesture.kind is Did.STOP_ASKED:
-        what = gesture.why
-    elif gesture.kind in ANSWERS and note is None:
-        what = "the note that asks was taken away"
-    elif gesture.kind is Did.APPROVAL_REFUSED:
-        follows = f"it is put back: {gesture.why}"
-    if gesture.kind in _APPROVALS and note is not None and note.folder is not Folder.ACTIVE:
-        what = "its plan was approved in its properties"
-    at = ""
-    if note is not None and note.path in listed:
-        at = rfc3339(datetime.fromtimestamp(_changed_ns(listed[note.path]) / 1e9, UTC))
-    return Undecided(what, follows, at)
-
-
-_APPROVALS = (Did.PLAN_APPROVED, Did.APPROVAL_REFUSED)
-_WORDS: Mapping[Did, tuple[str, str]] = {
-    Did.REQUEST_EDITED: ("its request was edited", "it is planned again"),
-    Did.REQUEST_PENDING: ("a new plan was asked for", "one is written"),
-    Did.REQUEST_RETURNED: ("its request was put back", "it is planned"),
-    Did.REQUEST_GONE: ("its request was taken away", "it is withdrawn"),
-    Did.PLAN_APPROVED: ("its plan was moved to System/Active", "it is approved, and carried out"),
-    Did.APPROVAL_REFUSED: ("its plan was moved to System/Active", "it is put back"),
-    Did.PLAN_REJECTED: ("its plan was rejected", "that is recorded"),
-    Did.REJECTION_EXPLAINED: ("a reason for its rejection was written", "that is recorded"),
-    Did.REVISION_ASKED: ("changes of its plan were asked for", "a new revision is written"),
-    Did.PLAN_TAKEN_BACK: ("its plan was moved back to Inbox/Plans", "it waits for your decision"),
-    Did.PLAN_MISPLACED: ("its plan was moved to Inbox/Requests", "it is moved back to Inbox/Plans"),
-    Did.PLAN_EDITED: ("its plan was edited", "the revision begins again from that"),
-    Did.PLAN_GONE: ("its plan was taken away", "it is withdrawn"),
-    Did.ACTIVE_EDITED: (
-        "its approved plan was edited",
-        "the approval is void, or, once it runs, the edit has no effect",
-    ),
-    Did.STOP_ASKED: ("it was stopped", "its mission ends, with a report"),
-    Did.ANSWERED: ("what it asks was answered", "it goes on with that"),
-    Did.SCOPE_WIDENED: ("its wider scope was approved", "its mission goes on with it"),
-    Did.SCOPE_REFUSED: ("its wider scope was rejected", "its mission goes on, and is told so"),
-}

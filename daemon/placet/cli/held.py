@@ -6,7 +6,7 @@ from placet.cli.glance import Glance
 from placet.cli.site import Site
 from placet.core.activity import Action
 from placet.core.life.case import State
-from placet.core.life.events import BY_COMMAND
+from placet.core.life.gestures import BY_COMMAND
 from placet.core.life.sight import DRAFT, look_at
 from placet.core.life.waiting import ALLOW_HISTORY
 from placet.core.text.names import show

@@ -15,8 +15,8 @@ from placet.agent.workplace import failure_of
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import mistake
 from placet.core.life.case import Branch
-from placet.core.life.events import Hand
 from placet.core.life.fates import settle_branch, settle_revert
+from placet.core.life.gestures import Hand
 from placet.core.text.note import parse_note
 from placet.files.errors import Unreadable
 from placet.host.acts import forget, word_of

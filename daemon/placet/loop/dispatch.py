@@ -27,7 +27,8 @@ from placet.core.life.case import WORKING, Case, EventKind, State
 from placet.core.life.commands import Decision
 from placet.core.life.drift import KEY, IfChanged
 from placet.core.life.estimate import median
-from placet.core.life.events import Asked, Drafted, Gesture, MissionEnded, PlanningFailed, Started
+from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
+from placet.core.life.gestures import ApprovalVoid, FilesChanged, VoidKind
 from placet.core.life.lease import Owner
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes
@@ -315,10 +316,10 @@ class Dispatch:
         """Let a case wait whose work met a mistake of placet's; all others go on."""
         self.book.waits.postpone(case, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
 
-    def _put_back(self, case: Case, kind: EventKind, why: str) -> None:
+    def _put_back(self, case: Case, kind: VoidKind, why: str) -> None:
         # without a note it is on its way: the next look finds it
         if (note := self.decisions.intake.notes.get(case.plan_path)) is not None:
-            self.book.apply(case, Gesture(kind, note, why))
+            self.book.apply(case, ApprovalVoid(kind, note, why))
 
     def _mission(self, mission: Mission, job: Job) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
@@ -370,11 +371,15 @@ class Dispatch:
             book.apply(case, event)
             return
         note = self.decisions.intake.notes.get(case.plan_path)
-        here = (
-            note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
-        )
-        drift = event.drift if isinstance(event, MissionEnded) and here else None
-        what = event if drift is None else Gesture(EventKind.FILES_CHANGED, note, drift=drift)
+        what: Event = event
+        if (
+            isinstance(event, MissionEnded)
+            and event.drift is not None
+            and note is not None
+            and note.folder is Folder.ACTIVE
+            and not (note.problem or case.stop)
+        ):
+            what = FilesChanged(note, event.drift)
         try:
             book.apply(
                 case,

@@ -13,9 +13,27 @@ from datetime import datetime
 from placet.agent.asking import outcome_of, settled
 from placet.agent.prompts import agents, plan_of, plannable
 from placet.core.life.approval import OUTDATED
-from placet.core.life.case import ANSWERS, Case, EventKind
+from placet.core.life.case import Case, EventKind, NoteSeen
 from placet.core.life.commands import Decision
-from placet.core.life.events import Gesture, Hand
+from placet.core.life.gestures import (
+    ActiveEdited,
+    Answered,
+    Answering,
+    ApprovalRefused,
+    ApprovalVoid,
+    ByHand,
+    Gesture,
+    Hand,
+    LeadsToPlan,
+    PlanApproved,
+    PlanGone,
+    PlanMisplaced,
+    RequestChanged,
+    RequestGone,
+    RequestPending,
+    RevisionAsked,
+    ScopeWidened,
+)
 from placet.core.life.observe import observe
 from placet.core.life.request import unknown_agent, unknown_portal
 from placet.core.life.sight import look_at
@@ -43,22 +61,6 @@ _DECISIONS: Mapping[EventKind, str] = {
     EventKind.PLAN_TAKEN_BACK: "stop",
     EventKind.STOP_ASKED: "stop",
 }
-# After these a word that was left before is used, or stale.
-_OVERTAKES = frozenset(
-    {
-        *_DECISIONS,
-        EventKind.PLAN_MISPLACED,
-        EventKind.PLAN_GONE,
-    }
-)
-_PLANNED_FROM = frozenset(
-    {
-        EventKind.REQUEST_EDITED,
-        EventKind.REQUEST_PENDING,
-        EventKind.REQUEST_RETURNED,
-        EventKind.REVISION_ASKED,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -80,26 +82,26 @@ class Gestures:
         if gesture is None:
             return False
         book = self.book
-        answers = self._outcome(case, gesture) if gesture.kind in ANSWERS else []
+        answers = self._outcome(case, gesture) if isinstance(gesture, Answering) else []
         if book.apply(case, gesture, *answers) is not None:
-            if gesture.kind in _OVERTAKES:
+            # a word that was left before is used, or stale
+            if isinstance(gesture, ByHand | PlanMisplaced | PlanGone):
                 forget(book.acts, case.trace_id)
-            if gesture.kind is EventKind.REQUEST_PENDING and gesture.hand.is_command:
+            if isinstance(gesture, RequestPending) and gesture.hand.is_command:
                 self.drafts.quiet.end(book.cases[case.trace_id].request_path)
         return True
 
-    def _outcome(self, case: Case, gesture: Gesture) -> list[Write]:
+    def _outcome(self, case: Case, gesture: Answering) -> list[Write]:
         """Return the writes that give an answer to the call that waits for it.
 
         Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
         """
         ports, asking = self.book.ports, case.asking
         assert asking is not None, "only what is asked is answered"
-        approved = plan_of(gesture.written).scope if gesture.written else None
         since = datetime.fromisoformat(asking.asked_at)
         waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
         with suppress(BodyDamaged):
-            return settled(ports, case, outcome_of(gesture, approved), waited_s)
+            return settled(ports, case, outcome_of(gesture), waited_s)
         return []
 
     def acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
@@ -125,89 +127,96 @@ class Gestures:
         gesture = observe(case, its, plannable())
         if gesture is None:
             return None
-        rests = gesture.kind in (EventKind.PLAN_APPROVED, EventKind.SCOPE_WIDENED)
-        if rests and not self.intake.all_plans_read:
+        if isinstance(gesture, PlanApproved | ScopeWidened) and not self.intake.all_plans_read:
             return None  # a file that came just now may be another plan of this case
-        gesture = self._with_hand(case, gesture)
-        if gesture.kind in ANSWERS:
+        if isinstance(gesture, ByHand):
+            gesture = self._with_hand(case, gesture)
+        if isinstance(gesture, Answering):
             return self._answer(case, gesture)
-        if gesture.kind is EventKind.PLAN_APPROVED or gesture.why == OUTDATED:
-            return self._approval(case, gesture)
-        if gesture.kind in _PLANNED_FROM:
+        if isinstance(gesture, LeadsToPlan):
             return self._with_keys(case, gesture)
-        if gesture.kind is EventKind.ACTIVE_EDITED:
+        if isinstance(gesture, PlanApproved):
+            return self._approval(case, gesture)
+        if isinstance(gesture, ApprovalRefused) and gesture.why == OUTDATED:
+            unusable = self._unusable(case, gesture.note)
+            return replace(gesture, why="\n".join(filter(None, [unusable, OUTDATED])))
+        if isinstance(gesture, ActiveEdited):
             approved = read_note(self.book.text_to_show(case.approved_digest)).body
-            return replace(gesture, approved_text=approved)
-        return gesture if gesture.note is not None or self._is_gone(case, gesture) else None
+            return replace(gesture, approved=approved)
+        if isinstance(gesture, RequestGone):
+            return gesture if self._is_gone(case, case.request_path) else None
+        if isinstance(gesture, PlanGone) or gesture.note is None:
+            return gesture if self._is_gone(case, case.plan_path) else None
+        return gesture
 
-    def _answer(self, case: Case, gesture: Gesture) -> Gesture | None:
+    def _answer(self, case: Case, gesture: Answering) -> Gesture | None:
         """Return a person's answer; None while somebody may still be writing it."""
         asking, note = case.asking, gesture.note
         assert asking is not None, "only what is asked is answered"
         if note is None:
-            return gesture if self._is_gone(case, gesture) else None
-        own_words = gesture.kind is EventKind.ANSWERED and not gesture.chosen
-        if own_words and not gesture.hand.is_command and self.drafts.left_s(note.path):
-            return None
-        if gesture.kind is EventKind.SCOPE_WIDENED:
+            return gesture if self._is_gone(case, asking.path, asks=True) else None
+        if isinstance(gesture, Answered):
+            unfinished = not (gesture.chosen or gesture.hand.is_command)
+            return None if unfinished and self.drafts.left_s(note.path) else gesture
+        if isinstance(gesture, ScopeWidened):
             try:
                 written = self.book.text(asking.amended)
             except BodyDamaged as damaged:
                 why = f"The journal is not as it was written: {damaged.what}."
-                lost = replace(gesture, kind=EventKind.TEXT_LOST, note=gesture.plan, why=why)
-                return lost if gesture.plan is not None else None
+                plan = gesture.plan
+                return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
             return replace(gesture, level=int(self.book.ports.sandbox), written=written)
         return gesture
 
-    def _is_gone(self, case: Case, gesture: Gesture) -> bool:
-        gone = case.request_path if gesture.kind is EventKind.REQUEST_GONE else case.plan_path
-        if gesture.kind in ANSWERS and case.asking is not None:
-            gone = case.asking.path
-        other = self.intake.notes.get(gone)
+    def _is_gone(self, case: Case, path: str, *, asks: bool = False) -> bool:
+        """Return whether a case's note is gone from its place; `asks` if it asks a person."""
+        other = self.intake.notes.get(path)
         if other is None:
-            return gone in self.intake.gone
+            return path in self.intake.gone
         # another note was moved over it, which may be one of the same case
-        of_other_sort = other.is_plan if gesture.kind in ANSWERS else other.asks
+        of_other_sort = other.is_plan if asks else other.asks
         return of_other_sort or other.trace_id not in ("", case.trace_id)
 
-    def _with_hand(self, case: Case, gesture: Gesture) -> Gesture:
+    def _with_hand(self, case: Case, gesture: ByHand) -> ByHand:
         """Return a gesture with its maker, if a person's command left word of exactly this."""
-        if (what := _DECISIONS.get(gesture.kind)) is None or gesture.note is None:
+        if gesture.note is None:
             return gesture
         word = word_of(self.book.acts, case.trace_id)
-        if word is None or (word.what, word.digest) != (what, gesture.note.digest):
+        said = _DECISIONS[gesture.kind], gesture.note.digest
+        if word is None or (word.what, word.digest) != said:
             return gesture
         return replace(gesture, hand=Hand(word.who, word.via))
 
-    def _approval(self, case: Case, gesture: Gesture) -> Gesture:
+    def _approval(self, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
         """Return an approval with the text that it is compared with, or as a refused one."""
-        assert gesture.note is not None
-        found = [self._unpayable(gesture) or self._not_there(case, gesture), gesture.why]
-        if why := "\n".join(filter(None, found)):
-            return replace(gesture, kind=EventKind.APPROVAL_REFUSED, why=why)
+        note = gesture.note
+        if why := self._unusable(case, note):
+            return ApprovalRefused(note, why, gesture.hand)
         # A person may have put this plan together for a case that had none: then there is no text
         # of the daemon's, and every line is theirs.
-        known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
+        known = case.plan_digest if note.digest != case.plan_digest else ""
         level = int(self.book.ports.sandbox)
         return replace(gesture, level=level, written=self.book.text_to_show(known))
 
-    def _unpayable(self, gesture: Gesture) -> str:
+    def _unusable(self, case: Case, plan: NoteSeen) -> str:
+        """Return why a plan that can be read cannot be carried out, or an empty string."""
+        return self._unpayable(plan) or self._not_there(case, plan)
+
+    def _unpayable(self, note: NoteSeen) -> str:
         """Return why a plan's money limit cannot be kept, or an empty string.
 
         An unknown price is not guessed.
         """
-        assert gesture.note is not None
         ports = self.book.ports
         model = ports.config.model
-        plan = plan_of(gesture.note.raw)
+        plan = plan_of(note.raw)
         price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
         limits = Limits(usd=plan.scope.budget_usd)
         return money_problem(limits, model.name, price_known=price is not None) or ""
 
-    def _not_there(self, case: Case, gesture: Gesture) -> str:
+    def _not_there(self, case: Case, note: NoteSeen) -> str:
         """Return which agent or portal of a plan does not exist, or an empty string."""
-        assert gesture.note is not None
-        meta, ports = gesture.note.meta, self.book.ports
+        meta, ports = note.meta, self.book.ports
         return "\n".join(
             [
                 *unknown_agent(str(meta.get("agent") or case.agent), agents(ports.vault)),
@@ -215,7 +224,7 @@ class Gestures:
             ]
         )
 
-    def _with_kept_keys(self, case: Case, gesture: Gesture) -> Gesture:
+    def _with_kept_keys(self, case: Case, gesture: LeadsToPlan) -> Gesture:
         """Return a gesture with the keys of the request as it was read last, if it has any.
 
         An approval took those of the plan.
@@ -225,15 +234,15 @@ class Gestures:
         asked = self.requests.read(note) if raw and not note.is_plan else ""
         return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 
-    def _with_keys(self, case: Case, gesture: Gesture) -> Gesture | None:
+    def _with_keys(self, case: Case, gesture: LeadsToPlan) -> Gesture | None:
         """Return a gesture that leads to a plan, with the request as it is now.
 
         None, with the reason in `unplanned`, if the request cannot be used.
         """
-        note = gesture.request
+        note = gesture.note if isinstance(gesture, RequestChanged) else gesture.request
         if note is None:
             # its request may be a file that was not read yet
-            certain = gesture.kind is EventKind.REVISION_ASKED or self.intake.is_certain
+            certain = isinstance(gesture, RevisionAsked) or self.intake.is_certain
             return self._with_kept_keys(case, gesture) if certain else None
         asked = self.requests.read(note)
         if not isinstance(asked, str):
@@ -241,7 +250,7 @@ class Gestures:
         self.unplanned[note.path] = (
             f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
         )
-        if gesture.note is not None and gesture.note.is_plan:
+        if gesture.note.is_plan:
             self.unplanned[gesture.note.path] = (
                 "The changes wait for the request: beside it stands what is wrong with "
                 f"`{show(note.path)}`."

@@ -13,7 +13,8 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, archived_question, sha256
 from placet.core.life.case import Asking, State
 from placet.core.life.commands import Move, Publish, Rewrite, Stamp
-from placet.core.life.events import Asked, Gesture, Hand
+from placet.core.life.events import Asked
+from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
 from placet.core.life.plan_note import headed, show
 from placet.core.life.question_note import amendment_note, question_note, shown_digest
 from placet.core.text.names import Folder, amendment_name, question_name
@@ -92,25 +93,25 @@ def _amended(d: DecisionBuilder, plan: bytes, scope: Scope) -> bytes:
     return headed(raw, show(replace(d.case, state=State.RUNNING)))
 
 
-def answered(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+def answered(d: DecisionBuilder, g: Answered) -> None:
     """Take an answer, or that a person took the question away."""
     asking = _over(d, g, "answered" if g.note is not None else "")
     d.by_human(
         Action.QUESTION_ANSWERED,
         Entity.PLAN if asking.work is not State.RUNNING else Entity.MISSION,
-        hand,
+        g.hand,
         number=asking.number,
         chosen=g.chosen,
-        digest=sha256(g.why.encode()),
-        size=len(g.why.encode()),
+        digest=sha256(g.text.encode()),
+        size=len(g.text.encode()),
         taken_away=g.note is None,
     )
 
 
-def scope_widened(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     """Approve the plan with the wider scope: one new digest, that of the amended text."""
     asking = _over(d, g, "approved")
-    before, plan = d.case.approved_digest, g.plan
+    before, plan, hand = d.case.approved_digest, g.plan, g.hand
     d.spend_approval()
     d.set(
         approved_digest=asking.amended,
@@ -140,11 +141,11 @@ def scope_widened(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
         d.commands.append(Stamp(plan.path, stamps))
 
 
-def scope_refused(d: DecisionBuilder, g: Gesture, hand: Hand) -> None:
+def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
     """Take a person's no to a wider scope; the mission goes on and is told why."""
     asking = _over(d, g, "rejected")
     d.by_human(
-        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, hand, number=asking.number, reason=g.why
+        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.hand, number=asking.number, reason=g.why
     )
 
 
@@ -153,7 +154,7 @@ def withdrawn(d: DecisionBuilder) -> None:
     _over(d, None, "void")
 
 
-def _over(d: DecisionBuilder, g: Gesture | None, status: str) -> Asking:
+def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
     asking = d.case.asking
     assert asking is not None, "an answer is observed only where something is asked"
     d.set(asking=None)

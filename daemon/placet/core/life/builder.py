@@ -10,7 +10,7 @@ from typing import Any
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.case import Asking, Case, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Publish, Rewrite, Show, Stamp
-from placet.core.life.events import Hand
+from placet.core.life.gestures import Hand
 from placet.core.life.plan_note import headed, show
 from placet.core.life.rows import row_of
 from placet.core.text.names import Folder, active_name, plan_name, rejected_name

@@ -5,8 +5,9 @@ All of it is pure; `now` is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.asking import answered, asked, scope_refused, scope_widened, withdrawn
@@ -21,16 +22,31 @@ from placet.core.life.builder import (
 from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, Request, State, target
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.drift import KEY, DriftVerdict, IfChanged
-from placet.core.life.events import (
+from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
+from placet.core.life.gestures import (
+    BY_PROPERTY,
     SOMEONE,
-    Asked,
-    Drafted,
-    Event,
+    ActiveEdited,
+    Answered,
+    ApprovalRefused,
+    ApprovalVoid,
+    CalloutStale,
+    FilesChanged,
     Gesture,
-    Hand,
-    MissionEnded,
-    PlanningFailed,
-    Started,
+    PlanApproved,
+    PlanEdited,
+    PlanGone,
+    PlanMisplaced,
+    PlanRejected,
+    PlanTakenBack,
+    RejectionExplained,
+    RequestChanged,
+    RequestGone,
+    RequestPending,
+    RevisionAsked,
+    ScopeRefused,
+    ScopeWidened,
+    StopAsked,
 )
 from placet.core.life.outcomes import drafted, mission_ended, planning_failed
 from placet.core.life.plan_note import HOW_TO_REVIEW, below, own_text, show
@@ -112,8 +128,6 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
     acting = case if asking is None else replace(case, state=asking.work)
     d = DecisionBuilder(acting, to, now)
     match event:
-        case Gesture():
-            _GESTURES[event.kind](d, event)
         case Drafted():
             drafted(d, event)
         case PlanningFailed():
@@ -124,6 +138,8 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
             d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
         case MissionEnded():
             mission_ended(d, event)
+        case _:
+            _gesture(d, event)
     if asking is not None and d.case.asking is not None:
         goes_on = d.case.state is asking.work and d.case.generation == case.generation
         if goes_on and not d.case.stop:
@@ -133,11 +149,57 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
     return d.done()
 
 
+def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for each gesture
+    match g:
+        case RequestChanged():
+            _request_changed(d, g)
+        case RequestPending():
+            _pending(d, g)
+        case RequestGone():
+            _request_gone(d)
+        case PlanApproved():
+            _approved(d, g)
+        case ApprovalRefused():
+            _refused(d, g)
+        case ActiveEdited():
+            _active_edited(d, g)
+        case ApprovalVoid():
+            _not_to_be_run(d, g)
+        case FilesChanged():
+            _files_changed(d, g)
+        case PlanRejected():
+            _rejected(d, g)
+        case RejectionExplained():
+            _rejection_explained(d, g)
+        case RevisionAsked():
+            _revision_asked(d, g)
+        case PlanTakenBack():
+            _taken_back(d, g)
+        case PlanEdited():
+            _plan_edited(d, g)
+        case PlanMisplaced():
+            _misplaced(d, g)
+        case CalloutStale():
+            _callout_stale(d, g)
+        case PlanGone():
+            _plan_gone(d, g)
+        case StopAsked():
+            _stop_asked(d, g)
+        case Answered():
+            answered(d, g)
+        case ScopeWidened():
+            scope_widened(d, g)
+        case ScopeRefused():
+            scope_refused(d, g)
+        case _:
+            assert_never(g)
+
+
 # --- the request
 
 
-def _request_edited(d: DecisionBuilder, g: Gesture) -> None:
-    note = _note(g)
+def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
+    note = g.note
     d.void_work()
     d.keep_request(note)
     d.take_keys(g.asked)
@@ -147,8 +209,8 @@ def _request_edited(d: DecisionBuilder, g: Gesture) -> None:
     d.stamp_request(note, "planning")
 
 
-def _pending(d: DecisionBuilder, g: Gesture) -> None:
-    note = _note(g)
+def _pending(d: DecisionBuilder, g: RequestPending) -> None:
+    note = g.note
     d.void_work()
     if g.request is not None:
         d.keep_request(g.request)
@@ -161,7 +223,7 @@ def _pending(d: DecisionBuilder, g: Gesture) -> None:
         d.set(basis_digest=note.digest)
         d.text(without_keys(note.raw, PLAN_STAMPS))
     digest = d.case.request_digest
-    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, _hand(g), digest=digest, again=True)
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
     d.stamp_request(g.request, "planning")
     # Its place counts: a case that was rebuilt from a report does not know it.
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan_path
@@ -172,7 +234,7 @@ def _pending(d: DecisionBuilder, g: Gesture) -> None:
         d.set(plan_path="")
 
 
-def _request_gone(d: DecisionBuilder, _: Gesture) -> None:
+def _request_gone(d: DecisionBuilder) -> None:
     case = d.case
     d.void_work()
     d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=case.request_path)
@@ -188,8 +250,8 @@ def _request_gone(d: DecisionBuilder, _: Gesture) -> None:
 # --- the approval
 
 
-def _approved(d: DecisionBuilder, g: Gesture) -> None:
-    plan, hand = _note(g), _hand(g)
+def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
+    plan, hand = g.note, g.hand
     text = without_keys(plan.raw, PLAN_STAMPS)
     d.void_work()
     d.set(
@@ -227,9 +289,9 @@ def _approved(d: DecisionBuilder, g: Gesture) -> None:
     d.stamp_request(g.request, "planned")
 
 
-def _refused(d: DecisionBuilder, g: Gesture) -> None:
-    plan, case = _note(g), d.case
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
+def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
+    plan, case = g.note, d.case
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, g.hand, digest=plan.digest, reason=g.why)
     homes = {State.COMPLETED: archived_path(case), State.REJECTED: rejected_path(case)}
     changes: dict[str, str | None] = {}
     if case.state is State.REVIEW:
@@ -245,22 +307,22 @@ def _refused(d: DecisionBuilder, g: Gesture) -> None:
     d.put_back(plan, "Not approved", g.why, changes, home)
 
 
-def _misplaced(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _misplaced(d: DecisionBuilder, g: PlanMisplaced) -> None:
+    plan = g.note
     d.spend_approval()
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
+    why = f"A plan does not belong in {plan.folder}."
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, digest=plan.digest, reason=why)
     awaits = d.case.state is State.REVIEW and plan.status != "needs_revision"
-    why = " ".join([g.why, *HOW_TO_REVIEW])
+    why = " ".join([why, *HOW_TO_REVIEW])
     d.put_back(plan, "Moved back here", why, TO_REVIEW if awaits else NO_APPROVAL)
 
 
-def _active_edited(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
+    plan = g.note
     running = d.case.state is State.RUNNING
     d.by_human(
         Action.PLAN_CHANGED_AFTER_APPROVAL,
         Entity.PLAN,
-        _hand(g),
         digest=plan.digest,
         approved_digest=d.case.approved_digest,
         running=running,
@@ -273,7 +335,7 @@ def _active_edited(d: DecisionBuilder, g: Gesture) -> None:
         "The text was changed after it had been approved, so the approval is void. Read it again "
         "and move it to System/Active to approve it as it is now."
     )
-    callout = diff_callout(g.approved_text, read_note(plan.raw).body)
+    callout = diff_callout(g.approved, read_note(plan.raw).body)
     d.put_back(plan, "Changed after approval", why, tail=callout)
 
 
@@ -288,17 +350,16 @@ _NOT_TO_BE_RUN = {
 }
 
 
-def _not_to_be_run(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
+    plan = g.note
     heading, hint = _NOT_TO_BE_RUN[g.kind]
     _void(d)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
     d.put_back(plan, heading, f"{g.why}\n{hint}")
 
 
-def _files_changed(d: DecisionBuilder, g: Gesture) -> None:
-    plan, drift = _note(g), g.drift
-    assert drift is not None, "a gesture of this kind says what changed"
+def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
+    plan, drift = g.note, g.drift
     _void(d)
     d.set(based_on=drift.based_on)
     d.row(
@@ -319,8 +380,8 @@ def _files_changed(d: DecisionBuilder, g: Gesture) -> None:
 # --- other decisions on a plan
 
 
-def _callout_stale(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _callout_stale(d: DecisionBuilder, g: CalloutStale) -> None:
+    plan = g.note
     digest = d.shown(plan)
     d.row(Action.PLAN_CALLOUT_RENEWED, Entity.PLAN, Actor.SYSTEM, digest=digest, before=plan.digest)
     if plan.folder is Folder.PLANS and not NO_APPROVAL.keys().isdisjoint(plan.meta):
@@ -328,8 +389,8 @@ def _callout_stale(d: DecisionBuilder, g: Gesture) -> None:
         d.commands.append(Stamp(plan.path, NO_APPROVAL))
 
 
-def _rejected(d: DecisionBuilder, g: Gesture) -> None:
-    plan, hand = _note(g), _hand(g)
+def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
+    plan, hand = g.note, g.hand
     reason = reason_of(plan)
     _void(d)
     d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
@@ -344,17 +405,17 @@ def _rejected(d: DecisionBuilder, g: Gesture) -> None:
     d.stamp_request(g.request, "rejected")
 
 
-def _rejection_explained(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
+    plan = g.note
     reason = reason_of(plan)
     d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
     facts = {"reason": reason, "digest": plan.digest}
-    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, Hand(via="property"), **facts)
+    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, BY_PROPERTY, **facts)
     d.commands.append(Stamp(plan.path, {"rejection_reason": reason}))
 
 
-def _revision_asked(d: DecisionBuilder, g: Gesture) -> None:
-    plan, hand, request = _note(g), _hand(g), g.request
+def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
+    plan, hand, request = g.note, g.hand, g.request
     claimed = _claimed(plan, "reviewed_by", d.case.reviewed_by)
     _void(d)
     d.set(plan_path=plan.path, reviewed_by=hand.who, reviewed_at=d.now)
@@ -382,14 +443,14 @@ def _revision_asked(d: DecisionBuilder, g: Gesture) -> None:
     d.stamp_request(request, "planning")
 
 
-def _taken_back(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
+    plan = g.note
     _void(d)
     if d.case.spent_approvals:
         # An older copy of the note, with the decision that was used, does not say this.
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set(plan_path=plan.path, revision=max(d.case.revision, 1), rejection_reason="")
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), digest=plan.digest)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         d.learn_request(g.request, plan)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
@@ -400,21 +461,21 @@ def _taken_back(d: DecisionBuilder, g: Gesture) -> None:
     d.stamp_request(g.request, "planned")
 
 
-def _plan_edited(d: DecisionBuilder, g: Gesture) -> None:
-    plan = _note(g)
+def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
+    plan = g.note
     d.void_work()
     d.set_basis(plan)
-    d.by_human(Action.PLAN_EDITED, Entity.PLAN, _hand(g), digest=plan.digest)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, digest=plan.digest)
 
 
-def _plan_gone(d: DecisionBuilder, g: Gesture) -> None:
+def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
     _void(d)
     d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan_path)
     d.set(plan_path="")
     d.stamp_request(g.request, "rejected")
 
 
-def _stop_asked(d: DecisionBuilder, g: Gesture) -> None:
+def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     note = g.note
     d.set(stop=g.why, plan_path=note.path if note is not None else "")
     # a property says no: the note is moved to where that is decided
@@ -425,42 +486,7 @@ def _stop_asked(d: DecisionBuilder, g: Gesture) -> None:
             status = "rejected" if rejected else "needs_revision"
             d.commands.append(Stamp(note.path, {"status": status, **cleared}))
         d.move(note, Folder.REJECTED if rejected else Folder.PLANS)
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), running=True)
-
-
-_GESTURES: Mapping[EventKind, Callable[[DecisionBuilder, Gesture], None]] = {
-    EventKind.REQUEST_EDITED: _request_edited,
-    EventKind.REQUEST_RETURNED: _request_edited,
-    EventKind.REQUEST_PENDING: _pending,
-    EventKind.REQUEST_GONE: _request_gone,
-    EventKind.PLAN_APPROVED: _approved,
-    EventKind.APPROVAL_REFUSED: _refused,
-    EventKind.CALLOUT_STALE: _callout_stale,
-    EventKind.PLAN_REJECTED: _rejected,
-    EventKind.REJECTION_EXPLAINED: _rejection_explained,
-    EventKind.REVISION_ASKED: _revision_asked,
-    EventKind.PLAN_TAKEN_BACK: _taken_back,
-    EventKind.PLAN_MISPLACED: _misplaced,
-    EventKind.PLAN_EDITED: _plan_edited,
-    EventKind.PLAN_GONE: _plan_gone,
-    EventKind.ACTIVE_EDITED: _active_edited,
-    EventKind.STOP_ASKED: _stop_asked,
-    EventKind.WALL_WEAKENED: _not_to_be_run,
-    EventKind.TEXT_LOST: _not_to_be_run,
-    EventKind.FILES_CHANGED: _files_changed,
-    EventKind.ANSWERED: lambda d, g: answered(d, g, _hand(g)),
-    EventKind.SCOPE_WIDENED: lambda d, g: scope_widened(d, g, _hand(g)),
-    EventKind.SCOPE_REFUSED: lambda d, g: scope_refused(d, g, _hand(g)),
-}
-
-
-_WIDENINGS = (EventKind.SCOPE_WIDENED, EventKind.SCOPE_REFUSED)
-_APPROVALS = (EventKind.PLAN_APPROVED, EventKind.APPROVAL_REFUSED)
-
-
-def _note(g: Gesture) -> NoteSeen:
-    assert g.note is not None, f"{g.kind}: this gesture always shows in a note"
-    return g.note
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, running=True)
 
 
 def _void(d: DecisionBuilder) -> None:
@@ -468,24 +494,6 @@ def _void(d: DecisionBuilder) -> None:
     d.void_work()
     d.spend_approval()
     d.set(stop="")
-
-
-def _hand(g: Gesture) -> Hand:
-    """Return who made a gesture, and how.
-
-    If nobody knows more, it was made by a property of the note or by its place.
-    """
-    if g.hand.via or g.note is None:
-        return g.hand
-    by_property = (
-        g.kind in (EventKind.REVISION_ASKED, EventKind.REQUEST_PENDING, EventKind.ANSWERED)
-        or (g.kind in _WIDENINGS and g.note.folder is Folder.PLANS)
-        or (g.kind in _APPROVALS and g.note.folder is not Folder.ACTIVE)
-        or (g.kind is EventKind.PLAN_TAKEN_BACK and decision_of(g.note) == REVISE)
-        or (g.kind is EventKind.PLAN_REJECTED and g.note.folder is not Folder.REJECTED)
-        or (g.kind is EventKind.STOP_ASKED and g.note.folder is Folder.ACTIVE)
-    )
-    return replace(g.hand, via="property" if by_property else "move")
 
 
 def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:

@@ -7,59 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from placet.core.errors import End
-from placet.core.life.case import EventKind, NoteSeen, Request
+from placet.core.life.case import EventKind
+from placet.core.life.gestures import Gesture
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
-
-SOMEONE = "someone who can write the vault"
-"""The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
-
-
-BY_COMMAND = ("cli", "board")
-"""The ways in which a person's command changes a note."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hand:
-    """The maker of a gesture, and the way it was made.
-
-    The way is `cli` or `board`, or `move` and `property`, which a note shows itself.
-    """
-
-    who: str = SOMEONE
-    via: str = ""
-
-    @property
-    def is_command(self) -> bool:
-        """Return whether a command made the change in one piece: no editor has the note open."""
-        return self.via in BY_COMMAND
-
-
-@dataclass(frozen=True, slots=True)
-class Gesture:
-    """A person's act, or a finding of the loop's about an approved plan.
-
-    `note` is the note in which it shows, None if it was taken away.
-    """
-
-    kind: EventKind
-    note: NoteSeen | None = None
-    why: str = ""
-    # the request's note as it is now, for stamping; None where there is none
-    request: NoteSeen | None = None
-    plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
-    approved_text: str = ""  # for an edit in System/Active: the body that was approved
-    level: int = 0  # for an approval: how strong the box for commands is
-    # for an approval of another text than the daemon wrote: that text, without the keys that are
-    # stamped
-    written: bytes = b""
-    left_out: tuple[int, ...] = ()  # for an approval: the steps that are not to be done
-    drift: Drifted | None = None  # for files that changed under the plan
-    hand: Hand = field(default_factory=Hand)
-    # for what leads to a plan: the request as it is read now; None where there is none
-    asked: Request | None = None
-    chosen: int = 0  # for an answer, which is in `why`: the number of the option, 0 for own words
 
 
 @dataclass(frozen=True, slots=True)

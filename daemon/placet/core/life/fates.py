@@ -12,7 +12,7 @@ from placet.core.activity import Action, Entity
 from placet.core.life.builder import DecisionBuilder
 from placet.core.life.case import Branch, Case
 from placet.core.life.commands import Decision, Stamp
-from placet.core.life.events import Hand
+from placet.core.life.gestures import Hand
 
 # git does not say who did it
 _COMMITTER = Hand("someone who can write the repository")

@@ -11,7 +11,29 @@ from itertools import chain
 
 from placet.core.life.approval import plan_in, refusal
 from placet.core.life.case import Asking, Case, EventKind, NoteSeen, State, target
-from placet.core.life.events import Gesture
+from placet.core.life.gestures import (
+    BY_MOVE,
+    BY_PROPERTY,
+    ActiveEdited,
+    Answered,
+    ApprovalRefused,
+    CalloutStale,
+    Gesture,
+    PlanApproved,
+    PlanEdited,
+    PlanGone,
+    PlanMisplaced,
+    PlanRejected,
+    PlanTakenBack,
+    RejectionExplained,
+    RequestChanged,
+    RequestGone,
+    RequestPending,
+    RevisionAsked,
+    ScopeRefused,
+    ScopeWidened,
+    StopAsked,
+)
 from placet.core.life.plan_note import is_stale, show
 from placet.core.life.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
 from placet.core.life.sight import (
@@ -39,19 +61,19 @@ _STOPPED = {
 }
 _PENDING_PLAN = (Folder.REQUESTS, "pending", "")
 # by the property `decision`, or by `status`
-_DECIDED = {
-    REVISE: EventKind.REVISION_ASKED,
-    REJECT: EventKind.PLAN_REJECTED,
-    "needs_revision": EventKind.REVISION_ASKED,
-    "rejected": EventKind.PLAN_REJECTED,
+_DECIDED: Mapping[str, type[RevisionAsked] | type[PlanRejected]] = {
+    REVISE: RevisionAsked,
+    REJECT: PlanRejected,
+    "needs_revision": RevisionAsked,
+    "rejected": PlanRejected,
 }
 
 
-def _decided(plan: NoteSeen) -> tuple[str, EventKind] | None:
+def _decided(plan: NoteSeen) -> tuple[str, type[RevisionAsked] | type[PlanRejected]] | None:
     """Return the property that says no to a plan as it is, and what it asks for; or None."""
     for key, word in (("decision", decision_of(plan)), ("status", plan.status)):
-        if (kind := _DECIDED.get(word)) is not None:
-            return f"{key}: {word}", kind
+        if (what := _DECIDED.get(word)) is not None:
+            return f"{key}: {word}", what
     return None
 
 
@@ -65,11 +87,10 @@ def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | N
     plan = notes.plans[0] if len(notes.plans) == 1 else None
     request = notes.request if notes.request is not None and not notes.request.problem else None
     acting = case if case.asking is None else replace(case, state=case.asking.work)
-    found = chain(_candidates(acting, notes, plan, request, tools), _answers(case, notes.asked))
-    for gesture in found:
-        if target(case, gesture.kind) is not None:
-            return replace(gesture, plan=plan, request=request)
-    return None
+    found = chain(
+        _candidates(acting, notes, plan, request, tools), _answers(case, notes.asked, plan)
+    )
+    return next((one for one in found if target(case, one.kind) is not None), None)
 
 
 def _candidates(
@@ -80,146 +101,151 @@ def _candidates(
     tools: Collection[str],
 ) -> Iterable[Gesture]:
     if plan is None and not notes.plans:
-        yield from _without_plan(case)
+        yield from _without_plan(case, request)
     elif plan is not None and not plan.problem:
         if plan.folder in _STOPPED and case.state is State.RUNNING and not case.stop:
-            yield Gesture(EventKind.STOP_ASKED, plan, _STOPPED[plan.folder])
-        yield from _IN_FOLDER[plan.folder](case, plan, tools)
+            yield StopAsked(plan, _STOPPED[plan.folder], BY_MOVE)
+        if (look := _IN_FOLDER.get(plan.folder)) is not None:
+            yield from look(case, plan, request, tools)
+        else:
+            yield PlanMisplaced(plan)
     if notes.request is None:
         if case.request_path:
-            yield Gesture(EventKind.REQUEST_GONE)
+            yield RequestGone()
     elif request is None or request.folder is not Folder.REQUESTS or request.status == DRAFT:
         return
     else:
-        yield from _of_request(case, request)
+        yield from _of_request(case, request, plan)
     # a plan that came back from a failed mission was set to pending; its request may be gone
     if plan is not None and (plan.folder, plan.status, plan.problem) == _PENDING_PLAN:
-        yield Gesture(EventKind.REQUEST_PENDING, plan)
+        yield RequestPending(plan, request, plan, BY_PROPERTY)
 
 
-def _answers(case: Case, notes: Sequence[NoteSeen]) -> Iterable[Gesture]:
+def _answers(case: Case, notes: Sequence[NoteSeen], plan: NoteSeen | None) -> Iterable[Gesture]:
     """Give the answer to what is asked; of two that differ none counts."""
     if (asking := case.asking) is None or any(note.problem for note in notes):
         return
     if asking.amended:
         if not notes:
-            yield Gesture(EventKind.SCOPE_REFUSED, why=TAKEN_AWAY)
+            yield ScopeRefused(None, TAKEN_AWAY, BY_MOVE)
         elif len(notes) == 1:
-            yield from _widening(notes[0], asking)
+            yield from _widening(notes[0], asking, plan)
         return
     if not notes:
-        yield Gesture(EventKind.ANSWERED)
+        yield Answered(None, "", 0, BY_MOVE)
     answers = [(note, answer_in(note, asking.options)) for note in notes]
     given = [(note, answer) for note, answer in answers if answer.text]
     if len({answer.text for _, answer in given}) == 1 and not any(a.problem for _, a in answers):
         note, answer = given[0]
-        yield Gesture(EventKind.ANSWERED, note, answer.text, chosen=answer.chosen)
+        yield Answered(note, answer.text, answer.chosen, BY_PROPERTY)
 
 
-def _widening(note: NoteSeen, asking: Asking) -> Iterable[Gesture]:
+def _widening(note: NoteSeen, asking: Asking, plan: NoteSeen | None) -> Iterable[Gesture]:
     """Give a person's word on a wider scope; only the note as it was written approves it."""
     no = _decided(note)
+    hand = BY_PROPERTY if note.folder is Folder.PLANS else BY_MOVE
     if no is not None or note.folder is Folder.REJECTED:
         remarks = [comment.text for comment in comments(body_of(note.raw))]
         why = "\n".join([*filter(None, [reason_of(note)]), *remarks])
-        yield Gesture(EventKind.SCOPE_REFUSED, note, why)
+        yield ScopeRefused(note, why, hand)
     elif is_approved(note) and shown_digest(note.raw) == asking.digest:
-        yield Gesture(EventKind.SCOPE_WIDENED, note)
+        yield ScopeWidened(note, plan, hand)
 
 
-def _of_request(case: Case, request: NoteSeen) -> Iterable[Gesture]:
+def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterable[Gesture]:
     if not case.request_path:
-        yield Gesture(EventKind.REQUEST_RETURNED, request)
+        yield RequestChanged(EventKind.REQUEST_RETURNED, request, plan)
     if request.digest != case.request_digest:
-        yield Gesture(EventKind.REQUEST_EDITED, request)
+        yield RequestChanged(EventKind.REQUEST_EDITED, request, plan)
     if request.status in ASKS:
-        yield Gesture(EventKind.REQUEST_PENDING, request)
+        yield RequestPending(request, request, plan, BY_PROPERTY)
 
 
-def _without_plan(case: Case) -> Iterable[Gesture]:
+def _without_plan(case: Case, request: NoteSeen | None) -> Iterable[Gesture]:
     if case.state is State.RUNNING and not case.stop:
-        yield Gesture(EventKind.STOP_ASKED, why="its plan was taken out of System/Active")
+        yield StopAsked(None, "its plan was taken out of System/Active", BY_MOVE)
     if case.plan_path:
-        yield Gesture(EventKind.PLAN_GONE)
+        yield PlanGone(request)
 
 
-def _in_active(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[Gesture]:
+def _in_active(
+    case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
+) -> Iterable[Gesture]:
     if case.state is State.APPROVED:
         if plan.digest != case.approved_digest:
-            yield Gesture(EventKind.ACTIVE_EDITED, plan)
+            yield ActiveEdited(plan)
         elif (no := _decided(plan)) is not None:
-            yield Gesture(no[1], plan)
+            yield no[1](plan, request, BY_PROPERTY)
     elif case.state is State.RUNNING:
         if not case.stop and (no := _decided(plan)) is not None:
-            yield Gesture(EventKind.STOP_ASKED, plan, f"its plan was set to `{no[0]}`")
+            yield StopAsked(plan, f"its plan was set to `{no[0]}`", BY_PROPERTY)
         if plan.digest not in (case.approved_digest, case.reported_edit):
-            yield Gesture(EventKind.ACTIVE_EDITED, plan)
+            yield ActiveEdited(plan)
     else:
-        yield _approval(case, plan, tools)
+        yield _approval(case, plan, request, tools)
 
 
-def _approval(case: Case, plan: NoteSeen, tools: Collection[str]) -> Gesture:
+def _approval(
+    case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
+) -> Gesture:
     """Return the approval that a note's place or `decision` asks for, or its refusal."""
+    hand = BY_MOVE if plan.folder is Folder.ACTIVE else BY_PROPERTY
     if why := refusal(case, plan, tools, put_back=True):
-        return Gesture(EventKind.APPROVAL_REFUSED, plan, why)
+        return ApprovalRefused(plan, why, hand)
     kept = plan_in(body_of(plan.raw), frozenset(tools))
-    return Gesture(EventKind.PLAN_APPROVED, plan, left_out=kept.left_out)
+    return PlanApproved(plan, request, kept.left_out, hand)
 
 
-def _in_rejected(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[Gesture]:
-    yield Gesture(EventKind.PLAN_REJECTED, plan)
+def _in_rejected(
+    case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
+) -> Iterable[Gesture]:
+    yield PlanRejected(plan, request, BY_MOVE)
     if case.state is not State.REJECTED:
         return
     if decision_of(plan) == APPROVE:
-        yield _approval(case, plan, tools)
+        yield _approval(case, plan, request, tools)
     elif decision_of(plan) == REVISE:
-        yield Gesture(EventKind.PLAN_TAKEN_BACK, plan)
+        yield PlanTakenBack(plan, request, BY_PROPERTY)
     told = (plan.digest, plan.meta.get("rejection_reason") or "")
     if (
         plan.status in ("", "rejected")
         and told != (case.rejected_digest, case.rejection_reason)
         and reason_of(plan) != case.rejection_reason
     ):
-        yield Gesture(EventKind.REJECTION_EXPLAINED, plan)
+        yield RejectionExplained(plan)
     if is_stale(plan.raw, show(case, plan.path)):
-        yield Gesture(EventKind.CALLOUT_STALE, plan)
+        yield CalloutStale(plan)
 
 
-def _in_plans(case: Case, plan: NoteSeen, tools: Collection[str]) -> Iterable[Gesture]:
+def _in_plans(
+    case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
+) -> Iterable[Gesture]:
     # A failed plan rests here; the next decision on it shows in its properties or its place.
     failed = case.state is State.FAILED
     if decision_of(plan) == APPROVE and (failed or case.state in (State.REVIEW, State.REVISING)):
-        yield _approval(case, plan, tools)
+        yield _approval(case, plan, request, tools)
     no = _decided(plan)
-    if failed and no is not None and no[1] is EventKind.PLAN_REJECTED:
-        yield Gesture(EventKind.PLAN_REJECTED, plan)
+    if failed and no is not None and no[1] is PlanRejected:
+        yield PlanRejected(plan, request, BY_PROPERTY)
     elif failed and plan.status == "pending":
-        yield Gesture(EventKind.REQUEST_PENDING, plan)
+        yield RequestPending(plan, request, plan, BY_PROPERTY)
     elif case.state not in (State.REVIEW, State.REVISING):
-        if not failed or plan.status in _TAKEN_BACK or decision_of(plan) == REVISE:
-            yield Gesture(EventKind.PLAN_TAKEN_BACK, plan)
+        by_property = decision_of(plan) == REVISE
+        if not failed or plan.status in _TAKEN_BACK or by_property:
+            yield PlanTakenBack(plan, request, BY_PROPERTY if by_property else BY_MOVE)
     elif no is not None:
-        yield Gesture(no[1], plan)
+        yield no[1](plan, request, BY_PROPERTY)
     if plan.digest != case.basis_digest:
-        yield Gesture(EventKind.PLAN_EDITED, plan)
+        yield PlanEdited(plan)
     if is_stale(plan.raw, show(case, plan.path)):
-        yield Gesture(EventKind.CALLOUT_STALE, plan)
+        yield CalloutStale(plan)
 
 
-def _in_requests(_: Case, plan: NoteSeen, __: Collection[str]) -> Iterable[Gesture]:
-    why = "A plan does not belong in Inbox/Requests."
-    yield Gesture(EventKind.PLAN_MISPLACED, plan, why)
-
-
-def _in_questions(_: Case, plan: NoteSeen, __: Collection[str]) -> Iterable[Gesture]:
-    why = "A plan does not belong in Inbox/Questions."
-    yield Gesture(EventKind.PLAN_MISPLACED, plan, why)
-
-
-_IN_FOLDER: Mapping[Folder, Callable[[Case, NoteSeen, Collection[str]], Iterable[Gesture]]] = {
+_IN_FOLDER: Mapping[
+    Folder,
+    Callable[[Case, NoteSeen, NoteSeen | None, Collection[str]], Iterable[Gesture]],
+] = {
     Folder.ACTIVE: _in_active,
     Folder.REJECTED: _in_rejected,
     Folder.PLANS: _in_plans,
-    Folder.REQUESTS: _in_requests,
-    Folder.QUESTIONS: _in_questions,
 }

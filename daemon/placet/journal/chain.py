@@ -88,7 +88,8 @@ class Chain:
         self._id: int
         self._hash: str
         self._id, self._hash = connection.execute(
-            "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain"
+            "SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), "
+            "last_hash FROM chain"
         ).fetchone()
         self.rows: list[tuple[Any, ...]] = []
         self._sums: list[tuple[int, CallUse | Paid]] = []

@@ -64,7 +64,7 @@ class Reader:
         """Return the cases in these states, by trace_id; all cases, maybe many, without states."""
         return _cases(
             self._connection,
-            f"state IN ({', '.join('?' * len(states))})" if states else "1",
+            f"state IN ({', '.join('?' * len(states))})" if states else "TRUE",
             states,
         )
 
@@ -106,9 +106,9 @@ class Reader:
                 row.trace_id: row
                 for row in _cases(
                     self._connection,
-                    "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?1))) "
-                    "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?1)))",
-                    (_json(paths),),
+                    "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?))) "
+                    "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?)))",
+                    (_json(paths),) * 2,
                 )
             }
         return tuple(found.values())
@@ -119,10 +119,9 @@ class Reader:
         return exact or (
             _cases(
                 self._connection,
-                "(trace_id >= ?1 AND trace_id < ?1 || '~') "
-                "OR (request_id >= ?1 AND request_id < ?1 || '~') "
+                "(trace_id >= ? AND trace_id < ?) OR (request_id >= ? AND request_id < ?) "
                 "ORDER BY trace_id LIMIT 10",
-                (ident.lower(),),
+                (ident.lower(), f"{ident.lower()}~") * 2,
             )
             if ident
             else ()
@@ -225,10 +224,14 @@ class Reader:
         """
         rows = self._connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
-            f"WHERE id > ? AND {'trace_id = ?' if trace_id is not None else '? IS NULL'} "
+            f"WHERE id > ? {'' if trace_id is None else 'AND trace_id = ?'} "
             f"{'' if routine else _NO_ROUTINE} "
-            f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?",
-            (after_id, trace_id, limit),
+            f"ORDER BY id {'DESC' if newest else 'ASC'} {'' if limit < 0 else 'LIMIT ?'}",
+            (
+                after_id,
+                *(() if trace_id is None else (trace_id,)),
+                *(() if limit < 0 else (limit,)),
+            ),
         ).fetchall()
         return tuple(CommittedRow(*row) for row in (reversed(rows) if newest else rows))
 

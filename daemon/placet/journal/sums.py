@@ -94,9 +94,14 @@ def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid
         else:
             connection.execute(
                 "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (quarter) DO UPDATE SET "
-                "tokens = tokens + excluded.tokens, usd = usd + excluded.usd, "
-                "unknown = unknown + excluded.unknown",
-                (one.quarter, one.tokens, one.usd or 0.0, one.usd is None and one.tokens > 0),
+                "tokens = spent.tokens + excluded.tokens, usd = spent.usd + excluded.usd, "
+                "unknown = spent.unknown + excluded.unknown",
+                (
+                    one.quarter,
+                    one.tokens,
+                    one.usd or 0.0,
+                    int(one.usd is None and one.tokens > 0),
+                ),
             )
 
 
@@ -130,13 +135,13 @@ class ModelCalls:
 
     def each_since(self, timestamp: str) -> tuple[EachCall, ...]:
         """Return all model calls since a moment, by id, failed ones that cost something too."""
-        numbers = ", ".join(f"coalesce(metadata->>'{name}', 0)" for name in _TOKENS)
+        numbers = ", ".join(map(_number, _TOKENS))
         rows = self._connection.execute(
             f"SELECT {_WHOSE}, coalesce(metadata->>'model', ''), {numbers},"  # noqa: S608 - literals
-            f" metadata->>'cost_usd' FROM {_OF_CASES}"
+            f" {_dollars('cost_usd')} FROM {_OF_CASES}"
             " WHERE action_type IN ('model.called', 'model.failed') AND timestamp >= ?"
-            " AND (action_type = 'model.called' OR coalesce(metadata->>'tokens', 0) > 0"
-            " OR coalesce(metadata->>'cost_usd', 0) > 0) ORDER BY id",
+            f" AND (action_type = 'model.called' OR {_number('tokens')} > 0"
+            f" OR coalesce({_dollars('cost_usd')}, 0) > 0) ORDER BY id",
             (timestamp,),
         )
         return tuple(EachCall(*row) for row in rows)
@@ -144,7 +149,7 @@ class ModelCalls:
     def ended_since(self, timestamp: str) -> tuple[EndedMission, ...]:
         """Return the missions since a moment whose estimate and whose cost are known, by id."""
         rows = self._connection.execute(
-            f"SELECT {_WHOSE}, metadata->>'typical_cost_usd', metadata->>'cost_usd'"  # noqa: S608 - literals
+            f"SELECT {_WHOSE}, {_dollars('typical_cost_usd')}, {_dollars('cost_usd')}"  # noqa: S608 - literals
             f" FROM {_OF_CASES}"
             " WHERE action_type IN ('execution.completed', 'execution.failed') AND timestamp >= ?"
             " AND metadata->>'typical_cost_usd' IS NOT NULL AND metadata->>'cost_usd' IS NOT NULL"
@@ -162,15 +167,12 @@ class ModelCalls:
         # the plus keeps SQLite from walking all calls of the model
         return _amount(
             self._connection.execute(
-                "SELECT sum(tokens), sum(usd), "
+                "SELECT sum(tokens), sum(usd), "  # noqa: S608 - the pieces are literals of this module
                 "count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
-                "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
-                " + coalesce(metadata->>'output_tokens', 0)"
-                " + coalesce(metadata->>'cache_read_tokens', 0)"
-                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens,"
-                " metadata->>'cost_usd' AS usd FROM activity WHERE trace_id = ?"
+                f"SELECT {' + '.join(map(_number, _TOKENS))} AS tokens,"
+                f" {_dollars('cost_usd')} AS usd FROM activity WHERE trace_id = ?"
                 " AND +action_type IN ('model.called', 'model.failed')"
-                " AND metadata->>'purpose' <> 'execute')",
+                " AND metadata->>'purpose' <> 'execute') AS calls",
                 (trace_id,),
             )
         )
@@ -196,6 +198,15 @@ class ModelCalls:
             (event_id,),
         )
         return found.fetchone() is not None
+
+
+def _number(name: str) -> str:
+    """Return the SQL of a whole number in a row's metadata, 0 where there is none."""
+    return f"coalesce(CAST(metadata->>'{name}' AS BIGINT), 0)"
+
+
+def _dollars(name: str) -> str:
+    return f"CAST(metadata->>'{name}' AS DOUBLE PRECISION)"
 
 
 def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:

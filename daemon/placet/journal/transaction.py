@@ -21,6 +21,7 @@ from placet.journal.writes import (
     Enqueue,
     LeaseHeld,
     Write,
+    upsert,
 )
 
 Prepared = ReadyRow | AcquireLease | Change
@@ -63,20 +64,19 @@ class Leases:
                 raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
         token = lease.token + 1 if lease is not None else 1
         by = want.owner
-        connection.execute(
-            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
-            (
-                want.trace_id,
-                token,
-                by.host,
-                by.boot_id,
-                by.pid,
-                by.pid_start,
-                now,
-                now_s,
-                now_s + want.ttl_s,
-            ),
-        )
+        taken = {
+            "trace_id": want.trace_id,
+            "token": token,
+            "host": by.host,
+            "boot_id": by.boot_id,
+            "pid": by.pid,
+            "pid_start": by.pid_start,
+            "held": True,
+            "acquired_at": now,
+            "heartbeat_s": now_s,
+            "expires_s": now_s + want.ttl_s,
+        }
+        connection.execute(upsert("leases", *taken), taken)
         return token, lease.owner if lease is not None and lease.held else None
 
 
@@ -133,13 +133,13 @@ class Transaction:
             elif isinstance(write, AcquireLease):
                 token, taken_from = self._leases.acquire(self._connection, write, **self._times)
             else:
-                row_id = self._change(write)
-                if isinstance(write, Enqueue):
-                    outbox.append(row_id)
+                found = self._change(write)
+                if isinstance(write, Enqueue) and found is not None:
+                    outbox.append(found[0])
         return Committed(tuple(outbox), token, taken_from)
 
-    def _change(self, write: Change) -> int:
-        """Run a change's statements; return the id of the row that the first one inserted."""
+    def _change(self, write: Change) -> tuple[Any, ...] | None:
+        """Run a change's statements; return the row that the first one returns, if any."""
         values = dict(self._times)
         for field in fields(write):  # type: ignore[arg-type] # every Change is a dataclass
             value = getattr(write, field.name)
@@ -148,8 +148,9 @@ class Transaction:
             values[field.name] = utf8(value) if isinstance(value, str) else value
         first, *more = write.SQL
         done = self._connection.execute(first, values)
-        if write.ELSE and done.rowcount != 1 and done.fetchone() is None:
+        found: tuple[Any, ...] | None = done.fetchone()
+        if write.ELSE and done.rowcount != 1 and found is None:
             raise write.ERROR(write.ELSE.format_map(values))
         for sql in more:
             self._connection.execute(sql, values)
-        return done.lastrowid or 0
+        return found

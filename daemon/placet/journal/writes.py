@@ -72,6 +72,17 @@ class AcquireLease:
     gone_token: int | None = None
 
 
+def upsert(table: str, key: str, *columns: str) -> str:
+    """Return the SQL that inserts a row of named values, or writes over the one with its key."""
+    names = (key, *columns)
+    values = ", ".join(f":{name}" for name in names)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) "  # noqa: S608 - names of the schema
+        f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
 class Change:
     """A write that is its SQL: the dataclass's fields are the parameters of each statement.
 
@@ -111,7 +122,7 @@ class PutCase(Change):
           state = excluded.state, body = excluded.body, version = excluded.version,
           updated_at = excluded.updated_at, request_path = excluded.request_path,
           plan_path = excluded.plan_path, watched = excluded.watched
-        WHERE version = :expect_version""",
+        WHERE cases.version = :expect_version""",
     )
     ELSE = "case {trace_id} is not at version {expect_version}"
 
@@ -122,7 +133,10 @@ class Enqueue(Change):
 
     trace_id: str
     command: str
-    SQL = ("INSERT INTO outbox (trace_id, command, created_at) VALUES (:trace_id, :command, :now)",)
+    SQL = (
+        "INSERT INTO outbox (trace_id, command, created_at) VALUES (:trace_id, :command, :now) "
+        "RETURNING id",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +179,10 @@ class AddRecord(Change):
         "INSERT INTO records VALUES (:trace_id, :attempt, :seq, :kind, :key, :sha256, :size, :body)"
         " ON CONFLICT DO NOTHING",
         "INSERT INTO asked SELECT :trace_id, :attempt "
-        "WHERE :kind = 'intent' AND :key GLOB 'attempt:*' ON CONFLICT DO NOTHING",
+        "WHERE :kind = 'intent' AND substr(:key, 1, 8) = 'attempt:' ON CONFLICT DO NOTHING",
         "DELETE FROM asked WHERE trace_id = :trace_id AND attempt = :attempt "
-        "AND :kind = 'outcome' AND (:key GLOB 'attempt:*' OR :key GLOB 'reply:*')",
+        "AND :kind = 'outcome' AND (substr(:key, 1, 8) = 'attempt:' "
+        "OR substr(:key, 1, 6) = 'reply:')",
     )
     ELSE = "record {trace_id} attempt {attempt} seq {seq} is taken"
 
@@ -178,7 +193,7 @@ class PutText(Change):
 
     digest: str
     body: bytes
-    SQL = ("INSERT OR REPLACE INTO texts VALUES (:digest, :sha256, :size, :body)",)
+    SQL = (upsert("texts", "digest", "sha256", "size", "body"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +204,7 @@ class PutSeen(Change):
     digest: str
     verdict: str
     detail: str
-    SQL = ("INSERT OR REPLACE INTO seen VALUES (:path, :digest, :verdict, :detail)",)
+    SQL = (upsert("seen", "path", "digest", "verdict", "detail"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +241,7 @@ class RenewLease(Guard):
 class ReleaseLease(Guard):
     """Give the lease back; LeaseLost if another took it over."""
 
-    SQL = ("UPDATE leases SET held = 0 WHERE trace_id = :trace_id AND token = :token AND held",)
+    SQL = ("UPDATE leases SET held = FALSE WHERE trace_id = :trace_id AND token = :token AND held",)
 
 
 Write = AddActivity | AcquireLease | Change

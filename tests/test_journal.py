@@ -31,7 +31,7 @@ from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
 from placet.core.wording import rfc3339
-from placet.journal import batches, files, schema
+from placet.journal import files, schema, store
 from placet.journal.blobs import INLINE_BYTES
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
@@ -568,7 +568,7 @@ def pragma(journal: Journal, sql: str) -> None:
     """Change the writer's own connection under it: the portable way to a full or read-only
     database.
     """
-    journal._connection.execute(f"PRAGMA {sql}")
+    journal._store.connection.execute(f"PRAGMA {sql}")
 
 
 @pytest.mark.parametrize(
@@ -661,8 +661,8 @@ def test_a_full_disk_is_written_on_in_the_space_kept_for_that(tmp_path, monkeypa
             assert not ballast.exists()
             assert ["full" in said for said in world.said] == [True], world.said
             (place / "fill").unlink()
-            monkeypatch.setattr(batches, "_BALLAST_S", 0.0)
-            journal._batches._ballast_after_s = 1e-9
+            monkeypatch.setattr(store, "_BALLAST_S", 0.0)
+            journal._store._ballast_after_s = 1e-9
             journal.commit([event(100)])
             assert ballast.exists()
         fill_up(place / "fill")  # full when it starts, too
@@ -885,7 +885,7 @@ def test_only_what_gates_an_outside_effect_waits_for_the_disk(world):
         boot_id="b",
         on_trouble=world.said.append,
         on_rows=lambda rows: levels.append(
-            journal._connection.execute("PRAGMA synchronous").fetchone()[0]
+            journal._store.connection.execute("PRAGMA synchronous").fetchone()[0]
         ),
     ) as journal:
         for durable in (False, True, True, False):

@@ -14,10 +14,13 @@ INLINE_BYTES = 16 * 1024
 """Longest body kept in its row; longer ones are files, so the database is quick to check."""
 
 
-def keep_body(blobs: Path, body: bytes) -> tuple[str, int, bytes | None]:
-    """Return the columns sha256, size and body, after a long body was flushed to its file."""
+def keep_body(blobs: Path | None, body: bytes) -> tuple[str, int, bytes | None]:
+    """Return the columns sha256, size and body, after a long body was flushed to its file.
+
+    Without `blobs` all bodies are in their rows.
+    """
     sha256 = hashlib.sha256(body).hexdigest()
-    if len(body) <= INLINE_BYTES:
+    if blobs is None or len(body) <= INLINE_BYTES:
         return sha256, len(body), body
     write_blob(blobs, sha256, body)
     return sha256, len(body), None
@@ -49,23 +52,22 @@ def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
         sync(folder)
 
 
-def body_of(blobs: Path, sha256: str, inline: bytes | str | None) -> bytes:
+def body_of(blobs: Path | None, sha256: str, inline: bytes | str | None) -> bytes:
     """Return a body from its row or its file; raises BodyDamaged if its hash is another.
 
     A row written by hand may hold text.
     """
-    try:
-        body = blob_path(blobs, sha256).read_bytes() if inline is None else inline
-    except OSError as error:
-        raise BodyDamaged(
-            f"{error.filename} cannot be read: {error.strerror}", "put it back from a backup"
-        ) from error
-    if isinstance(body, str) or hashlib.sha256(body).hexdigest() != sha256:
-        where = (
-            blob_path(blobs, sha256)
-            if inline is None
-            else f"a row of the journal (sha256 {sha256})"
-        )
+    where = f"a row of the journal (sha256 {sha256})"
+    body = inline
+    if body is None and blobs is not None:
+        where = str(blob_path(blobs, sha256))
+        try:
+            body = blob_path(blobs, sha256).read_bytes()
+        except OSError as error:
+            raise BodyDamaged(
+                f"{where} cannot be read: {error.strerror}", "put it back from a backup"
+            ) from error
+    if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != sha256:
         raise BodyDamaged(f"{where} is not what was written", "put it back from a backup")
     return body
 

@@ -6,7 +6,6 @@ longer in a large journal than in a small one, whatever is looked for.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from placet.core.wording import rfc3339
 from placet.journal.chain import ends
 from placet.journal.connection import snapshot
 from placet.journal.schema import ACTIVITY
+from placet.journal.sql import Connection
 
 SCANNED = 100_000
 """Rows that one page looks at."""
@@ -75,7 +75,7 @@ def all_rows(path: Path, wanted: Wanted) -> Iterator[tuple[CommittedRow, ...]]:
         wanted = replace(wanted, below=page.following)
 
 
-def first_since(connection: sqlite3.Connection, moment: str) -> int:
+def first_since(connection: Connection, moment: str) -> int:
     """Return an id below which no row is from after a moment, but in a journal whose clock jumped.
 
     Rows are nearly in the order of time, so that this needs some twenty looks.
@@ -90,7 +90,7 @@ def _moved(moment: str, by: timedelta) -> str:
     return rfc3339(at)
 
 
-def _first(connection: sqlite3.Connection, moment: str) -> int:
+def _first(connection: Connection, moment: str) -> int:
     """Return the id where, by halves, the rows since a moment begin; the id after the last one."""
     start, _, last, _ = ends(connection)
     low, high = start + 1, last + 1
@@ -106,7 +106,7 @@ def _first(connection: sqlite3.Connection, moment: str) -> int:
     return low
 
 
-def _page(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> RowsPage:
+def _page(connection: Connection, wanted: Wanted, limit: int) -> RowsPage:
     start, _, last, _ = ends(connection)
     lowest = first_since(connection, wanted.since) if wanted.since else start + 1
     below = _first(connection, _moved(wanted.until, SLACK)) if wanted.until else last + 1

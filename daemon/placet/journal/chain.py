@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from placet.core.activity import Activity
+from placet.journal.sql import Connection
 from placet.journal.sums import CallUse, Paid, add, sum_of
 
 
@@ -71,7 +71,7 @@ def link(before: str, row_id: int, chained: bytes) -> str:
     return hashlib.sha256(b"%b\n%d\n%b" % (before.encode(), row_id, chained)).hexdigest()
 
 
-def ends(connection: sqlite3.Connection) -> tuple[int, str, int, str]:
+def ends(connection: Connection) -> tuple[int, str, int, str]:
     """Return id and hash of the row before the first one, and of the last one."""
     start_id, start_hash, last_id, last_hash = connection.execute(
         "SELECT start_id, start_hash, last_id, last_hash FROM chain"
@@ -82,7 +82,7 @@ def ends(connection: sqlite3.Connection) -> tuple[int, str, int, str]:
 class Chain:
     """The end of the hash chain within a transaction; `write` writes the new rows together."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # max(id) too: a row that someone inserted by hand must not stop the daemon; verify names it
         self._id: int

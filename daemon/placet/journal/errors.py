@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from placet.core.errors import FULL
+from placet.journal.sql import Connection
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
 CACHE_KB = 256
@@ -65,7 +66,7 @@ def plainly(error: BaseException) -> str:
             return str(error)
 
 
-def rollback(connection: sqlite3.Connection) -> None:
+def rollback(connection: Connection) -> None:
     """Roll back the open transaction, if any."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")

@@ -14,6 +14,7 @@ from placet.journal.connection import snapshot
 from placet.journal.files import new_database
 from placet.journal.reader import Reader
 from placet.journal.schema import ACTIVITY, migrate_aside
+from placet.journal.sql import Connection
 from placet.journal.writes import BadRow, BodyDamaged
 
 
@@ -112,7 +113,7 @@ def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
 
 
 def archive(
-    connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str], most: int
+    connection: Connection, path: Path, before: str, keep: frozenset[str], most: int
 ) -> Path | None:
     """Move up to `most` of the oldest events to a database of their own (see `Journal.archive`).
 
@@ -166,7 +167,7 @@ def archive(
 
 
 def _end_of_piece(
-    connection: sqlite3.Connection, before: str, keep: frozenset[str], most: int
+    connection: Connection, before: str, keep: frozenset[str], most: int
 ) -> tuple[int, str, bool]:
     """Return the last event to move now (id and hash), and whether no more are due after it."""
     start_id, end_hash, _, _ = ends(connection)

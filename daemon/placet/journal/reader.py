@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.connection import snapshot
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
+from placet.journal.sql import Connection
 from placet.journal.sums import ModelCalls
 from placet.journal.writes import (
     BodyDamaged,
@@ -38,7 +38,7 @@ class Reader:
     `calls` answers questions about model calls and costs.
     """
 
-    def __init__(self, connection: sqlite3.Connection, blobs: Path) -> None:
+    def __init__(self, connection: Connection, blobs: Path | None) -> None:
         self._connection = connection
         self.calls = ModelCalls(connection)
         self._blobs = blobs
@@ -250,7 +250,7 @@ class Reader:
 
 
 def _cases(
-    connection: sqlite3.Connection, where: str, values: Sequence[object] = ()
+    connection: Connection, where: str, values: Sequence[object] = ()
 ) -> tuple[CaseRow, ...]:
     order = "" if "ORDER BY" in where else "ORDER BY trace_id"
     sql = f"SELECT trace_id, state, body, version FROM cases WHERE {where} {order}"  # noqa: S608 - the pieces are literals
@@ -279,7 +279,7 @@ def open_reader(path: Path) -> Iterator[Reader]:
         yield Reader(connection, path.parent / "blobs")
 
 
-def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
+def lease_of(connection: Connection, trace_id: str) -> Lease | None:
     """Return a mission's lease, held or released; None if it never had one."""
     row = connection.execute(
         "SELECT token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s "

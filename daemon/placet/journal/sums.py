@@ -5,12 +5,12 @@ A budget is checked before each call, so its query must not grow with the journa
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import NamedTuple
 
 from placet.core.activity import Action, Activity
+from placet.journal.sql import Connection, Found
 
 _WHOSE = "timestamp, activity.trace_id, coalesce(body->>'portal', ''), agent"
 _OF_CASES = "activity LEFT JOIN cases ON cases.trace_id = activity.trace_id"
@@ -84,7 +84,7 @@ def sum_of(activity: Activity) -> CallUse | Paid | None:
     return None
 
 
-def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid]]) -> None:
+def add(connection: Connection, sums: Iterable[tuple[int, CallUse | Paid]]) -> None:
     """Add the contributions of events, by id, in the transaction that writes the events."""
     for row_id, one in sums:
         if isinstance(one, Paid):
@@ -108,7 +108,7 @@ def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid
 class ModelCalls:
     """Queries about model calls and costs, of one `Reader`'s snapshot."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def mission_costs(self, complexity: str) -> tuple[float, ...]:
@@ -209,6 +209,6 @@ def _dollars(name: str) -> str:
     return f"CAST(metadata->>'{name}' AS DOUBLE PRECISION)"
 
 
-def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:
+def _amount(found: Found) -> tuple[int, Decimal | None]:
     tokens, usd, unknown = found.fetchone()
     return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))

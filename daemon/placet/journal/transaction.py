@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from placet.core.life.lease import Owner, may_take
@@ -13,6 +12,8 @@ from placet.journal.blobs import keep_body
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.errors import is_damage
 from placet.journal.reader import lease_of
+from placet.journal.sql import Connection
+from placet.journal.store import Store
 from placet.journal.writes import (
     AcquireLease,
     AddActivity,
@@ -41,7 +42,7 @@ class Leases:
         self._still: dict[str, tuple[int, float, float]] = {}
 
     def acquire(
-        self, connection: sqlite3.Connection, want: AcquireLease, now: str, now_s: float
+        self, connection: Connection, want: AcquireLease, now: str, now_s: float
     ) -> tuple[int, Owner | None]:
         """Take a lease; return its token and the holder that had not released it.
 
@@ -81,17 +82,14 @@ class Leases:
 
 
 class Transaction:
-    """One transaction, which holds the write lock from `BEGIN IMMEDIATE` to `commit`."""
+    """One transaction; nobody else writes from its making to its COMMIT, which is the caller's."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, blobs: Path, leases: Leases, now: str, now_s: float
-    ) -> None:
-        self._connection = connection
-        self._blobs = blobs
+    def __init__(self, store: Store, leases: Leases, *, now: str, durable: bool) -> None:
+        self._blobs = store.blobs
         self._leases = leases
-        self._times: dict[str, Any] = {"now": now, "now_s": now_s}
-        connection.execute("BEGIN IMMEDIATE")
-        self._chain = Chain(connection)
+        self._times: dict[str, Any] = {"now": now, "now_s": store.begin(durable=durable)}
+        self._connection = store.connection
+        self._chain = Chain(self._connection)
 
     def answer(self, batch: Sequence[Prepared]) -> Committed | Exception:
         """Apply a batch as a whole, or none of it; return its answer or its error.
@@ -118,10 +116,9 @@ class Transaction:
             execute("RELEASE batch")
         return answer
 
-    def commit(self) -> list[tuple[Any, ...]]:
-        """Write the events and commit; return the events' rows."""
+    def write(self) -> list[tuple[Any, ...]]:
+        """Write the events, before the COMMIT; return their rows."""
         self._chain.write()
-        self._connection.execute("COMMIT")
         return self._chain.rows
 
     def _apply(self, batch: Sequence[Prepared]) -> Committed:

@@ -14,12 +14,10 @@ from typing import Any, Self
 
 from placet.core.activity import CommittedRow
 from placet.journal.batches import Batch, Batches
-from placet.journal.blobs import remove_temporaries
 from placet.journal.connection import connect, plain_errors
-from placet.journal.files import remove_partials
-from placet.journal.maintenance import ARCHIVING, archive
-from placet.journal.opening import open_journal
+from placet.journal.maintenance import archive
 from placet.journal.reader import Reader, open_reader
+from placet.journal.store import SqliteStore
 from placet.journal.transaction import Leases, prepare
 from placet.journal.writes import Committed, JournalPaused, Write
 
@@ -60,23 +58,17 @@ class Journal:
         self._closed = False
         self._failure: BaseException | None = None
         self._asking: sqlite3.Connection | None = None
-        self._connection, self.set_aside = open_journal(self._path, now, on_trouble)
-        try:
-            remove_temporaries(self._blobs)
-            remove_partials(self._path, f".{self._path.stem}{ARCHIVING}")
-            self._batches = Batches(
-                self._connection,
-                self._path,
-                Leases(boot_id),
-                now=now,
-                boottime_s=boottime_s,
-                on_trouble=on_trouble,
-                on_wait=on_wait,
-                give_up=self._give_up,
-            )
-        except BaseException:
-            self._connection.close()
-            raise
+        self._store = SqliteStore(self._path, now=now, boottime_s=boottime_s, say=on_trouble)
+        self.set_aside = self._store.set_aside
+        self._batches = Batches(
+            self._store,
+            Leases(boot_id),
+            now=now,
+            boottime_s=boottime_s,
+            on_trouble=on_trouble,
+            on_wait=on_wait,
+            give_up=self._give_up,
+        )
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -189,11 +181,11 @@ class Journal:
                 group, last = self._next_group()
                 self._write(group)
                 group = []
-            self._batches.checkpoint()
+            self._store.checkpoint()
         except BaseException as error:  # a dead writer must fail its callers, or they hang
             self._fail(error, group)
         finally:
-            self._connection.close()
+            self._store.connection.close()
 
     def _next_group(self) -> tuple[list[Batch], bool]:
         """Wait for a job, then take all queued ones; return them, and whether they are the last."""

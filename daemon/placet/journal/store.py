@@ -1,0 +1,135 @@
+"""The database under a journal as its one writer needs it: what SQLite and PostgreSQL differ in."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from placet.journal.blobs import remove_temporaries
+from placet.journal.errors import is_damage, is_full, may_pass
+from placet.journal.files import (
+    damaged,
+    drop_ballast,
+    identity_of,
+    no_room,
+    remove_partials,
+    same_file,
+    take_ballast,
+)
+from placet.journal.maintenance import ARCHIVING
+from placet.journal.opening import open_journal
+from placet.journal.sql import Connection
+
+_BALLAST_S = 60.0  # how long a disk that was full must have had room
+
+
+class Store(Protocol):
+    """A journal's database, for its one writer.
+
+    `name` is for people. Long bodies are files below `blobs`, if that is not None.
+    """
+
+    name: str
+    blobs: Path | None
+
+    @property
+    def connection(self) -> Connection:
+        """The writer's connection; after `ready` it may be another one."""
+
+    def ready(self) -> None:
+        """Make sure that it can be written now; raises OSError while it cannot."""
+
+    def begin(self, *, durable: bool) -> float:
+        """Begin a transaction that nobody else writes beside; return the time of leases in s."""
+
+    def was_kept(self) -> bool:
+        """Return whether the transaction was kept whose COMMIT got no answer."""
+
+    def makes_room(self, error: BaseException) -> bool:
+        """Return whether room was made, so that another attempt may succeed at once.
+
+        Raises for an error that does not pass.
+        """
+
+    def committed(self) -> None:
+        """Do what is due after a commit."""
+
+    def checkpoint(self) -> None:
+        """Tidy up before a wait, and at the end."""
+
+
+class SqliteStore:
+    """A journal in a file of SQLite's."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], datetime],
+        boottime_s: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self.name = str(path)
+        self.blobs: Path | None = path.parent / "blobs"
+        self._path = path
+        self._boottime_s = boottime_s
+        self.connection, self.set_aside = open_journal(path, now, say)
+        try:
+            remove_temporaries(path.parent / "blobs")
+            remove_partials(path, f".{path.stem}{ARCHIVING}")
+            self._identity = identity_of(path)
+        except BaseException:
+            self.connection.close()
+            raise
+        self._full_sync = False
+        # when to look for room for another ballast, once one was given up
+        self._ballast_after_s = 0.0
+        take_ballast(path)
+
+    def ready(self) -> None:
+        """Raise OSError if the path names another file, or none: SQLite would write on."""
+        if not same_file(self._path, self._identity):
+            raise OSError(
+                f"{self._path.name} was moved, deleted or replaced; put it back, or restart"
+                " the daemon: it takes up what reports and branches tell, and begins a new"
+                " one"
+            )
+
+    def begin(self, *, durable: bool) -> float:
+        """Take the write lock; a `durable` commit is flushed."""
+        if durable is not self._full_sync:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._full_sync = durable
+        self.connection.execute("BEGIN IMMEDIATE")
+        return self._boottime_s()
+
+    def was_kept(self) -> bool:
+        """Return False: a COMMIT that failed was rolled back."""
+        return False
+
+    def makes_room(self, error: BaseException) -> bool:
+        """Give up the ballast on a full disk. Raises JournalDamaged, and what does not pass."""
+        if is_damage(error):
+            raise damaged(self._path, error) from error
+        if not may_pass(error):
+            raise error
+        if not ((is_full(error) or no_room(self._path)) and drop_ballast(self._path)):
+            return False
+        self._ballast_after_s = self._boottime_s() + _BALLAST_S
+        return True
+
+    def committed(self) -> None:
+        """Take a new ballast, once the disk had room for a while."""
+        if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
+            take_ballast(self._path)
+            self._ballast_after_s = self._boottime_s() + _BALLAST_S
+
+    def checkpoint(self) -> None:
+        """Move the WAL into the database and empty it, if the disk and the readers allow it."""
+        # the rest is as safe in the WAL
+        with contextlib.suppress(sqlite3.OperationalError):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -47,6 +47,7 @@ REASONS = (
     "goes on until the daemon stops",
     "installs from a registry",
     "needs a certificate",
+    "needs a database",
     "needs a key",
     "needs a service manager",
     "opens an editor",

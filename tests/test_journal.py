@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,8 @@ from placet.journal import files, schema, store
 from placet.journal.blobs import INLINE_BYTES
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
+from placet.journal.place import address_of
+from placet.journal.postgres import PostgresConnection
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 from placet.journal.schema import SCHEMA, migrate
@@ -125,10 +128,23 @@ def event(
     )
 
 
+@contextlib.contextmanager
+def raw(path: Path) -> Iterator[Any]:
+    """A connection of someone who goes around placet."""
+    address = address_of(path)
+    connection = (
+        PostgresConnection(address) if address else sqlite3.connect(path, isolation_level=None)
+    )
+    with contextlib.closing(connection):
+        yield connection
+
+
 def ns(path: Path) -> list[int]:
     """The numbers of the events in the journal, in order."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return [n for (n,) in connection.execute("SELECT metadata->>'n' FROM activity ORDER BY id")]
+    with raw(path) as connection:
+        return [
+            int(n) for (n,) in connection.execute("SELECT metadata->>'n' FROM activity ORDER BY id")
+        ]
 
 
 def wait_until(condition) -> None:
@@ -140,7 +156,7 @@ def wait_until(condition) -> None:
 
 def edit(path: Path, sql: str, *values: object) -> None:
     """What someone with a SQLite shell can do."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with raw(path) as connection:
         connection.execute(sql, values)
 
 
@@ -223,7 +239,7 @@ def test_the_contracts_queries_run_as_they_stand(journal):
             ),
         ]
     )
-    with contextlib.closing(sqlite3.connect(journal.path)) as connection:
+    with raw(journal.path) as connection:
         assert connection.execute("""
             SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity
             WHERE trace_id = '550e8400-e29b-41d4-a716-446655440000' AND actor = 'human' ORDER BY timestamp;
@@ -247,7 +263,7 @@ def test_a_file_name_that_is_no_utf8_can_be_read_by_everyone(journal):
     name = os.fsdecode(b"caf\xe9.md")
     command = json.dumps({"path": name}, ensure_ascii=False)
     journal.commit([event(1, path=name, entity_id=name), Enqueue(name, command)])
-    with contextlib.closing(sqlite3.connect(journal.path)) as connection:
+    with raw(journal.path) as connection:
         assert connection.execute(
             "SELECT metadata->>'path', entity_id FROM activity"
         ).fetchone() == (r"caf\udce9.md", r"caf\udce9.md")
@@ -1538,7 +1554,7 @@ def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(worl
     with world.open() as journal:
         for number in range(3_000):
             journal.submit([event(number), PutText(f"t{number}", b"x" * 500)])
-    with contextlib.closing(sqlite3.connect(world.path)) as db:
+    with raw(world.path) as db:
         (page,) = (
             db.execute(
                 "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
@@ -1577,7 +1593,7 @@ def test_the_rows_between_two_moments_are_found_though_some_were_written_late(
                 for row in rows
             ]
             assert found == expected[::-1], (since, until)
-    with contextlib.closing(sqlite3.connect(journal.path)) as db:
+    with raw(journal.path) as db:
         for n, at in enumerate(times, 1):
             first = first_since(db, at)
             assert all(row >= first for row, one in enumerate(times, 1) if one >= at), n

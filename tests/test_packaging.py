@@ -55,7 +55,9 @@ def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
         "python-frontmatter",
         "sqlite-utils",
     } <= wanted
-    extra = {re.split(r"[<>=]", line)[0] for line in project["optional-dependencies"]["board"]}
+    extras = project["optional-dependencies"]
+    extra = {re.split(r"[<>=]", line)[0] for line in extras["board"]}
+    wanted |= {re.split(r"[<>=\[]", line)[0] for line in extras["team"]}
     imported, by_board = set[str](), set[str]()
     for path in (ROOT / "daemon" / "placet").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):

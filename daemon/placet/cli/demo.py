@@ -36,6 +36,7 @@ from placet.core.text.facts import facts
 from placet.core.text.names import Folder, plan_name
 from placet.core.wording import dollars
 from placet.host.clock import wall
+from placet.journal.place import is_begun
 from placet.journal.query import query
 from placet.repo.history import diff_text
 from placet.repo.init import init_repo
@@ -213,7 +214,7 @@ def _daemon(site: Site) -> Iterator[None]:
 
 
 def _is_up(site: Site) -> bool:
-    if not site.state.journal.exists():
+    if not is_begun(site.state.journal):
         return False
     try:
         rows = journal_rows(site, None, limit=10, follow=False, routine=False)

@@ -31,6 +31,7 @@ from placet.host.mounts import remote_kind
 from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.journal.maintenance import examine
+from placet.journal.place import address_of, is_begun
 from placet.repo.program import MINIMUM_GIT, git_found
 from placet.repo.repository import old_locks, open_repo
 from placet.sandbox.probe import probe
@@ -218,12 +219,12 @@ def _daemon(site: Site, config: Config) -> Iterator[Line]:
 
 def _journal(state: StateFolder) -> Iterator[Line]:
     path = state.journal
-    if not path.exists():
+    if not is_begun(path):
         yield finding("journal", "warn", "there is none yet", "placet run")
         return
     try:
         damage, trouble = examine(path, state.mark)[2], disk_trouble(path)
-        found = damage or "\n".join(trouble) or str(path)
+        found = damage or "\n".join(trouble) or address_of(path) or str(path)
         helps = _HELPS_WITH_DAMAGE if damage else f"See it: df -h {quote(str(path.parent))}"
         yield finding("journal", "bad" if damage or trouble else "good", found, helps)
         live = at_work(path)

@@ -18,7 +18,12 @@ from placet.cli.text import row_text, table_text
 from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
+from placet.host.accepted import in_force
+from placet.host.clock import Clock
+from placet.host.lock import VaultLock, this_process
 from placet.journal.maintenance import backup, examine
+from placet.journal.moving import to_database, to_file
+from placet.journal.place import address_of, is_begun
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 
@@ -120,11 +125,37 @@ def journal_backup_command(site: Site, target: str) -> None:
         say(f"not in the copy: {one}")
 
 
+@journal_command.command("move")
+@site_option
+def journal_move_command(site: Site) -> None:
+    """Move the journal to where [team] database says: into PostgreSQL, or back into a file.
+
+    All of it is copied and compared; what it was before is kept under another name. No daemon may
+    run meanwhile.
+    """
+    state, wanted = site.state, in_force(site.vault, site.env).config.team.database
+    there = address_of(state.journal)
+    if there == wanted or not is_begun(state.journal):
+        raise UserError(
+            "The journal is where [team] database says." if there else "The journal is in a file.",
+            "" if wanted else "To have it in PostgreSQL: placet team init ADDRESS",
+        )
+    if there and wanted:
+        raise UserError(
+            f"The journal is in {there}, and [team] database names another database.",
+            "First move it into a file: placet config set team.database '' && placet journal move",
+        )
+    with VaultLock(state.lock, this_process(), Clock().now()):
+        kept = str(to_database(state.journal, wanted)) if wanted else to_file(state.journal)
+    click.echo(wanted or state.journal)
+    say(f"moved; what it was before is kept as {kept}")
+
+
 @journal_command.command("path")
 @site_option
 def journal_path_command(site: Site) -> None:
     """Print where the journal's database is."""
-    click.echo(site.state.journal)
+    click.echo(address_of(site.state.journal) or site.state.journal)
 
 
 @click.command("states")

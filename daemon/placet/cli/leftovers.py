@@ -10,6 +10,7 @@ from placet.core.errors import UserError
 from placet.core.life.case import WORKING
 from placet.host.clock import Clock
 from placet.host.config import repositories
+from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
 from placet.loop.means import own_secrets
 from placet.repo.removal import remove_leftovers as leftovers
@@ -26,7 +27,7 @@ def remove_leftovers(site: Site) -> list[str]:
         raise UserError(
             f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first."
         )
-    if not state.journal.exists():
+    if not is_begun(state.journal):
         return []
     live = at_work(state.journal)
     repos, said = [], []

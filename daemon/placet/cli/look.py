@@ -26,6 +26,7 @@ from placet.core.text.note import read_note
 from placet.core.turn.budget import Amount
 from placet.files.vault import Vault
 from placet.host.clock import Clock
+from placet.journal.place import is_begun
 from placet.journal.reader import Reader, open_reader
 
 OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
@@ -96,7 +97,7 @@ def status(site: Site) -> dict[str, Any]:
     stuck: list[str] = []
     today, waits = Amount(), None
     with Vault(site.vault) as folder:
-        if not state.journal.exists():
+        if not is_begun(state.journal):
             listed = frozenset(folder.scan([Folder.REQUESTS]).found)
         else:
             with open_reader(state.journal) as reader:

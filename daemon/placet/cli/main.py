@@ -83,6 +83,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
     "cost": ("cost", "Say what the model's calls cost, by day, portal, agent or model."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
+    "team": ("team", "A journal in PostgreSQL, which the machines of a team reach."),
     "events": (
         "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",
@@ -137,6 +138,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "placet config set limits.day_usd 5",
         (
             "config",
+            "team",
             "pause",
             "resume",
             "service",

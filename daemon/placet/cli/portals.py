@@ -22,6 +22,7 @@ from placet.core.text.names import show as visible
 from placet.core.text.portal import unfit
 from placet.host.accepted import change, holding
 from placet.host.config import from_home, load, portal_path, with_setting
+from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
 from placet.repo.oddities import notes
 from placet.repo.refs import default_branch
@@ -234,7 +235,7 @@ def _naming(site: Site, portal: str) -> list[str]:
 
     Its work is not over, or nobody merged or dropped its branch.
     """
-    if not site.state.journal.exists():
+    if not is_begun(site.state.journal):
         return []
     with open_reader(site.state.journal) as reader:
         cases = [

@@ -112,10 +112,11 @@ class Site:
 
         Where there is none yet no ID fits: UserError (exit code 3).
         """
+        from placet.journal.place import is_begun
         from placet.journal.reader import open_reader
 
         path = self.state.journal
-        if not path.exists():
+        if not is_begun(path):
             elsewhere = self.vault.parent / "state"  # as `placet demo --keep` has it
             ran_there = path.parent.parent != elsewhere and any(elsewhere.glob("*/journal.db"))
             raise UserError(

@@ -20,6 +20,7 @@ from placet.core.life.case import CASE_JSON, OPEN, Case, State
 from placet.core.text.names import show as visible
 from placet.files.vault import Vault
 from placet.host.state import StateFolder
+from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.writes import CaseRow
 
@@ -122,7 +123,7 @@ def last_row(state: StateFolder) -> int:
 
 def _since(state: StateFolder, after: int, *, newest: bool = False) -> tuple[CommittedRow, ...]:
     """Return the rows after one, or only the newest; none without a journal."""
-    if not state.journal.exists():
+    if not is_begun(state.journal):
         return ()
     with open_reader(state.journal) as reader:
         return reader.activity(

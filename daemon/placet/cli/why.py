@@ -27,6 +27,7 @@ from placet.core.life.why_failed import (
 from placet.core.text.names import Folder, request_id
 from placet.core.text.names import show as visible
 from placet.files.vault import Vault
+from placet.journal.place import is_begun
 from placet.journal.reader import Reader, open_reader
 
 
@@ -59,7 +60,7 @@ def why(site: Site, ident: str) -> dict[str, Any]:
     Of a failed mission it has all that its report shows. A note that is no case because it cannot
     be used is found by the id it would have. Raises UserError as `find` does.
     """
-    if not site.state.journal.exists() and (new := _not_taken_up(site, ident)):
+    if not is_begun(site.state.journal) and (new := _not_taken_up(site, ident)):
         return new
     with site.reader(ident) as reader:
         explained = {row.path: f"{row.path}: {row.detail}" for row in reader.seen() if row.verdict}

@@ -20,6 +20,7 @@ FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
     ("commands",),
     ("daemon", "watch"),
     ("notify",),
+    ("team",),
 )
 """The settings, or tables of them, that a running daemon keeps until it starts again."""
 
@@ -98,6 +99,17 @@ class JournalTable(_Table):
     """
 
     archive_after_days: int = Field(default=0, ge=0, le=36_500)
+
+
+class TeamTable(_Table):
+    """A journal in PostgreSQL, which more than one machine reaches.
+
+    `database` is its address, without a password. A daemon holds the vault for `lease_s` from each
+    sign of life on.
+    """
+
+    database: str = ""
+    lease_s: float = Field(default=30.0, ge=1, le=3600)
 
 
 class PriceRow(_Table):
@@ -246,6 +258,7 @@ class Config(_Table):
     commands: SandboxTable = SandboxTable()
     notify: NotifyTable = NotifyTable()
     board: BoardTable = BoardTable()
+    team: TeamTable = TeamTable()
     portals: dict[str, PortalTable] = Field(default_factory=dict)
 
 

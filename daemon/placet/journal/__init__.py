@@ -1,4 +1,4 @@
-"""The journal: every event, every case, every mission's record, in one SQLite database.
+"""The journal: every event, every case, every mission's record, in one database.
 
 It promises six things, and each has one place in the code.
 
@@ -27,8 +27,13 @@ What happened cannot be changed unnoticed. The events form a hash chain (`chain`
 are stored by their hash (`blobs`); `maintenance.examine` reads all of it. Whoever can rewrite the
 whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
 
-Readers never wait and never write (`reader`). Each has a connection that can only read, and sees
-one moment. Everything asked before a model call, or in each tick, costs the same however long the
-journal is (`sums`; the indexes in `schema`). Old events may move to an archive, which is a journal
-too (`maintenance.archive`); no crash loses an event on the way.
+The database may be PostgreSQL instead of a file (`place`, `postgres`): the same statements (`sql`),
+tables (`postgres_schema`) and promises. What its writer needs of either is `store`. There all
+writers take the chain's row first, leases run on the server's clock, and a COMMIT whose answer was
+lost is asked about before it is repeated. A daemon's readers wait while it is away.
+
+Readers of a file never wait, and none writes (`reader`). Each has a connection that can only read,
+and sees one moment. Everything asked before a model call, or in each tick, costs the same however
+long the journal is (`sums`; the indexes in `schema`). Old events may move to an archive, which is a
+journal too (`maintenance.archive`); no crash loses an event on the way.
 """

@@ -59,8 +59,7 @@ class RowsPage:
 
 def rows_page(path: Path, wanted: Wanted, limit: int) -> RowsPage:
     """Return a page of at most `limit` rows. Raises UserError for a journal that cannot be read."""
-    with snapshot(path) as connection:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    with snapshot(path, "replace") as connection:
         return _page(connection, wanted, limit)
 
 

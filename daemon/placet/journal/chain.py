@@ -31,19 +31,23 @@ _COMPACT = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
 _LONE = re.compile("[\ud800-\udfff]")
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def ready_row(activity: Activity) -> ReadyRow:
     """Return an event as a row; raises ValueError or TypeError for what cannot be stored."""
+    metadata = _COMPACT(dict(activity.metadata))
+    if r"\u0000" in metadata:  # PostgreSQL cannot return it
+        metadata = _NUL.sub(r"\1\\\\u0000", metadata)
     columns: tuple[str, ...] = (
         activity.timestamp,
         activity.trace_id,
         activity.actor.value,
-        activity.agent,
+        activity.agent.replace("\0", r"\u0000"),
         activity.action.value,
         activity.entity_type.value,
-        activity.entity_id,
-        _COMPACT(dict(activity.metadata)),
+        activity.entity_id.replace("\0", r"\u0000"),
+        metadata,
     )
     try:
         return ReadyRow(columns, chained(columns), sum_of(activity))
@@ -57,8 +61,11 @@ def ready_row(activity: Activity) -> ReadyRow:
 
 
 def utf8(text: str) -> str:
-    r"""Return a text with lone surrogates written as `\udc80`; JSON parses to the same value."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    r"""Return a text with lone surrogates written as `\udc80`; JSON parses to the same value.
+
+    U+0000, which PostgreSQL does not store, becomes `\u0000`.
+    """
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
 
 
 def chained(columns: Sequence[str]) -> bytes:

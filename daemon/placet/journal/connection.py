@@ -6,11 +6,14 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from placet.core.errors import UserError
-from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly
+from placet.journal.errors import BUSY_MS, CACHE_KB, DatabaseAway, is_damage, may_pass, plainly
 from placet.journal.files import damaged, no_room
+from placet.journal.place import address_file, address_of
 from placet.journal.schema import schema_of
+from placet.journal.sql import Connection
 
 _SETTINGS = (
     f"busy_timeout = {BUSY_MS}",
@@ -22,13 +25,29 @@ _SETTINGS = (
 
 
 @contextlib.contextmanager
-def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
     """Yield a read-only connection that sees one moment.
 
-    Raises UserError as `open_reader`, but not for an older schema.
+    What is no UTF-8 in SQLite's file is decoded as `undecodable` says, a name of Python's for such
+    errors. Raises UserError as `open_reader`, but not for an older schema.
     """
+    if not (address := address_of(path)):
+        with file_snapshot(path, undecodable) as connection:
+            yield connection
+        return
+    from placet.journal.postgres_reader import postgres_snapshot
+
+    with plain_errors(path), postgres_snapshot(address) as there:
+        yield there
+
+
+@contextlib.contextmanager
+def file_snapshot(path: Path, undecodable: str = "strict") -> Iterator[sqlite3.Connection]:
+    """Yield the same of SQLite's file."""
     with plain_errors(path):
-        connection = connect(path)
+        connection = connect_file(path)
+        if undecodable != "strict":
+            connection.text_factory = lambda raw: raw.decode("utf-8", undecodable)
         try:
             connection.execute("BEGIN")
             yield connection
@@ -36,8 +55,13 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
-    """Return a read-only connection, for the caller's thread or for one thread at a time.
+def rows_of(connection: Connection, sql: str) -> Iterator[Any]:
+    """Give the rows of a statement in a snapshot, however many, a few at a time."""
+    return iter(getattr(connection, "stream", connection.execute)(sql))
+
+
+def connect_file(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
+    """Return a read-only connection to SQLite's file, for the caller's thread or for one at a time.
 
     Raises UserError if there is no journal, and sqlite3.Error.
     """
@@ -60,10 +84,15 @@ def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into JournalDamaged or UserError."""
+    """Turn SQLite's errors into JournalDamaged or UserError, and DatabaseAway into UserError."""
     path = path.absolute()
     try:
         yield
+    except DatabaseAway as error:
+        raise UserError(
+            f"The journal's database cannot be reached: {error}.",
+            f"Look whether it runs at the address in {address_file(path)}, then try again.",
+        ) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged(path, error) from error

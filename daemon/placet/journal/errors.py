@@ -12,6 +12,10 @@ CACHE_KB = 256
 """Page cache of a connection. SQLite never frees its default of 2 MB; the system caches, too."""
 
 
+class DatabaseAway(ConnectionError):  # noqa: N818 - named for what is the case
+    """The database of a journal in PostgreSQL cannot be reached, or not written, for now."""
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """Return the primary result code (sqlite.org/rescode.html); 0 for an error of Python's own."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

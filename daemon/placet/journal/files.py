@@ -123,8 +123,13 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
 def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     _suspicion(path).unlink(missing_ok=True)
+    return rename_whole(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
+
+
+def rename_whole(path: Path, name: str) -> Path:
+    """Rename the database and its companions; return the new path."""
+    kept = path.with_name(name)
     for tail in ("-wal", "-shm", "-journal", ""):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{tail}").rename(f"{kept}{tail}")

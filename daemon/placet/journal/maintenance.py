@@ -10,10 +10,12 @@ from pathlib import Path
 from placet.disk import sync
 from placet.journal.blobs import body_of
 from placet.journal.chain import chained, ends, link
-from placet.journal.connection import snapshot
+from placet.journal.connection import file_snapshot, rows_of, snapshot
 from placet.journal.files import new_database
+from placet.journal.moving import copy_tables, new_journal
+from placet.journal.place import address_of, blobs_of
 from placet.journal.reader import Reader
-from placet.journal.schema import ACTIVITY, migrate_aside
+from placet.journal.schema import ACTIVITY
 from placet.journal.sql import Connection
 from placet.journal.writes import BadRow, BodyDamaged
 
@@ -24,11 +26,9 @@ def verify(path: Path) -> BadRow | None:
     It finds rows that were changed, deleted, inserted or moved, and rows cut off at the end.
     Whoever can rewrite the whole file can compute new hashes: keep a last hash elsewhere.
     """
-    with snapshot(path) as connection:
+    with snapshot(path, "surrogateescape") as connection:  # for hand-made rows
         row_id, row_hash, last_id, last_hash = ends(connection)
-        # for hand-made rows
-        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-        rows = connection.execute(f"SELECT {ACTIVITY} FROM activity ORDER BY id")  # noqa: S608 - a literal
+        rows = rows_of(connection, f"SELECT {ACTIVITY} FROM activity ORDER BY id")  # noqa: S608 - a literal
         for found, *columns, stored in rows:
             row_id += 1
             if found < row_id:
@@ -59,7 +59,7 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
         last_id, last_hash = ends(connection)[2:]
         if bad is not None:
             return last_id, last_hash, f"row {bad.id} {bad.reason}"
-        reader = Reader(connection, path.parent / "blobs")
+        reader = Reader(connection, blobs_of(path))
         with contextlib.suppress(FileNotFoundError):
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
             if not row_id.isdecimal() or not reader.knows(int(row_id), row_hash):
@@ -71,16 +71,16 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
                         " it: rows were cut off at the end, or it was put back from a backup"
                     ),
                 )
-        for (digest,) in connection.execute("SELECT digest FROM texts"):
+        for (digest,) in connection.execute("SELECT digest FROM texts").fetchall():
             try:
                 reader.text(digest)
             except BodyDamaged as error:
                 return last_id, last_hash, error.what
-        for trace_id, sha256, body in connection.execute(
-            "SELECT trace_id, sha256, body FROM records"
+        for trace_id, sha256, body in rows_of(
+            connection, "SELECT trace_id, sha256, body FROM records"
         ):
             try:
-                body_of(path.parent / "blobs", sha256, body)
+                body_of(blobs_of(path), sha256, body)
             except BodyDamaged as error:
                 return last_id, last_hash, f"{error.what} (in the record of {trace_id})"
     return last_id, last_hash, ""
@@ -92,8 +92,12 @@ def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
     With `whole`, long bodies are in the copy's rows, and it needs no files next to it. Raises
     UserError as `open_reader`, and OSError or sqlite3.Error for an unwritable target.
     """
+    if address_of(path):
+        with snapshot(path) as there, new_journal(target) as copy:
+            copy_tables(there, copy, None)
+        return ()
     lost: list[str] = []
-    with snapshot(path) as connection, new_database(target) as copy:
+    with file_snapshot(path) as connection, new_database(target) as copy:
         connection.backup(copy)
         # one file, and readable from a read-only place
         copy.execute("PRAGMA journal_mode = DELETE")
@@ -139,8 +143,7 @@ def archive(
     }
     values = {"end": end_id, "gone": gone}
     if not partial.exists():
-        with new_database(partial) as copy:
-            migrate_aside(Path(copy.execute("PRAGMA database_list").fetchone()[2]))
+        with new_journal(partial) as copy:
             copy.execute("UPDATE chain SET start_id = ?, start_hash = ?", (start_id, start_hash))
     with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous = FULL")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import UserError
-from placet.journal.connection import snapshot
+from placet.journal.connection import file_snapshot, plain_errors
 from placet.journal.errors import is_damage, primary_code
+from placet.journal.place import address_of
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The longest value in a person's query."""
@@ -23,9 +24,13 @@ def query(
     It can only read: the connection is read-only, and an authorizer refuses other files and pragmas
     that write. Raises UserError for SQL that fails or runs over `timeout_s`.
     """
+    if address := address_of(path):
+        from placet.journal.postgres_reader import query_postgres
+
+        with plain_errors(path):
+            return query_postgres(address, sql, timeout_s)
     deadline = time.monotonic() + timeout_s
-    with snapshot(path) as connection:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    with file_snapshot(path, "replace") as connection:
         connection.set_authorizer(_authorize)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)

@@ -12,8 +12,9 @@ from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner
 from placet.journal import schema
 from placet.journal.blobs import body_of
-from placet.journal.chain import ends
+from placet.journal.chain import ends, utf8
 from placet.journal.connection import snapshot
+from placet.journal.place import blobs_of
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.sql import Connection
 from placet.journal.sums import ModelCalls
@@ -258,7 +259,7 @@ def _cases(
 
 
 def _json(texts: Collection[str]) -> str:
-    return json.dumps(list(texts))
+    return json.dumps([utf8(text) for text in texts])
 
 
 @contextlib.contextmanager
@@ -276,7 +277,7 @@ def open_reader(path: Path) -> Iterator[Reader]:
                 f"the journal {path} was written by an older placet (schema {version})",
                 "start the daemon with `placet run`: it brings it up to date",
             )
-        yield Reader(connection, path.parent / "blobs")
+        yield Reader(connection, blobs_of(path))
 
 
 def lease_of(connection: Connection, trace_id: str) -> Lease | None:

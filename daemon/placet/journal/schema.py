@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from placet.core.errors import UserError
 from placet.journal.errors import BUSY_MS, primary_code, rollback
+from placet.journal.sql import Connection
 
 if TYPE_CHECKING:
     import sqlite_utils
@@ -100,8 +101,10 @@ def latest(steps: Sequence[Step] | None = None) -> int:
     return FIRST + len(SCHEMA if steps is None else steps) - 1
 
 
-def _number(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _number(connection: Connection) -> int:
+    if isinstance(connection, sqlite3.Connection):
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    return int(connection.execute("SELECT number FROM schema_number").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
@@ -178,7 +181,7 @@ def migrate_here(path: str) -> int:
     return 0
 
 
-def schema_of(connection: sqlite3.Connection, path: Path) -> int:
+def schema_of(connection: Connection, path: Path) -> int:
     """Return the schema's number, 0 for an empty file; raises UserError for a newer one."""
     version = _number(connection)
     if version > latest():

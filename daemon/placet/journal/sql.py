@@ -14,7 +14,7 @@ from typing import Any, Protocol
 Values = Sequence[Any] | Mapping[str, Any]
 
 
-class Found(Protocol):
+class Rows(Protocol):
     """The result of a statement, as of DB-API 2.0 (PEP 249)."""
 
     @property
@@ -38,7 +38,7 @@ class Found(Protocol):
 class Connection(Protocol):
     """A connection to either database."""
 
-    def execute(self, sql: str, values: Any = ..., /) -> Found:
+    def execute(self, sql: str, values: Any = ..., /) -> Rows:
         """Run one statement."""
 
     def executemany(self, sql: str, values: Any, /) -> object:
@@ -50,6 +50,17 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+
+
+def upsert(table: str, key: str, *columns: str) -> str:
+    """Return the SQL that inserts a row of named values, or writes over the one with its key."""
+    names = (key, *columns)
+    values = ", ".join(f":{name}" for name in names)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) "  # noqa: S608 - names of the schema
+        f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
 
 
 _PIECES = re.compile(r"('(?:[^']|'')*')|(?<![:\w]):([a-z_][a-z0-9_]*)|(\?)|(%)|\+(?=[a-z_])")
@@ -68,4 +79,4 @@ def for_postgres(sql: str) -> str:
             return text.replace("%", "%%")
         return f"%({name})s" if name else "%s" if mark else "%%" if percent else ""
 
-    return _PIECES.sub(other, sql)
+    return _PIECES.sub(other, sql.replace("BEGIN IMMEDIATE", "BEGIN"))

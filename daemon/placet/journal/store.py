@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from placet.journal.blobs import remove_temporaries
+from placet.journal.connection import plain_errors
 from placet.journal.errors import is_damage, is_full, may_pass
 from placet.journal.files import (
     damaged,
@@ -22,6 +23,7 @@ from placet.journal.files import (
 )
 from placet.journal.maintenance import ARCHIVING
 from placet.journal.opening import open_journal
+from placet.journal.place import address_of
 from placet.journal.sql import Connection
 
 _BALLAST_S = 60.0  # how long a disk that was full must have had room
@@ -30,11 +32,13 @@ _BALLAST_S = 60.0  # how long a disk that was full must have had room
 class Store(Protocol):
     """A journal's database, for its one writer.
 
-    `name` is for people. Long bodies are files below `blobs`, if that is not None.
+    `name` is for people. Long bodies are files below `blobs`, if that is not None. `set_aside` is a
+    damaged database that was replaced.
     """
 
     name: str
     blobs: Path | None
+    set_aside: Path | None
 
     @property
     def connection(self) -> Connection:
@@ -133,3 +137,19 @@ class SqliteStore:
         # the rest is as safe in the WAL
         with contextlib.suppress(sqlite3.OperationalError):
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def store_of(
+    path: Path,
+    *,
+    now: Callable[[], datetime],
+    boottime_s: Callable[[], float],
+    say: Callable[[str], None],
+) -> Store:
+    """Open the database of a journal for its writer; raises UserError as `Journal` does."""
+    if not (address := address_of(path)):
+        return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
+    from placet.journal.postgres import PostgresStore
+
+    with plain_errors(path):
+        return PostgresStore(address)

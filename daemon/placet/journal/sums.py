@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from placet.core.activity import Action, Activity
-from placet.journal.sql import Connection, Found
+from placet.journal.sql import Connection, Rows
 
 _WHOSE = "timestamp, activity.trace_id, coalesce(body->>'portal', ''), agent"
 _OF_CASES = "activity LEFT JOIN cases ON cases.trace_id = activity.trace_id"
@@ -209,6 +209,6 @@ def _dollars(name: str) -> str:
     return f"CAST(metadata->>'{name}' AS DOUBLE PRECISION)"
 
 
-def _amount(found: Found) -> tuple[int, Decimal | None]:
+def _amount(found: Rows) -> tuple[int, Decimal | None]:
     tokens, usd, unknown = found.fetchone()
     return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))

@@ -12,7 +12,7 @@ from placet.journal.blobs import keep_body
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.errors import is_damage
 from placet.journal.reader import lease_of
-from placet.journal.sql import Connection
+from placet.journal.sql import Connection, upsert
 from placet.journal.store import Store
 from placet.journal.writes import (
     AcquireLease,
@@ -22,7 +22,6 @@ from placet.journal.writes import (
     Enqueue,
     LeaseHeld,
     Write,
-    upsert,
 )
 
 Prepared = ReadyRow | AcquireLease | Change
@@ -34,10 +33,14 @@ def prepare(write: Write) -> Prepared:
 
 
 class Leases:
-    """Grants leases, by the clock that they run on (`now_s`: seconds since the boot `boot_id`)."""
+    """Grants leases, by the clock that they run on.
 
-    def __init__(self, boot_id: str) -> None:
+    `now_s` are seconds since the boot `boot_id`, or, with `one_clock`, on a database's clock.
+    """
+
+    def __init__(self, boot_id: str, *, one_clock: bool) -> None:
         self._boot_id = boot_id
+        self._one_clock = one_clock
         # by trace_id: token and heartbeat of a lease that was refused, and since when they are so
         self._still: dict[str, tuple[int, float, float]] = {}
 
@@ -60,8 +63,9 @@ class Leases:
                 now_s=now_s,
                 still_for_s=now_s - seen_s,
                 gone_token=want.gone_token,
+                one_clock=self._one_clock,
             ):
-                same_clock = lease.owner.boot_id == self._boot_id
+                same_clock = self._one_clock or lease.owner.boot_id == self._boot_id
                 raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
         token = lease.token + 1 if lease is not None else 1
         by = want.owner

@@ -14,13 +14,16 @@ from typing import Any, Self
 
 from placet.core.activity import CommittedRow
 from placet.journal.batches import Batch, Batches
-from placet.journal.connection import connect, plain_errors
+from placet.journal.connection import connect_file, plain_errors
+from placet.journal.errors import DatabaseAway
 from placet.journal.maintenance import archive
+from placet.journal.place import address_of
 from placet.journal.reader import Reader, open_reader
-from placet.journal.store import SqliteStore
+from placet.journal.store import store_of
 from placet.journal.transaction import Leases, prepare
-from placet.journal.writes import Committed, JournalPaused, Write
+from placet.journal.writes import Change, Committed, JournalPaused, Write
 
+_WAIT_S = 0.5
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
 
 
@@ -50,19 +53,21 @@ class Journal:
     ) -> None:
         self._path = path.absolute()
         self._on_trouble = on_trouble
+        self._on_wait = on_wait
         self._on_rows = on_rows
-        self._blobs = self._path.parent / "blobs"
         self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._claims = threading.Lock()
         self._give_up = threading.Event()
+        self.guard: Change | None = None
+        """A write that begins every batch: where it fails, nothing of the batch is written."""
         self._closed = False
         self._failure: BaseException | None = None
         self._asking: sqlite3.Connection | None = None
-        self._store = SqliteStore(self._path, now=now, boottime_s=boottime_s, say=on_trouble)
+        self._store = store_of(self._path, now=now, boottime_s=boottime_s, say=on_trouble)
         self.set_aside = self._store.set_aside
         self._batches = Batches(
             self._store,
-            Leases(boot_id),
+            Leases(boot_id, one_clock=self._store.blobs is None),
             now=now,
             boottime_s=boottime_s,
             on_trouble=on_trouble,
@@ -90,31 +95,43 @@ class Journal:
         power cut (`synchronous=FULL`); ask for it before an outside effect. Raises ValueError or
         TypeError for metadata that is no JSON, and JournalPaused if the journal is closed.
         """
-        return self._enqueue(Batch([prepare(write) for write in writes], durable, Future()))
+        guarded = writes if self.guard is None else [self.guard, *writes]
+        return self._enqueue(Batch([prepare(write) for write in guarded], durable, Future()))
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
         return self.submit(writes, durable=durable).result()
 
-    def read(self) -> contextlib.AbstractContextManager[Reader]:
-        """Return a reader of one snapshot. Close it soon: it delays checkpoints."""
-        return open_reader(self._path)
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Reader]:
+        """Yield a reader of one snapshot. Leave it soon: it delays checkpoints.
+
+        While a database cannot be reached this waits, as `commit` does.
+        """
+        if not (address := address_of(self._path)):
+            with open_reader(self._path) as reader:
+                yield reader
+            return
+        from placet.journal.postgres_reader import PatientConnection
+
+        with contextlib.closing(PatientConnection(address, self._wait)) as connection:
+            yield Reader(connection, None)
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
         """Yield a reader for single queries, each of which sees all that is committed.
 
         Its connection stays open, for the loop's thread, which asks often. Once the journal is
-        closed this is as `read`.
+        closed, or where it is no file, this is as `read`.
         """
-        if self._closed:
+        if self._closed or self._store.blobs is None:
             with self.read() as reader:
                 yield reader
             return
         with plain_errors(self._path):
             if self._asking is None:
-                self._asking = connect(self._path, one_thread=False)
-            yield Reader(self._asking, self._blobs)
+                self._asking = connect_file(self._path, one_thread=False)
+            yield Reader(self._asking, self._store.blobs)
 
     def archive(
         self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000
@@ -161,6 +178,13 @@ class Journal:
         self._thread.join()
 
     # what callers' threads do
+
+    def _wait(self, error: DatabaseAway) -> None:
+        """Wait before the next attempt to read; raises JournalPaused once that is over."""
+        why = f"the journal {self._store.name} cannot be read: {error}"
+        self._on_wait(why)
+        if self._give_up.wait(_WAIT_S):
+            raise JournalPaused(f"{why}; closed before it could be read")
 
     def _enqueue(self, job: Batch) -> Future[Any]:
         with self._claims:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from placet.core.activity import Activity
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.lease import Lease, Owner
+from placet.journal.sql import upsert
 
 
 class Conflict(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -70,17 +71,6 @@ class AcquireLease:
     owner: Owner
     ttl_s: float
     gone_token: int | None = None
-
-
-def upsert(table: str, key: str, *columns: str) -> str:
-    """Return the SQL that inserts a row of named values, or writes over the one with its key."""
-    names = (key, *columns)
-    values = ", ".join(f":{name}" for name in names)
-    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) "  # noqa: S608 - names of the schema
-        f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
-    )
 
 
 class Change:

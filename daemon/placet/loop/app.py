@@ -28,13 +28,17 @@ from placet.host.config import portal_path
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.host.sockets import places
 from placet.host.state import StateFolder
+from placet.host.tables import Config
 from placet.host.vault_state import remember
 from placet.host.watch import Bell, Mode
+from placet.journal.place import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_mark, mark_end, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending
+from placet.loop.database import must_be_there
+from placet.loop.hold import held_vault
 from placet.loop.means import (
     model_opener,
     own_secrets,
@@ -98,7 +102,10 @@ def daemon(
         if left := end_left_behind(state.worktrees):
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
-        journal = _journal(state, env, clock, say, follow, notify, stack)
+        journal = _journal(state, env, clock, say, follow, notify, stack, config)
+        if address_of(state.journal):
+            whose, lease_s = str(folder.marker()), config.team.lease_s
+            stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
         settings.refuse_emptied(journal)
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         _recover(loop, state)
@@ -126,8 +133,10 @@ def _journal(
     follow: Follow,
     notify: Callable[[str], None],
     stack: ExitStack,
+    config: Config,
 ) -> Journal:
     """Open the journal; its rows go to the event socket and to `follow`."""
+    must_be_there(config, state)
     events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
 
     def on_rows(rows: Sequence[CommittedRow]) -> None:

@@ -20,6 +20,7 @@ from placet.core.text.facts import facts
 from placet.core.text.story import Loud, Story
 from placet.core.wording import rfc3339
 from placet.journal.browse import SCANNED, Wanted, all_rows, rows_page
+from placet.journal.place import is_begun
 from placet.journal.schema import ACTIVITY
 
 ROWS = 100
@@ -71,7 +72,7 @@ def journal_page(site: Site, filters: Filters) -> dict[str, Any]:
         "problem": None,
         "actions": ACTIONS,
         "actors": ACTORS,
-        "is_begun": site.state.journal.exists(),
+        "is_begun": is_begun(site.state.journal),
     }
     if page["is_begun"]:
         try:

@@ -19,6 +19,7 @@ from placet.cli.board.numbers import DAYS, VAULT_ITSELF, slice_of
 from placet.cli.board.pictures import picture
 from placet.cli.board.questions import GROUPS
 from placet.core.errors import UserError
+from placet.journal.place import is_begun
 
 if TYPE_CHECKING:
     from placet.cli.board.app import Board
@@ -47,7 +48,7 @@ def _journal(board: Board, request: Request) -> Response:
 
 def _journal_csv(board: Board, request: Request) -> Response:
     site = board.site(request)
-    if not site.state.journal.exists():
+    if not is_begun(site.state.journal):
         raise UserError("There is no journal yet.", "placet run", exit_code=3)
     asked = wanted(site, filters_of(request.query_params))
     return StreamingResponse(

@@ -51,14 +51,21 @@ class Lease:
 
 
 def may_take(
-    lease: Lease, by: Owner, *, now_s: float, still_for_s: float, gone_token: int | None
+    lease: Lease,
+    by: Owner,
+    *,
+    now_s: float,
+    still_for_s: float,
+    gone_token: int | None,
+    one_clock: bool = False,
 ) -> bool:
     """Return whether `by` may take the lease from its holder.
 
     `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat
     stand still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are
     compared only where they are the same boot's; another machine's lease runs out after its ttl
-    without a heartbeat, measured on our own clock.
+    without a heartbeat, measured on our own clock. With `one_clock` all leases run on the clock of
+    a database, and `now_s` is its time.
     """
     if not lease.held or gone_token == lease.token:
         return True
@@ -66,4 +73,4 @@ def may_take(
         return now_s >= lease.expires_s
     if lease.owner.host == by.host:
         return True  # an earlier boot of this machine: no process of it can live
-    return still_for_s >= lease.ttl_s
+    return now_s >= lease.expires_s if one_clock else still_for_s >= lease.ttl_s

@@ -1,0 +1,48 @@
+"""The place of a journal: a file of SQLite's, or PostgreSQL."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from placet.core.errors import UserError
+
+
+@cache
+def must_have_driver() -> None:
+    """Raise UserError (exit code 2) where psycopg is not installed."""
+    if find_spec("psycopg") is None:
+        raise UserError(
+            "The journal is in PostgreSQL, and what reaches that is not installed.",
+            "Install it: pip install 'placet[team]'",
+            exit_code=2,
+        )
+
+
+def address_file(path: Path) -> Path:
+    """Return the file with the database's address, beside where SQLite's file would be."""
+    return path.with_suffix(".pg")
+
+
+def address_of(path: Path) -> str:
+    """Return the address of a journal in PostgreSQL; empty for one in the file `path`.
+
+    Raises UserError where nothing is installed to reach it.
+    """
+    try:
+        found = address_file(path).read_text("utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    must_have_driver()
+    return found
+
+
+def is_begun(path: Path) -> bool:
+    """Return whether there is a journal."""
+    return path.exists() or address_file(path).exists()
+
+
+def blobs_of(path: Path) -> Path | None:
+    """Return the folder of a journal's long bodies; None where they are in their rows."""
+    return None if address_of(path) else path.parent / "blobs"

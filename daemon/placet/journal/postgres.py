@@ -1,0 +1,210 @@
+"""A journal in PostgreSQL, by psycopg (extra `team`): connections and the writer's store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import FloatLoader
+
+from placet.core.errors import UserError
+from placet.journal.errors import DatabaseAway, may_pass
+from placet.journal.sql import Values, for_postgres
+
+CREDENTIAL = "database-password"
+"""The systemd credential with the password, where libpq has none from elsewhere."""
+
+_LINE: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
+    "application_name": "placet",
+    "options": "-c search_path=placet,pg_catalog -c lock_timeout=30s",
+}
+_PASSING = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    pg.ReadOnlySqlTransaction,  # a standby, before it takes over
+    pg.InFailedSqlTransaction,
+)
+
+
+class _Cursor(psycopg.ClientCursor[Any]):
+    """A cursor that has no row, rather than an error, where a statement has no result."""
+
+    def fetchone(self) -> Any:
+        return super().fetchone() if self.description else None
+
+
+class PostgresConnection:
+    """A connection with the face of SQLite's; in no transaction but between BEGIN and its end.
+
+    Raises DatabaseAway for trouble that may pass, and psycopg.Error for any other.
+    """
+
+    def __init__(self, address: str) -> None:
+        with _plain():
+            self._connection = psycopg.connect(
+                make_conninfo(address, **_LINE, **_password(address)),
+                autocommit=True,
+                cursor_factory=_Cursor,
+            )
+        self._connection.adapters.register_loader("numeric", FloatLoader)  # as SQLite counts
+
+    def execute(self, sql: str, values: Values = (), /) -> _Cursor:
+        """Run one statement."""
+        with _plain():
+            cursor = self._connection.cursor()
+            cursor.execute(for_postgres(sql), values)
+            return cursor  # type: ignore[return-value] # as cursor_factory says
+
+    def executemany(self, sql: str, values: Any, /) -> None:
+        """Run one statement with each of some rows of values."""
+        with _plain():
+            self._connection.cursor().executemany(for_postgres(sql), values)
+
+    def last_of(self, *statements: str) -> tuple[Any, ...]:
+        """Run some statements without values at once; return the last one's row."""
+        with _plain():
+            cursor = self._connection.execute("; ".join(statements))
+            while cursor.nextset():
+                pass
+            row: tuple[Any, ...] = cursor.fetchone() or ()
+            return row
+
+    def stream(self, sql: str) -> Iterator[Any]:
+        """Give the rows of a statement, in a transaction, without holding all of them."""
+        with _plain(), self._connection.cursor("rows") as cursor:
+            cursor.itersize = 500
+            cursor.execute(sql)
+            yield from cursor
+
+    def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Run a person's SQL, one statement; return its columns and rows. Raises psycopg.Error."""
+        with psycopg.Cursor(self._connection) as cursor:
+            cursor.execute(sql, prepare=True)  # the protocol of prepared ones takes one alone
+            if cursor.description is None:
+                return (), []
+            return tuple(column.name for column in cursor.description), cursor.fetchall()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; of a line that is cut none is."""
+        return not self.is_broken and (
+            self._connection.info.transaction_status is not TransactionStatus.IDLE
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the line was cut."""
+        return self._connection.closed
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def _plain() -> Iterator[None]:
+    try:
+        yield
+    except _PASSING as error:
+        raise DatabaseAway(" ".join(str(error).split())) from error
+
+
+def _password(address: str) -> dict[str, str]:
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if not folder or "PGPASSWORD" in os.environ or "password" in conninfo_to_dict(address):
+        return {}
+    try:
+        return {"password": Path(folder, CREDENTIAL).read_text("utf-8").strip()}
+    except FileNotFoundError:
+        return {}
+
+
+class PostgresStore:
+    """A journal in PostgreSQL, for a writer; there may be several, one a process."""
+
+    blobs: Path | None = None
+    set_aside: Path | None = None
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.name = f"in {shown(address)}"
+        self.connection = PostgresConnection(address)
+        self._transaction = ""
+
+    def ready(self) -> None:
+        """Connect anew where the line was cut; raises DatabaseAway."""
+        if self.connection.is_broken:
+            self.connection = PostgresConnection(self._address)
+
+    def begin(self, *, durable: bool) -> float:
+        """Take the chain's row, which orders all writers; a `durable` commit is flushed.
+
+        The clock of leases is the database's: the same for all machines.
+        """
+        now_s, self._transaction = self.connection.last_of(
+            "BEGIN",
+            f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
+            "SELECT extract(epoch FROM clock_timestamp())::float8, pg_current_xact_id()::text "
+            "FROM chain FOR UPDATE",
+        )
+        return float(now_s)
+
+    def was_kept(self) -> bool:
+        """Ask what became of the transaction whose COMMIT got no answer."""
+        (status,) = self.connection.execute(
+            "SELECT pg_xact_status(CAST(? AS xid8))", (self._transaction,)
+        ).fetchone()
+        if status == "in progress":
+            raise DatabaseAway("the last transaction has not ended yet")
+        return bool(status == "committed")
+
+    def makes_room(self, error: BaseException) -> bool:
+        """Return False; raises an error that does not pass."""
+        if not may_pass(error):
+            raise error
+        return False
+
+    def committed(self) -> None:
+        """Do nothing: the database looks after itself."""
+
+    def checkpoint(self) -> None:
+        """Do nothing: the database looks after itself."""
+
+
+def shown(address: str) -> str:
+    """Return an address for people, without a password."""
+    parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
+    parts.pop("password", None)
+    return make_conninfo("", **parts)
+
+
+def checked(address: str) -> str:
+    """Return an address that may stand in a file; raises UserError (exit code 2) for another."""
+    try:
+        parts = conninfo_to_dict(address)
+    except psycopg.ProgrammingError as error:
+        raise UserError(
+            f"This is no address of a PostgreSQL database: {' '.join(str(error).split())}.",
+            "Write it as postgresql://user@host/database",
+            exit_code=2,
+        ) from error
+    if "password" in parts:
+        raise UserError(
+            "The address holds a password, which would be in a file that is synced.",
+            "Leave it out, and give it by PGPASSWORD, ~/.pgpass, or the systemd credential "
+            f"{CREDENTIAL}.",
+            exit_code=2,
+        )
+    return address

@@ -1,0 +1,95 @@
+"""The vault held by one daemon, where daemons of several machines reach its journal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from placet.core.errors import UserError
+from placet.core.life.lease import Owner
+from placet.journal.writer import Journal
+from placet.journal.writes import (
+    AcquireLease,
+    JournalPaused,
+    LeaseHeld,
+    LeaseLost,
+    ReleaseLease,
+    RenewLease,
+)
+
+LOOK_S = 1.0
+"""Seconds after which a daemon that waits for the vault looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepVault(RenewLease):
+    """The lease on the vault renewed, or else LeaseLost in the words for its daemon."""
+
+    ELSE = (
+        "another daemon has taken this vault over, as nothing was heard of this one; "
+        "nothing more is written here"
+    )
+
+
+@contextmanager
+def held_vault(
+    journal: Journal,
+    vault_id: str,
+    owner: Owner,
+    ttl_s: float,
+    say: Callable[[str], None],
+    ending: threading.Event,
+) -> Iterator[None]:
+    """Hold the vault: no other daemon writes into its journal meanwhile.
+
+    While another one holds it this waits, and takes over `ttl_s` after its last sign of life. Each
+    batch renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set before.
+    """
+    trace = f"vault:{vault_id}"
+    token = _taken(journal, AcquireLease(trace, owner, ttl_s), say, ending)
+    journal.guard = KeepVault(trace, token, ttl_s)
+    over = threading.Event()
+
+    def renew() -> None:
+        with suppress(JournalPaused, LeaseLost):  # the loop meets it, too
+            while not over.wait(ttl_s / 3):
+                journal.commit([])
+
+    keeper = threading.Thread(target=renew, name="hold", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        journal.guard = None
+        with suppress(JournalPaused, LeaseLost):
+            journal.commit([ReleaseLease(trace, token)])
+
+
+def _taken(
+    journal: Journal, want: AcquireLease, say: Callable[[str], None], ending: threading.Event
+) -> int:
+    told, gone = False, None
+    while True:
+        try:
+            return journal.commit(
+                [AcquireLease(want.trace_id, want.owner, want.ttl_s, gone)], durable=True
+            ).token
+        except LeaseHeld as held:
+            other = held.lease
+        if other.owner.host == want.owner.host and gone is None:
+            gone = other.token  # this machine's locks are ours: its daemon is no more
+            continue
+        if not told:
+            say(
+                f"The daemon with {other.owner} works on this vault. This one waits, and takes "
+                f"over once nothing was heard of it for {other.ttl_s:g} s."
+            )
+            told = True
+        if ending.wait(LOOK_S):
+            raise UserError(
+                f"Ended while the daemon with {other.owner} works on this vault.",
+                "Nothing is to be done: that one goes on.",
+            )

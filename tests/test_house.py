@@ -105,3 +105,25 @@ def test_docstrings_begin_with_their_subject() -> None:
             ):
                 found.append(f"{name}.{getattr(node, 'name', '')}: {doc.splitlines()[0]}")
     assert len(found) <= MAX_RELATIVE, found
+
+
+def test_every_module_is_named_in_the_map_of_its_room() -> None:
+    """Else a newcomer, who opens the map, does not find it."""
+    text = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+    rooms, room = defaultdict[str, str](str), ""
+    for line in text.split("```\ncli/", 1)[1].split("```", 1)[0].splitlines():
+        opens = re.match(r"( {0,2})([a-z]+/?) {2,}", line)
+        if not rooms:
+            room = "cli/"
+        elif opens is not None:
+            room = f"core/{opens[2]}" if opens[1] else opens[2]
+        rooms[room] += f" {line}"
+    assert len(rooms) > 10
+    assert [
+        f"{path.relative_to(PACKAGE)}"
+        for room, words in rooms.items()
+        for path in (PACKAGE / room).glob("**/*.py" if room == "cli/" else "*.py")
+        if room != "tools/"  # a tool is its file
+        and not path.stem.startswith("__")
+        and not re.search(rf"\b{path.stem}\b", words)
+    ] == []

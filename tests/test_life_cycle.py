@@ -16,7 +16,9 @@ from functools import cache
 import pytest
 
 from placet.cli import text
-from placet.core.life import why
+from placet.cli.board import columns
+from placet.core.life import observe as observing
+from placet.core.life import sorting, why
 from placet.core.life.approval import may_begin
 from placet.core.life.builder import sha256
 from placet.core.life.case import (
@@ -47,7 +49,7 @@ from placet.core.life.question_note import shown_digest
 from placet.core.life.request import read_request
 from placet.core.life.sight import look_at, trace_of
 from placet.core.life.sorting import CaseNotes, sort_notes
-from placet.core.text.names import Folder
+from placet.core.text.names import QUEUES, Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
@@ -532,6 +534,12 @@ def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN])
+@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN, columns._OF_STATE])
 def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
+
+
+def test_every_folder_has_a_line_in_each_table_by_folder() -> None:
+    """Else a note in a new folder ends the daemon, or is no gesture."""
+    assert set(sorting._STRANGER) == set(QUEUES) - {Folder.REQUESTS}
+    assert set(observing._STOPPED) == set(QUEUES) - {Folder.ACTIVE}

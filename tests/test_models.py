@@ -1073,4 +1073,4 @@ def test_a_script_must_be_named_and_there(tmp_path):
 
 
 def test_a_provider_without_a_server_has_nothing_to_check() -> None:
-    assert check(ModelSettings("scripted"), {})
+    assert check(ModelSettings("scripted"), {}) is None

@@ -75,12 +75,11 @@ def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callabl
     return open_once
 
 
-def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool:
+def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool | None:
     """Ask the model's server whether it takes the key and knows the model.
 
-    Return False where it does not say. Raises UserError for settings that a person must correct,
-    ModelError for a bad key or a server that cannot be reached. Only for providers that have a
-    server.
+    Return False where it does not say, None where there is no server. Raises UserError for settings
+    that a person must correct, ModelError for a bad key or a server that cannot be reached.
     """
     settings = _model_settings(config, vault)
     open_model(settings, env)

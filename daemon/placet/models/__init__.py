@@ -40,14 +40,14 @@ class ModelSettings:
             raise ValueError("timeout_s must be greater than 0")
 
 
-def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
+def check(settings: ModelSettings, env: Mapping[str, str]) -> bool | None:
     """Ask the provider's server about the key and the model; return False if it does not say.
 
-    A provider without a `check` has no server to ask. Raises UserError and ModelError as
-    `open_model` and `Model.reply` do.
+    Return None for a provider without a `check`, which has no server to ask. Raises UserError and
+    ModelError as `open_model` and `Model.reply` do.
     """
     ask = getattr(importlib.import_module(PROVIDERS[settings.provider]), "check", None)
-    return ask is None or bool(ask(settings, env))
+    return None if ask is None else bool(ask(settings, env))
 
 
 def prepare(provider: str) -> None:

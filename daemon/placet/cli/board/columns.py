@@ -61,6 +61,9 @@ _OF_STATE = {
     State.APPROVED: "approved",
     State.RUNNING: "running",
     State.COMPLETED: "done",
+    State.FAILED: "failed",
+    State.REJECTED: "failed",
+    State.WITHDRAWN: "failed",
 }
 
 
@@ -102,7 +105,7 @@ def estimated(case: Mapping[str, Any]) -> str:
 def _column_of(case: Mapping[str, Any]) -> str:
     if waits_for_you(case) and case["state"] != State.FAILED:
         return "yours"
-    return _OF_STATE.get(case["state"], "failed")
+    return _OF_STATE[State(case["state"])]
 
 
 def _is_wanted(case: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:

@@ -49,7 +49,7 @@ from placet.core.text.scalars import UnsafeEdit
 from placet.core.text.scope import Scope
 from placet.core.text.ticks import box
 from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Ended, Spent
+from placet.core.turn.mission import Ended, Finished, Spent, Stopped, WorkDone
 from placet.core.turn.retry import RetryPolicy
 from placet.files.vault import Vault
 from placet.host.clock import Clock
@@ -361,9 +361,12 @@ class Play:
         self.must_have_its_keys(assignment)
         self.may_ask(ports, case)
         text = plan_text(
-            case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}"
+            case.trace_id,
+            case.request_id,
+            case.plan.revision + 1,
+            f"draft {self.dice.randrange(10**9)}",
         )
-        return Drafted(case.generation, text, case.revision + 1)
+        return Drafted(case.generation, text, case.plan.revision + 1)
 
     def may_ask(self, ports: Ports, case: Case, *, wider: bool = False) -> None:
         """Ask a person now and then; go on where that has an answer, which a person gave."""
@@ -402,8 +405,7 @@ class Play:
                 f"{case.request_id} is planned from a request that cannot be used: {problems}",
             )
         else:
-            told = (case.agent, case.portal, case.priority, case.complexity, case.budget_usd)
-            says = (asked.agent, asked.portal, asked.priority, asked.complexity, asked.budget_usd)
+            told, says = case.request.keys, asked.keys
             self.must(
                 told == says,
                 f"the planner of {case.request_id} is told {told}, but its request says {says}",
@@ -416,7 +418,7 @@ class Play:
             expected is not None, f"{mission.case.request_id} is carried out, but was not started"
         )
         self.must(
-            mission.case.approved_digest == expected[0],
+            mission.case.approval.digest == expected[0],
             "another text is carried out than the one that was started",
         )
         self.must(
@@ -437,17 +439,11 @@ class Play:
         ok = luck < 0.7 and not cancel.is_set()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
-        return Ended(
-            ok=ok,
-            end=End.FINISHED if ok else End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP,
-            detail=words,
-            error_type="Error",
-            summary=words,
-            iterations=self.runs,
-            spent=Spent(),
-            duration_s=1.0,
-            repository="",
-        )
+        work = WorkDone(iterations=self.runs, spent=Spent(), duration_s=1.0, repository="")
+        if ok:
+            return Finished(work=work, summary=words)
+        end = End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP
+        return Stopped(work=work, end=end, detail=words, error_type="Error")
 
     # --- what is recorded
     # -----------------------------------------------------------------------------------
@@ -1090,9 +1086,9 @@ class Play:
         lying = [look_at(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)]
         of_plans = {n.trace_id for n in lying if n.is_plan}
         for case in self.loop.cases.values():
-            there = case.trace_id in of_plans or (self.root / case.plan_path).is_file()
+            there = case.trace_id in of_plans or (self.root / case.plan.path).is_file()
             if (
-                case.plan_path
+                case.plan.path
                 and not there
                 and case.state in (State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING)
             ):
@@ -1206,8 +1202,8 @@ class Play:
         for trace, path in self.last_report.items():
             case = self.loop.cases[trace]
             self.must(
-                case.report_path in ("", path),
-                f"{case.request_id} names {case.report_path}, its last report is {path}",
+                case.outcome.report_path in ("", path),
+                f"{case.request_id} names {case.outcome.report_path}, its last report is {path}",
             )
         kept = b"\0".join(files.values()) + b"\0" + b"\0".join(self.texts())
         lost = {m for m in self.required if m not in kept}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from placet.core.life.builder import sha256
-from placet.core.life.case import Case, State
+from placet.core.life.case import Case, KnownPlan, State
 from placet.core.life.commands import Decision, Publish, Rewrite, Stamp
 from placet.core.life.decide import decide
 from placet.core.life.events import Started
@@ -37,9 +37,9 @@ from simulation import plan_text
 TRACE = "11111111-2222-3333-4444-555555555555"
 NOW = "2026-11-21T12:00:00.000Z"
 PLANS, ACTIVE = "Inbox/Plans/r_plan.md", "System/Active/r.md"
-REVIEW = Case(TRACE, "r", State.REVIEW, plan_path=PLANS, revision=1)
+REVIEW = Case(TRACE, "r", State.REVIEW, plan=KnownPlan(path=PLANS, revision=1))
 TEXT = headed(plan_text(TRACE, "r", 1, "words"), show(REVIEW))
-REVIEW = replace(REVIEW, plan_digest=digest(TEXT, PLAN_STAMPS))
+REVIEW = replace(REVIEW, plan=replace(REVIEW.plan, digest=digest(TEXT, PLAN_STAMPS)))
 
 
 def one_byte_changed(raw: bytes, dice: random.Random) -> bytes:
@@ -90,11 +90,11 @@ def interleaving(seed: int) -> str:
                     assert decision is not None
                     case, raw = decision.case, perform(decision, raw, path)
             case "start" if case.state is State.APPROVED:
-                ran = texts[case.approved_digest]
+                ran = texts[case.approval.digest]
                 assert read_note(ran).body.encode() in put, (
                     f"seed {seed}: this was never put into System/Active: {ran!r}"
                 )
-                assert digest(ran, PLAN_STAMPS) == case.approved_digest, (
+                assert digest(ran, PLAN_STAMPS) == case.approval.digest, (
                     f"seed {seed}: the stored text is not what was approved"
                 )
                 done = decide(case, Started(case.generation), NOW)
@@ -130,7 +130,10 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
     """
     raw = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
     approved = replace(
-        REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(raw, PLAN_STAMPS)
+        REVIEW,
+        state=State.APPROVED,
+        plan=replace(REVIEW.plan, path=ACTIVE),
+        approval=replace(REVIEW.approval, digest=digest(raw, PLAN_STAMPS)),
     )
     stamped = {
         i
@@ -141,7 +144,7 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
         if at in stamped:
             continue
         changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1 :]
-        assert look_at(ACTIVE, changed, "alice").digest != approved.approved_digest, at
+        assert look_at(ACTIVE, changed, "alice").digest != approved.approval.digest, at
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
         assert b"awaits you" in edited
         for _ in range(2):
             perform(
-                Rewrite(PLANS, REVIEW.plan_digest, "text", kept),
+                Rewrite(PLANS, REVIEW.plan.digest, "text", kept),
                 REVIEW,
                 OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML),
             )
@@ -221,8 +224,8 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
     case = replace(
         REVIEW,
         state=State.APPROVED,
-        plan_path=ACTIVE,
-        approved_digest=digest(approved, PLAN_STAMPS),
+        plan=replace(REVIEW.plan, path=ACTIVE),
+        approval=replace(REVIEW.approval, digest=digest(approved, PLAN_STAMPS)),
     )
     edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
     gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
@@ -238,7 +241,7 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
                 perform(
                     command, decision.case, OutboxPorts(vault, texts.__getitem__, Frontmatter.YAML)
                 )
-    assert decision.case.plan_path == PLANS
+    assert decision.case.plan.path == PLANS
     back = (tmp_path / PLANS).read_bytes()
     assert back == stamp(edits[1], {"approved_by": None, "approved_at": None})
     note = look_at(PLANS, back, "alice")

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from placet.core.life.adopt import adopt_outcome
-from placet.core.life.case import Case, EventKind, NoteSeen, State
+from placet.core.life.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.decide import decide
 from placet.core.life.events import Drafted, MissionEnded
@@ -41,9 +42,8 @@ CASE = Case(
     State.REVIEW,
     request_path=REQUEST.path,
     request_digest=REQUEST.digest,
-    revision=1,
-    plan_path="Inbox/Plans/say-hello_plan.md",
-    agent="default",
+    plan=KnownPlan(revision=1, path="Inbox/Plans/say-hello_plan.md"),
+    request=Request(agent="default"),
     since=NOW,
 )
 
@@ -91,32 +91,20 @@ def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_g
     kind: EventKind, status: str, home: str
 ) -> None:
     where = "Inbox/Requests/odd name.md"
-    running = Case(
-        **{
-            **{f: getattr(CASE, f) for f in CASE.__slots__},
-            "state": State.RUNNING,
-            "stop": "moved",
-            "plan_path": where,
-        }
-    )
+    plan = replace(CASE.plan, path=where)
+    running = replace(CASE, state=State.RUNNING, stop="moved", plan=plan)
     decision = ended(running, kind)
     used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
     assert Stamp(where, {"status": status, **used_up, "decision": ""}) in decision.commands
     assert Move(where, home) in decision.commands
-    assert decision.case.plan_path == home
+    assert decision.case.plan.path == home
 
 
 def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it() -> None:
-    running = Case(
-        **{
-            **{f: getattr(CASE, f) for f in CASE.__slots__},
-            "state": State.RUNNING,
-            "stop": "taken back",
-        }
-    )
+    running = replace(CASE, state=State.RUNNING, stop="taken back")
     decision = ended(running, EventKind.MISSION_FAILED)
-    assert decision.case.plan_path == CASE.plan_path
-    assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan_path]
+    assert decision.case.plan.path == CASE.plan.path
+    assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
 
 
 @pytest.mark.parametrize("request_note", [REQUEST, None])
@@ -131,7 +119,7 @@ def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(
         NOW,
     )
     assert lost is not None
-    plan = plan_at(CASE.plan_path)
+    plan = plan_at(CASE.plan.path)
     gesture = observe(lost.case, CaseNotes(request_note, [plan]), PLANNABLE)
     assert gesture is not None
     back = decide(lost.case, gesture, NOW)
@@ -156,10 +144,10 @@ def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> No
 
 
 def test_a_revision_names_who_asked_for_it() -> None:
-    note = plan_at(CASE.plan_path, keys="status: needs_revision")
+    note = plan_at(CASE.plan.path, keys="status: needs_revision")
     asked = decide(CASE, RevisionAsked(note, None, Hand("cleo", "cli")), NOW)
     assert asked is not None
-    text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
+    text = plan_at(CASE.plan.path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, 2)
     revised = decide(asked.case, drafted, "2026-02-02T00:00:00.000Z")
     assert revised is not None

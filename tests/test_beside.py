@@ -29,7 +29,9 @@ from vaultkit import TestVault, until
 
 
 def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
-    case = replace(CASE, state=state, plan_digest=plan_at(CASE.plan_path).digest, **changes)
+    case = replace(
+        CASE, state=state, plan=replace(CASE.plan, digest=plan_at(CASE.plan.path).digest), **changes
+    )
     found = sort_notes({TRACE: case}, notes)
     return dict(beside(case, found.of_case.get(TRACE, CaseNotes())))
 
@@ -93,10 +95,10 @@ def test_a_request_whose_plan_went_away_says_so_and_how_it_comes_back() -> None:
 
 
 def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
-    commented = plan_at(CASE.plan_path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
-    assert "No answer yet: 1 review comment." in said(State.REVIEW, commented)[CASE.plan_path]
-    assert not said(State.REVIEW, plan_at(CASE.plan_path, keys="status: review"))
-    assert not said(State.REVIEW, plan_at(CASE.plan_path, body=BODY + "\nA remark.\n"))
+    commented = plan_at(CASE.plan.path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
+    assert "No answer yet: 1 review comment." in said(State.REVIEW, commented)[CASE.plan.path]
+    assert not said(State.REVIEW, plan_at(CASE.plan.path, keys="status: review"))
+    assert not said(State.REVIEW, plan_at(CASE.plan.path, body=BODY + "\nA remark.\n"))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,8 @@ def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
     [b"", b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
 )
 def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
-    found = said(State.REVIEW, look_at(CASE.plan_path, raw, "cleo"))
-    assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan_path]
+    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))
+    assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan.path]
 
 
 @pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])
@@ -160,7 +162,7 @@ def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
 def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
     case = replace(CASE, state=State.REVISING)
     gesture = observe(
-        case, CaseNotes(REQUEST, [plan_at(CASE.plan_path, keys="status: rejected")]), PLANNABLE
+        case, CaseNotes(REQUEST, [plan_at(CASE.plan.path, keys="status: rejected")]), PLANNABLE
     )
     assert gesture is not None
     assert gesture.kind is EventKind.PLAN_REJECTED

@@ -689,7 +689,7 @@ def test_a_comment_after_the_approval_voids_it_as_any_edit(vault: TestVault) -> 
         approved = stamp(path.read_bytes(), {})
         text = approved.decode() + "\n## Review Comments\n\n- mind the tests\n"
         assert digest(text.encode(), PLAN_STAMPS) != digest(approved, PLAN_STAMPS), "it is text"
-        assert case.plan_digest == digest(approved, PLAN_STAMPS)
+        assert case.plan.digest == digest(approved, PLAN_STAMPS)
 
 
 def test_words_in_a_comment_decide_nothing(vault: TestVault) -> None:

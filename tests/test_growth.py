@@ -18,7 +18,7 @@ import pytest
 
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
-from placet.core.life.case import CASE_JSON, Case, State
+from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
 from placet.host.config import load
 from placet.host.configured import DEFAULTS, configured
 from placet.host.tables import Config
@@ -37,14 +37,9 @@ def case_of(number: int, state: State = State.COMPLETED, **changes: Any) -> Case
         f"request-{number}",
         state,
         request_digest="0" * 64,
-        plan_digest="1" * 64,
-        title="Done",
-        agent="default",
-        plan_path=f"Inbox/Archive/request-{number}_plan.md",
-        revision=1,
-        base="0" * 40,
-        tip="1" * 40,
-        became="merged",
+        plan=KnownPlan(digest="1" * 64, path=f"Inbox/Archive/request-{number}_plan.md", revision=1),
+        request=Request(title="Done", agent="default"),
+        outcome=LastOutcome(base="0" * 40, tip="1" * 40, became="merged"),
         since="2026-01-01T00:00:00.000Z",
     )
     return replace(case, **changes)
@@ -60,7 +55,7 @@ def put(journal: Journal, *cases: Case) -> None:
                 CASE_JSON.dump_json(case).decode(),
                 0,
                 case.request_path,
-                case.plan_path,
+                case.plan.path,
                 bool(case.watched),
             )
             for case in cases
@@ -188,9 +183,9 @@ def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vaul
         500,
         State.REJECTED,
         request_path="Inbox/Requests/No.md",
-        plan_path="Inbox/Rejected/request-500_rejected.md",
+        plan=KnownPlan(path="Inbox/Rejected/request-500_rejected.md", revision=1),
     )
-    open_branch = case_of(501, branch="feat/x", became="")
+    open_branch = case_of(501, outcome=replace(case_of(501).outcome, branch="feat/x", became=""))
     with started(vault) as daemon:
         put(
             daemon.journal,
@@ -223,7 +218,9 @@ def test_a_finished_case_is_found_by_the_note_that_names_it_and_by_the_place_whe
     A rejected request loses its trace_id to an edit.
     """
     plan = "---\ntrace_id: {}\nrequest_id: request-3\nstatus: completed\nrevision: 1\n---\n# Done\n"
-    rejected = case_of(4, State.REJECTED, request_path="Inbox/Requests/No.md", plan_path="")
+    rejected = case_of(
+        4, State.REJECTED, request_path="Inbox/Requests/No.md", plan=KnownPlan(revision=1)
+    )
     with started(vault) as daemon:
         put(daemon.journal, *(case_of(number) for number in range(4)), rejected)
         daemon.run_once()

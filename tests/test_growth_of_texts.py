@@ -14,7 +14,7 @@ from time import monotonic, process_time, sleep
 import pytest
 
 from placet.core.life.approval import plan_problems
-from placet.core.life.case import Case, State
+from placet.core.life.case import Case, KnownPlan, State
 from placet.core.life.plan_note import headed, show
 from placet.core.life.sight import look_at
 from placet.core.secrets import outside, redact
@@ -41,7 +41,10 @@ def read(text: str) -> None:
 
 
 CASE = Case(
-    "11111111-2222-3333-4444-555555555555", "r", State.REVIEW, plan_path="Inbox/Plans/r_plan.md"
+    "11111111-2222-3333-4444-555555555555",
+    "r",
+    State.REVIEW,
+    plan=KnownPlan(path="Inbox/Plans/r_plan.md"),
 )
 GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = {
     "fences in the scope": (lambda n: body(scope="```\n" * n), read, 10_000),

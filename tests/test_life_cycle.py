@@ -288,8 +288,8 @@ def events(world: World) -> Iterator[Event]:
     """Give everything that the daemon's own work can come to in this state."""
     case = world.case
     if case.state in (State.PLANNING, State.REVISING):
-        text = plan_text("A", case.revision + 1)
-        yield Drafted(case.generation, text, case.revision + 1)
+        text = plan_text("A", case.plan.revision + 1)
+        yield Drafted(case.generation, text, case.plan.revision + 1)
         yield PlanningFailed(case.generation, "no", "X")
         if not case.asked:
             yield Asked(case.generation, "call:1:0", "Which?", ("yes",), "why not")
@@ -311,7 +311,7 @@ def events(world: World) -> Iterator[Event]:
             if plan.folder is Folder.ACTIVE and not case.stop
         )
         if not case.stop and not case.amendments:
-            approved, first = TEXTS[case.approved_digest], TEXTS[case.first_approved]
+            approved, first = TEXTS[case.approval.digest], TEXTS[case.first_approved]
             wider = Scope(write=("more.txt",))
             yield Asked(
                 case.generation,
@@ -333,7 +333,7 @@ def key(world: World) -> tuple[object, ...]:
         world.case,
         generation=0,
         version=0,
-        revision=min(world.case.revision, 2),
+        plan=replace(world.case.plan, revision=min(world.case.plan.revision, 2)),
         spent_approvals=world.case.spent_approvals[-1:],
     )
     files = frozenset(
@@ -415,19 +415,19 @@ def test_nothing_runs_that_no_person_approved() -> None:
         # As if the look that should have seen what a person did were skipped: the start itself
         # rests on the note.
         if may_begin(world.case, its := notes_of(world)):
-            assert [plan.digest for plan in its.plans] == [world.case.approved_digest], (
+            assert [plan.digest for plan in its.plans] == [world.case.approval.digest], (
                 "the note says something else"
             )
             assert its.plans[0].folder is Folder.ACTIVE
         if isinstance(event, Started):
             runs.append(world)
-            assert world.case.approved_digest in world.approved, (
+            assert world.case.approval.digest in world.approved, (
                 "started a text that nobody put into System/Active"
             )
-        if decision.case.approved_digest != world.case.approved_digest != "":
-            assert decision.case.approved_digest in {"", *world.approved}
+        if decision.case.approval.digest != world.case.approval.digest != "":
+            assert decision.case.approval.digest in {"", *world.approved}
         if decision.case.state is State.APPROVED and world.case.state is not State.APPROVED:
-            assert decision.case.approved_digest in world.approved
+            assert decision.case.approval.digest in world.approved
 
     assert search(1_500, look) >= 1_500
     assert runs
@@ -437,7 +437,7 @@ def test_nothing_runs_that_no_person_approved() -> None:
 def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
     def look(world: World, event: Event, decision) -> None:
         if isinstance(event, Started):
-            assert world.case.approved_digest in world.approved
+            assert world.case.approval.digest in world.approved
 
     print(search(40_000, look), "worlds")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placet.core.life.case import Case, State
+from placet.core.life.case import Case, KnownPlan, State
 from placet.core.life.plan_note import PlanHead, compose, headed, plan_digest, show
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.note import read_note
@@ -26,7 +26,7 @@ CASE = Case(
     "r",
     State.REVIEW,
     request_path="Inbox/Requests/R.md",
-    plan_path="Inbox/Plans/r_plan.md",
+    plan=KnownPlan(path="Inbox/Plans/r_plan.md"),
 )
 
 

@@ -59,7 +59,7 @@ class _RunsTheFile(Dispatch):
 
     def _mission(self, mission, job):
         with suppress(Gone, PlanProblems):
-            raw, _ = self.book.vault.read(self.book.cases[job.trace_id].plan_path)
+            raw, _ = self.book.vault.read(self.book.cases[job.trace_id].plan.path)
             mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
         return Dispatch._mission(self, mission, job)
 
@@ -455,7 +455,7 @@ def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned
     calm.settle()
     assert told
     # `draft` held each one's keys against its text
-    assert [one.case.agent for one in told][-1] == "reviewer"
+    assert [one.case.request.agent for one in told][-1] == "reviewer"
 
 
 @pytest.mark.parametrize("edited", [False, True])

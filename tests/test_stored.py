@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -11,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.core.life.case import CASE_JSON, Branch, Case, State
+from placet.core.life.case import CASE_JSON, Branch, Case, KnownPlan, Request, State
 from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
-from placet.core.stored import Stored
+from placet.core.stored import FLAT, Stored, stored_as
 from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import Ended
+from placet.core.turn.mission import Ended, Finished, Stopped, WorkDone
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 st.register_type_strategy(Decimal, st.decimals(0, 1000, places=4))
@@ -23,6 +25,8 @@ st.register_type_strategy(float, st.floats(0, 1e6))
 st.register_type_strategy(str, TEXT)
 DATA = st.dictionaries(TEXT, st.none() | TEXT | st.integers() | st.booleans(), max_size=3)
 COMMANDS: Any = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
+ENDED_JSON: Stored[Ended] = Stored(Ended)
+WORK = st.builds(WorkDone, calls=st.dictionaries(TEXT, st.integers(), max_size=2))
 KINDS: Any = [
     (CASE_JSON, Case, st.builds(Case)),
     (
@@ -37,13 +41,23 @@ KINDS: Any = [
         | st.builds(Move),
     ),
     (
-        Stored(Ended),
+        ENDED_JSON,
         Ended,
-        st.builds(
-            Ended, error=st.none() | DATA, calls=st.dictionaries(TEXT, st.integers(), max_size=2)
-        ),
+        st.builds(Finished, work=WORK) | st.builds(Stopped, work=WORK, error=st.none() | DATA),
     ),
 ]
+
+
+def flattened(value: Any, plain: dict[str, Any]) -> dict[str, Any]:
+    """Return what pydantic writes of a value, without the groups, of which it knows nothing."""
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        part = plain[one.name]
+        if one.metadata == FLAT:
+            found |= flattened(getattr(value, one.name), part)
+        else:
+            found[one.metadata.get("stored_as", one.name)] = part
+    return found
 
 
 @pytest.mark.parametrize(("stored", "kind", "values"), KINDS, ids=["case", "command", "ended"])
@@ -57,10 +71,67 @@ def test_what_is_written_is_what_pydantic_writes_and_reads(
     def holds(value: Any) -> None:
         raw = stored.dump_json(value)
         assert stored.validate_json(raw) == value
-        assert json.loads(raw) == oracle.dump_python(value, mode="json")
-        assert oracle.validate_python(json.loads(raw)) == value
+        plain = oracle.dump_python(value, mode="json")
+        assert json.loads(raw) == flattened(value, plain)
+        assert oracle.validate_python(plain if kind in (Case, Ended) else json.loads(raw)) == value
 
     holds()
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str = field(default="", metadata=stored_as("inner_name"))
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    inner: Inner = field(default_factory=Inner, metadata=FLAT)
+    last: int = 0
+
+
+def test_a_group_is_stored_flat_in_the_order_of_the_fields() -> None:
+    stored: Stored[Outer] = Stored(Outer)
+    value = Outer("o", Inner("i", 2), 3)
+    raw = b'{"name":"o","inner_name":"i","size":2,"last":3}'
+    assert stored.dump_json(value) == raw
+    assert stored.validate_json(raw) == value
+    assert stored.validate_json('{"name": "o", "inner": 7}') == Outer("o")
+    with pytest.raises(ValueError, match="is no Outer"):
+        stored.validate_json('{"inner_name": "i"}')
+
+
+CASES = Path(__file__).with_name("stored_cases.jsonl").read_bytes().splitlines()
+"""Cases as placet wrote them while `Case` was flat: in every state, every field is used once."""
+
+
+@pytest.mark.parametrize("body", CASES)
+def test_a_case_that_was_written_flat_is_written_the_same(body: bytes) -> None:
+    written = json.loads(CASE_JSON.dump_json(CASE_JSON.validate_json(body)))
+    known = {name: value for name, value in written.items() if name in json.loads(body)}
+    assert json.dumps(known, separators=(",", ":")).encode() == body
+
+
+ENDS = Path(__file__).with_name("stored_ends.jsonl").read_bytes().splitlines()
+"""Ends of missions as placet wrote them while they had one class with all fields."""
+
+
+@pytest.mark.parametrize("body", ENDS)
+def test_an_end_that_was_written_with_all_fields_is_read(body: bytes) -> None:
+    before = json.loads(body)
+    ended = ENDED_JSON.validate_json(body)
+    assert isinstance(ended, Finished if before["ok"] else Stopped)
+    written = json.loads(ENDED_JSON.dump_json(ended))
+    assert written.items() <= before.items()
+    gone = {name for name, value in before.items() if value and name not in written}
+    assert gone <= ({"end", "last_success"} if before["ok"] else set())
+
+
+def test_the_cases_that_were_written_flat_use_every_state_and_every_field() -> None:
+    bodies = [json.loads(body) for body in CASES]
+    assert {body["state"] for body in bodies} == set(State)
+    assert all(any(body[name] for body in bodies) for name in bodies[0])
 
 
 def test_a_name_that_is_not_utf8_is_kept() -> None:
@@ -73,10 +144,9 @@ def test_what_an_older_or_newer_version_wrote_is_read() -> None:
         "t",
         "r",
         State.COMPLETED,
-        budget_usd=Decimal("0.5"),
-        complexity=Complexity.TRIVIAL,
+        request=Request(budget_usd=Decimal("0.5"), complexity=Complexity.TRIVIAL),
         earlier=(Branch("t", "feat/x", "1", "2"),),
-        based_on=(("a", "1"), ("b", "2")),
+        plan=KnownPlan(based_on=(("a", "1"), ("b", "2"))),
     )
     data = json.loads(CASE_JSON.dump_json(case))
     del data["earlier"][0]["digest"], data["since"]

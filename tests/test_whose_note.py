@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping
-from placet.core.life.case import Case, State
+from placet.core.life.case import Case, KnownPlan, State
 from placet.core.life.commands import Move, Stamp
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import sort_notes
@@ -31,8 +31,7 @@ CASE = Case(
     "todo",
     State.REVIEW,
     request_path="Inbox/Requests/todo.md",
-    plan_path="Inbox/Plans/todo_plan.md",
-    revision=1,
+    plan=KnownPlan(path="Inbox/Plans/todo_plan.md", revision=1),
 )
 
 

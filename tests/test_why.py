@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from messages_api import MessagesApi, call, reply
 from placet.cli.gestures import not_there_any_more
 from placet.core.errors import End
-from placet.core.life.case import Case, State
+from placet.core.life.case import Case, KnownPlan, Request, State
 from placet.core.life.ends import ENDS, FailureClass
 from placet.core.life.estimate import against_estimate, median
 from placet.core.life.timeline import MAX_BARS, chart
@@ -44,11 +44,9 @@ CASE = Case(
     "say-hello",
     State.REVIEW,
     request_path="Inbox/Requests/Say hello.md",
-    revision=2,
-    plan_path="Inbox/Plans/say-hello_plan.md",
+    plan=KnownPlan(revision=2, path="Inbox/Plans/say-hello_plan.md"),
     since="2026-01-02T03:04:05.000Z",
-    agent="default",
-    portal="code",
+    request=Request(agent="default", portal="code"),
 )
 
 
@@ -311,7 +309,11 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
             "status: pending",
         ),
         (
-            replace(CASE, state=State.FAILED, failure="The model submitted 3 plans."),
+            replace(
+                CASE,
+                state=State.FAILED,
+                outcome=replace(CASE.outcome, failure="The model submitted 3 plans."),
+            ),
             [],
             "There is no plan: The model",
             "Say hello.md",
@@ -345,13 +347,21 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
             "placet stop say-hello",
         ),
         (
-            replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", report_path="r.md"),
+            replace(
+                CASE,
+                state=State.COMPLETED,
+                outcome=replace(CASE.outcome, tip="c0", branch="feat/x", report_path="r.md"),
+            ),
             [],
             "nothing yet",
             "placet merge say-hello",
         ),
         (
-            replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", became="merged"),
+            replace(
+                CASE,
+                state=State.COMPLETED,
+                outcome=replace(CASE.outcome, tip="c0", branch="feat/x", became="merged"),
+            ),
             [],
             "merged",
             "placet undo say-hello",

@@ -5,7 +5,6 @@ whoever says them.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import example, given, settings
@@ -15,7 +14,7 @@ from placet.agent.prompts import marked
 from placet.agent.report import outcome_of
 from placet.agent.report_parts import Circumstances
 from placet.core.errors import End
-from placet.core.life.case import Case, State
+from placet.core.life.case import Approval, Case, State
 from placet.core.life.plan_note import PlanHead, compose, headed, show
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
@@ -26,7 +25,15 @@ from placet.core.text.reading_view import QUERY
 from placet.core.text.scope import Scope, ScopeProblems
 from placet.core.text.unseen import find_unseen
 from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
+from placet.core.turn.mission import (
+    ChangedFile,
+    CommandRun,
+    Finished,
+    Spent,
+    StepDone,
+    Stopped,
+    WorkDone,
+)
 from placet.loop.notices import side_note
 
 PIECES = (
@@ -150,8 +157,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         "r",
         State.RUNNING,
         request_path="Inbox/Requests/R.md",
-        approved_by=third,
-        approved_digest="d" * 64,
+        approval=Approval(by=third, digest="d" * 64),
     )
     at = Circumstances(
         case,
@@ -164,15 +170,9 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         "s",
         Frontmatter.YAML,
     )
-    ended = Ended(
-        ok=True,
-        end=End.FINISHED,
-        detail=other,
-        error_type="",
-        summary=one,
+    work = WorkDone(
         branch="feat/r-1",
         base="a" * 40,
-        commit="b" * 40,
         steps=(StepDone(1, other, "c" * 40),),
         files=(ChangedFile(third, "A", 1, 1),),
         left_out=(other,),
@@ -183,12 +183,13 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         duration_s=1.0,
         repository="/app",
     )
-    text = read_note(outcome_of(ended, at).report).body
+    finished = Finished(work=work, summary=one, commit="b" * 40)
+    text = read_note(outcome_of(finished, at).report).body
     assert_means_nothing(text, headings=7, callouts=0)
-    failed = replace(
-        ended,
-        ok=False,
+    failed = Stopped(
+        work=work,
         end=End.GAVE_UP,
+        detail=other,
         error_type="X",
         error={"error": one, "error_type": other},
         last_success=third,

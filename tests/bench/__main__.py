@@ -29,7 +29,7 @@ from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.box import Box
-from placet.core.life.case import CASE_JSON, Case, State
+from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
 from placet.core.text.names import QUEUES
 from placet.files.vault import Vault
 from placet.journal.writer import Journal
@@ -410,14 +410,15 @@ def start_full() -> None:
                     f"r{n}",
                     State.COMPLETED,
                     request_digest="0" * 64,
-                    plan_digest="1" * 64,
-                    title="Done",
-                    branch=f"feat/r{n}",
-                    report_path=f"Knowledge/Reports/r{n}.md",
-                    base="0" * 40,
-                    tip="1" * 40,
-                    became="merged",
-                    revision=1,
+                    plan=KnownPlan(digest="1" * 64, revision=1),
+                    request=Request(title="Done"),
+                    outcome=LastOutcome(
+                        branch=f"feat/r{n}",
+                        report_path=f"Knowledge/Reports/r{n}.md",
+                        base="0" * 40,
+                        tip="1" * 40,
+                        became="merged",
+                    ),
                 )
                 journal.submit(
                     [

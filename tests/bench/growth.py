@@ -20,7 +20,7 @@ from typing import Any
 
 from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
-from placet.core.life.case import CASE_JSON, Case, State
+from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
 from placet.host.clock import Clock
 from placet.journal.chain import chained, link
 from placet.journal.reader import open_reader
@@ -118,16 +118,17 @@ def grow(journal: Path, missions: int) -> None:
                     f"request-{number}",
                     State.COMPLETED,
                     request_digest="0" * 64,
-                    plan_digest="1" * 64,
-                    title="Done",
-                    agent="a",
-                    plan_path=f"Inbox/Archive/request-{number}_plan.md",
-                    branch=f"feat/r{number}",
-                    report_path=f"Knowledge/Reports/{number}.md",
-                    base="0" * 40,
-                    tip="1" * 40,
-                    became="merged",
-                    revision=1,
+                    plan=KnownPlan(
+                        digest="1" * 64, path=f"Inbox/Archive/request-{number}_plan.md", revision=1
+                    ),
+                    request=Request(title="Done", agent="a"),
+                    outcome=LastOutcome(
+                        branch=f"feat/r{number}",
+                        report_path=f"Knowledge/Reports/{number}.md",
+                        base="0" * 40,
+                        tip="1" * 40,
+                        became="merged",
+                    ),
                     since="2026-01-01T00:00:00.000Z",
                 )
                 yield (
@@ -138,7 +139,7 @@ def grow(journal: Path, missions: int) -> None:
                     9,
                     "2026-01-01T00:00:00.000Z",
                     "",
-                    case.plan_path,
+                    case.plan.path,
                     0,
                 )
 

@@ -35,8 +35,8 @@ def keep(work: Underway, entry: Key[str]) -> None:
         "Work under way",
         f"The worktree at {entry.key}.",
         case.trace_id,
-        case.approved_digest,
-        case.approved_by,
+        case.approval.digest,
+        case.approval.by,
     )
     try:
         kept = checkpoint(

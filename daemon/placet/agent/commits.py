@@ -88,9 +88,9 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
             subject,
             body,
             case.trace_id,
-            case.approved_digest,
-            case.approved_by,
-            f"{case.agent} ({work.ports.config.model.name})",
+            case.approval.digest,
+            case.approval.by,
+            f"{case.request.agent} ({work.ports.config.model.name})",
         )
         sha = worktree.commit(paths, message, work.author, work.ports.clock.wall())
         return ScopedCommit(sha, paths, left_out)

@@ -97,11 +97,11 @@ def begin(
                 purpose,
                 tools,
                 vault,
-                record.case.agent,
+                record.case.request.agent,
                 remarks,
                 model=ports.config.model.name,
                 sandbox=place.level.title,
-                repository=record.case.portal or "the vault itself",
+                repository=record.case.request.portal or "the vault itself",
             )
         said = texts(guidance(place.root, remarks))
         opening = Opening(

@@ -30,8 +30,8 @@ def changed_under(
     planned from, empty where nobody looked.
     """
     case = mission.case
-    tip = tip or tip_now(repo, case.base_branch)
-    based_on, own_notes = dict(case.based_on), _own_notes(ports.vault, repo)
+    tip = tip or tip_now(repo, case.plan.base_branch)
+    based_on, own_notes = dict(case.plan.based_on), _own_notes(ports.vault, repo)
     lost = (
         bool(mission.base_commit)
         and base != mission.base_commit

@@ -16,7 +16,7 @@ from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake
 from placet.core.secrets import redact, redacted
-from placet.core.turn.mission import Drifted, Ended
+from placet.core.turn.mission import Drifted, Ended, Finished, Stopped, WorkDone
 from placet.repo.afterwards import look_after
 from placet.repo.commit import branch_gone
 from placet.repo.removal import (
@@ -54,39 +54,52 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str, began_s: flo
     files = files_between(repo, tree.base, last)
     if stop is None and work.mission.plan.scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
-    spent = work.limits.spent
-    commit = last if last != tree.base and stop is None else ""
-    case = work.mission.case
-    ended = Ended(
-        ok=stop is None,
-        end=End.FINISHED if stop is None else stop.end,
-        detail="" if stop is None else redact(stop.detail, secrets)[0],
-        error_type="" if stop is None else stop.error_type,
-        error=None if steps.trouble is None else redacted(steps.trouble[1], secrets),
-        summary=summary,
+    did = WorkDone(
         branch=tree.branch,
         base=tree.base,
-        commit=commit,
         steps=tuple(steps.done[number] for number in sorted(steps.done)),
         files=files,
         left_out=tuple(redact(path, secrets)[0] for path in left_out),
-        ignored=tuple(redact(path, secrets)[0] for path in ignored(work)) if stop is None else (),
         commands=tuple(steps.commands),
         calls=dict(steps.calls),
-        failed_tool=steps.trouble[0] if steps.trouble is not None else "",
-        last_success=steps.last_success,
-        iterations=spent.replies,
-        spent=spent,
+        iterations=work.limits.spent.replies,
+        spent=work.limits.spent,
         duration_s=work.ports.clock.monotonic() - began_s,
         repository=str(repo.path),
-        drift=work.drift,
-        last_words=""
-        if stop is None or stop.end in _SAID_IN_FULL
-        else last_words(record, work.place.secrets),
-        after=look_after(repo, tree.branch, case.base_branch) if commit else None,
     )
+    ended = _finished(steps, did, summary, last) if stop is None else _stopped(steps, did, stop)
     record.settle(ENDED, ended)
     return ended
+
+
+def _finished(steps: StepsUnderway, did: WorkDone, summary: str, last: str) -> Finished:
+    work, secrets = steps.work, steps.work.record.secrets
+    commit = last if last != did.base else ""
+    into = work.mission.case.plan.base_branch
+    return Finished(
+        work=did,
+        summary=summary,
+        commit=commit,
+        ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
+        after=look_after(work.repo, did.branch, into) if commit else None,
+    )
+
+
+def _stopped(steps: StepsUnderway, did: WorkDone, stop: Stop) -> Stopped:
+    work, secrets = steps.work, steps.work.record.secrets
+    tool, error = steps.trouble or ("", None)
+    silent = stop.end in _SAID_IN_FULL
+    return Stopped(
+        work=did,
+        end=stop.end,
+        detail=redact(stop.detail, secrets)[0],
+        error_type=stop.error_type,
+        error=None if error is None else redacted(error, secrets),
+        failed_tool=tool,
+        last_success=steps.last_success,
+        drift=work.drift,
+        last_words="" if silent else last_words(work.record, work.place.secrets),
+    )
 
 
 def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
@@ -133,28 +146,30 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 
 def drifted(
     ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str, began_s: float
-) -> Ended:
+) -> Stopped:
     """Return the end of a mission under whose plan files changed before it began."""
     ended = unable(ports, mission, UserError(drift.why), began_s, End.DRIFT, record)
-    ended = replace(ended, base=base, drift=drift)
+    ended = replace(ended, work=replace(ended.work, base=base), drift=drift)
     record.settle(ENDED, ended)
     return ended
 
 
-def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop, began_s: float) -> Ended:
+def not_begun(
+    ports: Ports, mission: Mission, record: Record, stop: Stop, began_s: float
+) -> Stopped:
     """Return the end of a mission that a person stopped before it had a worktree.
 
     Parts of one are removed.
     """
     if (place := record.get(PLACE)) is not None:
-        repo = repository(ports, mission.case.portal, record)
+        repo = repository(ports, mission.case.request.portal, record)
         abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)
     ended = unable(ports, mission, UserError(stop.detail), began_s, stop.end, record)
     record.settle(ENDED, ended)
     return ended
 
 
-def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
+def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
     """Return the end of a mission in which placet itself made a mistake.
 
     Its branch and worktree stay as they are.
@@ -166,18 +181,20 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
 
 def unable(
     ports: Ports, mission: Mission, error: PlacetError, began_s: float, end: End, record: Record
-) -> Ended:
+) -> Stopped:
     """Return the end of a mission of which only the record is known; `error` says why."""
     spent, path = spent_in(record), path_of(ports, mission.case, record)
-    return Ended(
-        ok=False,
-        end=end,
-        detail=str(error),
-        error_type=end.value,
+    did = WorkDone(
         iterations=spent.replies,
         spent=spent,
         duration_s=ports.clock.monotonic() - began_s,
-        repository=mission.case.portal,
+        repository=mission.case.request.portal,
+    )
+    return Stopped(
+        work=did,
+        end=end,
+        detail=str(error),
+        error_type=end.value,
         last_words=last_words(record) if end in (End.INTERNAL_ERROR, End.CRASH_LOOP) else "",
         left_at=str(path) if path.exists() else "",
     )

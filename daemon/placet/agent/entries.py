@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from placet.core.turn.budget import Amount
 from placet.core.turn.compaction import Compaction
@@ -123,6 +123,6 @@ CHECKPOINT = Key("checkpoint", str)
 STEP = Key("step", str, "commit")  # :S; its commit, empty where nothing had changed
 LAST_COMMIT = Key("last commit", str, "commit")
 DRIFT = Key("drift", str)  # :COMMIT, the verdict on what changed up to it
-ENDED = Key("ended", Ended, "look at the branch")  # before git is tidied up
+ENDED = Key("ended", cast("type[Ended]", Ended), "look at the branch")  # before git is tidied up
 NOT_KEPT = Key("not kept", str)  # files that no reference may have, each with a NUL after it
 ROLLED_BACK = Key("rolled back", str)  # the ref that keeps a failed mission's work

@@ -34,34 +34,36 @@ from placet.core.life.why_failed import (
 from placet.core.text.markdown import code, link, literal, paragraphs
 from placet.core.text.names import Folder, show
 from placet.core.text.note import new_note
-from placet.core.turn.mission import Ended
+from placet.core.turn.mission import Stopped
 from placet.core.wording import counted
 
 
-def failure_note(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
+def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
             f"{literal(name)} ({count})"
-            for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])
+            for name, count in sorted(ended.work.calls.items(), key=lambda c: -c[1])
         )
         or "none"
     )
     # No link to the plan's note: rejected or revised after this, it has another name or another
     # text.
-    plan = f"revision {case.revision}" + (
+    plan = f"revision {case.plan.revision}" + (
         f" for {link(PurePosixPath(case.request_path).stem)}" if case.request_path else ""
     )
     text = template("failure_report.md").substitute(
         {**common(at), "plan": plan},
         error_summary=paragraphs(with_last_words(_summary_line(ended), ended.last_words)),
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
-        branch=f"`{ended.branch}` (taken away; see Work So Far)" if ended.branch else "none",
+        branch=f"`{ended.work.branch}` (taken away; see Work So Far)"
+        if ended.work.branch
+        else "none",
         tools=tools,
         last_success=code(ended.last_success) if ended.last_success else "none",
-        numbers=cost_line(ended, at),
+        numbers=cost_line(ended.work, at),
         end=ended.end.value,
         happened=_happened(ended, at),
         work=_work(ended),
@@ -76,36 +78,36 @@ def failure_note(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> b
             "status": "failed",
             "failed_at": at.stamp,
             "error_type": ended.error_type or ended.end.value,
-            "agent": case.agent,
-            **cost_key(ended),
+            "agent": case.request.agent,
+            **cost_key(ended.work),
         },
         text,
         at.kind,
     )
 
 
-def _summary_line(ended: Ended) -> str:
+def _summary_line(ended: Stopped) -> str:
     if ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR):
         return f"Execution failed during tool operation: {ended.failed_tool}"
     return ended.detail
 
 
-def _work(ended: Ended) -> str:
+def _work(ended: Stopped) -> str:
     if ended.left_at:
         return (
             f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
             "With the cause fixed and the daemon stopped, `placet doctor --fix` keeps it at a ref "
             "and removes that folder."
         )
-    if not ended.kept:
-        return not_kept(ended) if ended.not_kept else "The attempt had changed nothing."
-    repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
+    if not ended.work.kept:
+        return not_kept(ended.work) if ended.work.not_kept else "The attempt had changed nothing."
+    repo, ref = shlex.quote(ended.work.repository), shlex.quote(ended.work.kept)
     return "\n".join(
         [
             "What the attempt had done is off the branch, but kept:",
             "",
             "```sh",
-            f"git -C {repo} log -p {ended.base[:12]}..{ref}    # look at it",
+            f"git -C {repo} log -p {ended.work.base[:12]}..{ref}    # look at it",
             f"git -C {repo} branch rescue {ref}    # make a branch of it",
             f"git -C {repo} update-ref -d {ref}    # drop it",
             "```",
@@ -115,18 +117,17 @@ def _work(ended: Ended) -> str:
     )
 
 
-def _happened(ended: Ended, at: Circumstances) -> str:
+def _happened(ended: Stopped, at: Circumstances) -> str:
     """Return a failure's class, the rows that prove it, timeline, calls tried, and cost."""
-    found = ENDS[ended.end]
+    found, rounds = ENDS[ended.end], counted(ended.work.iterations, "iteration")
     limit = at.plan.scope.budget_usd
     cost = against_estimate(
-        None if ended.spent.cost_usd is None else float(ended.spent.cost_usd),
+        None if ended.work.spent.cost_usd is None else float(ended.work.spent.cost_usd),
         at.typical_usd,
         None if limit is None else float(limit),
     )
     parts = [
-        f"**{found.kind.capitalize()}** "
-        f"(`{ended.end.value}`, after {counted(ended.iterations, 'iteration')}): {found.meaning}",
+        f"**{found.kind.capitalize()}** (`{ended.end.value}`, after {rounds}): {found.meaning}",
         f"Cost: {cost}.",
     ]
     if rows := proof(ended.end, at.rows):
@@ -154,7 +155,7 @@ def _ready(at: Circumstances, left: Remains) -> str:
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
-def _next_steps(ended: Ended, at: Circumstances) -> str:
+def _next_steps(ended: Stopped, at: Circumstances) -> str:
     case, first = at.case, advice(ended.end, at.rows)
     name = case.request_path or "the request"
     moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)

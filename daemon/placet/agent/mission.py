@@ -97,10 +97,10 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
 def _carry_out(
     ports: Ports, mission: Mission, record: Record, cancel: Cancel, began_s: float
 ) -> Ended:
-    repo = repository(ports, mission.case.portal, record)
+    repo = repository(ports, mission.case.request.portal, record)
     ended = record.get(ENDED)
     if ended is not None:
-        return clean_up(ports, mission, record, repo, ended) if ended.branch else ended
+        return clean_up(ports, mission, record, repo, ended) if ended.work.branch else ended
     record.mind_crashes()
     # what was done before is told from the record, and nothing more is done
     if record.halt is None and cancel.reason:
@@ -134,7 +134,7 @@ def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[
     case, found, base = mission.case, all_refs(repo), mission.base_commit or None
     if base and base not in found.at.values():
         base = resolve(repo, base)
-    tip = found.at.get(f"refs/heads/{case.base_branch}", "")
+    tip = found.at.get(f"refs/heads/{case.plan.base_branch}", "")
     if (
         base
         and is_kept(repo)

@@ -167,7 +167,7 @@ def count_unseen(record: Record) -> None:
         Purpose.EXECUTE
         if record.has(PLACE)
         else Purpose.REVISE
-        if record.case.revision
+        if record.case.plan.revision
         else Purpose.PLAN
     )
     for turn, number in _attempts(record):

@@ -55,29 +55,31 @@ def plan_note(
     written from, `remarks` are for the person who reviews it.
     """
     case = job.case
-    revision = case.revision + 1
-    complexity = case.complexity or Complexity(given.complexity)
+    revision = case.plan.revision + 1
+    complexity = case.request.complexity or Complexity(given.complexity)
     body, tail, changes = render_plan(plan), "", ""
     if (old := job.current) is not None:
         open_ones = open_comments(old)
         answers = [*getattr(given, "answers", ())][: len(open_ones)]
         answers += [""] * (len(open_ones) - len(answers))
         said = [Said(*one) for one in zip(open_ones, answers, strict=True)]
-        changes = delta(old, plan, said, case.revision)
+        changes = delta(old, plan, said, case.plan.revision)
         body, tail = with_old_comments(with_answers(old, answers), body)
     head = PlanHead(
         case.trace_id,
         case.request_id,
-        case.agent,
-        case.portal,
+        case.request.agent,
+        case.request.portal,
         complexity,
         revision,
         base,
         ports.clock.now(),
     )
+    known = case.plan.keys
+    changed = changed_keys(dict(known), dict(case.request.keys)) if known else ""
     remarks = [
         *remarks,
-        *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
+        *filter(None, [changed]),
         *_estimate(ports, complexity),
         f"Commands would run in: {ports.sandbox.title}.",
         _by(spent, ports),

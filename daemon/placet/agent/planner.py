@@ -161,14 +161,14 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
 def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Drafted:
     case = job.case
     with leavable(cancel.is_set):
-        repo = repository(ports, case.portal, record)
+        repo = repository(ports, case.request.portal, record)
         base = _base(ports, repo, record)
-        read_before = () if case.is_elsewhere else case.based_on
+        read_before = () if case.is_elsewhere else case.plan.based_on
         tree = add_worktree(
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
     limits = _limits(ports, record, cancel)
-    submissions = _Submissions(ports, record, case.budget_usd)
+    submissions = _Submissions(ports, record, case.request.budget_usd)
     try:
         with (
             leavable(cancel.is_set),
@@ -289,10 +289,10 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
             "instructions; plan so that it does not fail like that again.\n\n"
             + marked("earlier_attempt", job.earlier)
         )
-    if case.rejection_reason:
+    if case.rejection.reason:
         blocks.append(
             "A person rejected the last plan for this request, and said why. "
             "The new one has to take that into account.\n\n"
-            + marked("rejection", case.rejection_reason)
+            + marked("rejection", case.rejection.reason)
         )
     return blocks

@@ -126,7 +126,7 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Reco
             f"{case.request_id} has no mission that could be replayed.",
             f"See what there is: placet show {case.request_id}",
         )
-    repo = open_repo(portal_path(bounds.vault, bounds.config, case.portal))
+    repo = open_repo(portal_path(bounds.vault, bounds.config, case.request.portal))
     for commit in (at.base, *_commits(plan, record)):
         if resolve(repo, commit) is None:
             raise UserError(

@@ -19,14 +19,14 @@ from placet.agent.report_parts import (
     listed,
     template,
 )
-from placet.core.errors import with_last_words
+from placet.core.errors import End, with_last_words
 from placet.core.life.case import Case, EventKind
 from placet.core.life.events import MissionEnded
 from placet.core.text.markdown import cell, code, literal, paragraphs, sentence
 from placet.core.text.names import Folder, numbered, report_name, show
 from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
-from placet.core.turn.mission import After, Ended
+from placet.core.turn.mission import After, Ended, Finished, Stopped, WorkDone
 from placet.core.wording import counted
 
 MAX_DETAIL = 200
@@ -41,43 +41,24 @@ MAX_NAMED = 10
 
 def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     """Return a mission's outcome for the loop: report, path, facts for the journal."""
-    case = at.case
-    path = _path(
-        case,
-        report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok),
-        at.is_there,
-    )
-    spent = ended.spent
-    facts: dict[str, Any] = {
-        "reason": ended.end.value,
-        "branch": ended.branch,
-        "base": ended.base,
-        "commit": ended.commit,
-        "iterations": ended.iterations,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
-        "duration_s": round(ended.duration_s, 3),
-        "report": path,
-        "digest": case.approved_digest,
-        "complexity": at.complexity.value,
-        "typical_cost_usd": at.typical_usd,
-        "files_changed": [show(f.path) for f in ended.files],
-    }
-    if ended.ok:
+    case, failed = at.case, isinstance(ended, Stopped)
+    name = report_name(at.now.date(), case.trace8, case.request_id, failed=failed)
+    path = _path(case, name, at.is_there)
+    if isinstance(ended, Finished):
         return MissionEnded(
             case.generation,
             EventKind.MISSION_COMPLETED,
             _mission(ended, at),
             path,
-            facts,
-            branch=ended.branch,
+            _facts(ended.work, End.FINISHED, ended.commit, path, at),
+            branch=ended.work.branch,
             pictures=at.named_pictures,
         )
-    facts |= {
+    facts = {
+        **_facts(ended.work, ended.end, "", path, at),
         "error_type": ended.error_type,
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
-        "kept": ended.kept,
+        "kept": ended.work.kept,
         "kept_commit": ended.kept_commit,
     }
     reason = (
@@ -91,32 +72,52 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         path,
         facts,
         reason,
-        ended.branch,
+        ended.work.branch,
         ended.drift,
         ended.detail,
         at.named_pictures,
     )
 
 
+def _facts(work: WorkDone, end: End, commit: str, report: str, at: Circumstances) -> dict[str, Any]:
+    spent = work.spent
+    return {
+        "reason": end.value,
+        "branch": work.branch,
+        "base": work.base,
+        "commit": commit,
+        "iterations": work.iterations,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
+        "duration_s": round(work.duration_s, 3),
+        "report": report,
+        "digest": at.case.approval.digest,
+        "complexity": at.complexity.value,
+        "typical_cost_usd": at.typical_usd,
+        "files_changed": [show(f.path) for f in work.files],
+    }
+
+
 def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
     """Return the report's path: one that is free, and that no earlier report of the case had."""
-    known = {case.report_path, *(branch.report_path for branch in case.earlier)}
+    known = {case.outcome.report_path, *(branch.report_path for branch in case.earlier)}
     paths = (numbered(f"{Folder.REPORTS}/{name}", number) for number in count(1))
     return next(path for path in paths if path not in known and not is_there(path))
 
 
-def _mission(ended: Ended, at: Circumstances) -> bytes:
+def _mission(ended: Finished, at: Circumstances) -> bytes:
     case = at.case
     text = template("mission_report.md").substitute(
         common(at),
         summary=paragraphs(ended.summary or "Done."),
-        steps=_steps(ended, at.plan),
+        steps=_steps(ended.work, at.plan),
         files=files_table(ended),
-        commands=_commands(ended) + _pictures(at),
-        cost=cost_line(ended, at),
+        commands=_commands(ended.work) + _pictures(at),
+        cost=cost_line(ended.work, at),
         where=_where(ended, at),
-        end=ended.end.value,
-        iterations=counted(ended.iterations, "iteration"),
+        end=End.FINISHED.value,
+        iterations=counted(ended.work.iterations, "iteration"),
     )
     return new_note(
         {
@@ -124,18 +125,18 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
             "request_id": case.request_id,
             "status": "completed",
             "completed_at": at.stamp,
-            "agent": case.agent,
-            "branch": ended.branch if ended.commit else "",
+            "agent": case.request.agent,
+            "branch": ended.work.branch if ended.commit else "",
             "commit": ended.commit,
-            **cost_key(ended),
+            **cost_key(ended.work),
         },
         text,
         at.kind,
     )
 
 
-def _steps(ended: Ended, plan: Plan) -> str:
-    done = {step.number: step for step in ended.steps}
+def _steps(work: WorkDone, plan: Plan) -> str:
+    done = {step.number: step for step in work.steps}
     lines = []
     for number, step in enumerate(plan.steps, 1):
         if step.left_out:
@@ -149,8 +150,8 @@ def _steps(ended: Ended, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _commands(ended: Ended) -> str:
-    if not ended.commands:
+def _commands(work: WorkDone) -> str:
+    if not work.commands:
         return "None."
     return "\n".join(
         [
@@ -159,7 +160,7 @@ def _commands(ended: Ended) -> str:
             *(
                 f"| {cell(run.command)} | "
                 f"{'ended by force' if run.exit_code is None else run.exit_code} |"
-                for run in ended.commands
+                for run in work.commands
             ),
         ]
     )
@@ -170,22 +171,23 @@ def _pictures(at: Circumstances) -> str:
     return "".join(f"\n\n![[{path.name}]]" for path in paths)
 
 
-def _where(ended: Ended, at: Circumstances) -> str:
+def _where(ended: Finished, at: Circumstances) -> str:
     if not ended.commit:
         return "Nothing was changed, so there is no branch to keep."
-    repo, branch = shlex.quote(ended.repository), shlex.quote(ended.branch)
+    work = ended.work
+    repo, branch = shlex.quote(work.repository), shlex.quote(work.branch)
     ident = at.case.request_id
     after = ended.after
     place = f"git -C {repo}"
     into = after and (after.remote_default or after.into)
     # one that cannot be written is left to gh
     base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""
-    taken = "merge it" if at.case.portal else "take it into your notes"
+    taken = "merge it" if at.case.request.portal else "take it into your notes"
     merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
     # nobody publishes a vault to have it reviewed
     ask = (
         ""
-        if not at.case.portal and after is not None and not after.remote
+        if not at.case.request.portal and after is not None and not after.remote
         else f"{place} remote add origin URL    # a pull request needs a remote"
         if after is None or not after.remote
         else f"{place} push {after.remote} {branch} && "
@@ -205,14 +207,14 @@ def _where(ended: Ended, at: Circumstances) -> str:
         )
     return "\n".join(
         [
-            f"Branch {code(ended.branch)} of {code(ended.repository)}, "
-            f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
-            *(_beside(after, notes=not at.case.portal) if after is not None else ()),
+            f"Branch {code(work.branch)} of {code(work.repository)}, "
+            f"from `{work.base[:12]}` to `{ended.commit[:12]}`.",
+            *(_beside(after, notes=not at.case.request.portal) if after is not None else ()),
             "",
             "Until it is merged or dropped, which the property `became` says:",
             "",
             "```sh",
-            f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
+            f"placet diff {ident}    # look at it, or: {place} diff {work.base[:12]}..{branch}",
             merge,
             *([ask] if ask else []),
             f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",

@@ -21,7 +21,7 @@ from placet.core.text.partial import left_out
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import clean, fenced
 from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import ChangedFile, Ended
+from placet.core.turn.mission import ChangedFile, Ended, Finished, WorkDone
 from placet.core.wording import counted, local
 
 
@@ -59,12 +59,12 @@ class Circumstances:
         )
 
 
-def cost_key(ended: Ended) -> dict[str, float]:
+def cost_key(work: WorkDone) -> dict[str, float]:
     """Return what it cost as a property that the vault's tables can add up.
 
     None where it is unknown.
     """
-    return {} if ended.spent.cost_usd is None else {"cost_usd": float(ended.spent.cost_usd)}
+    return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
 
 
 def common(at: Circumstances) -> dict[str, str]:
@@ -75,11 +75,11 @@ def common(at: Circumstances) -> dict[str, str]:
     request_name = case.request_path and PurePosixPath(case.request_path).stem
     return {
         "title": literal(at.plan.title),
-        "agent": literal(case.agent),
+        "agent": literal(case.request.agent),
         "sandbox": at.sandbox,
-        "approved_by": literal(case.approved_by),
-        "approved_at": local(case.approved_at) if case.approved_at else "an unknown time",
-        "digest8": case.approved_digest[:8],
+        "approved_by": literal(case.approval.by),
+        "approved_at": local(case.approval.at) if case.approval.at else "an unknown time",
+        "digest8": case.approval.digest[:8],
         "model": code(at.model)
         + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
         "remarks": _remarks(at),
@@ -109,30 +109,31 @@ _CHANGES = {"A": "new", "M": "changed", "D": "deleted", "T": "of another kind"}
 
 def files_table(ended: Ended) -> str:
     """Return the changed files as a table, and below it those that are in no commit."""
+    work, finished = ended.work, isinstance(ended, Finished)
     lines = (
         ["None."]
-        if not ended.files
+        if not work.files
         else [
             "| file | change | lines |",
             "|---|---|---|",
             *(
                 f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
                 f"| {_lines(f.added, f.deleted)} |"
-                for f in ended.files
+                for f in work.files
             ),
         ]
     )
-    if ended.left_out:
+    if work.left_out:
         lines += [
             "",
             "Changed by commands but outside the approved scope, so in no commit: "
-            + listed(ended.left_out)
+            + listed(work.left_out)
             + "."
-            + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else ""),
+            + (f" They are kept at `{work.kept}`." if finished and work.kept else ""),
         ]
-    if ended.not_kept:
-        lines += ["", not_kept(ended)]
-    if ended.ignored:
+    if work.not_kept:
+        lines += ["", not_kept(work)]
+    if isinstance(ended, Finished) and ended.ignored:
         lines += [
             "",
             "In the scope, but ignored by git (see `.gitignore`), so in no commit, "
@@ -141,11 +142,11 @@ def files_table(ended: Ended) -> str:
     return "\n".join(lines)
 
 
-def not_kept(ended: Ended) -> str:
+def not_kept(work: WorkDone) -> str:
     """Return the sentence on files that are kept nowhere."""
     return (
         "Gone with the worktree, as placet could not look for secrets in them (a file with a "
-        f"second hard link, over 16 MiB, or too deep in folders): {listed(ended.not_kept)}."
+        f"second hard link, over 16 MiB, or too deep in folders): {listed(work.not_kept)}."
     )
 
 
@@ -165,16 +166,16 @@ def _lines(added: int | None, deleted: int | None) -> str:
     return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
-def cost_line(ended: Ended, at: Circumstances) -> str:
+def cost_line(work: WorkDone, at: Circumstances) -> str:
     """Return iterations, tokens, dollars and seconds of a mission."""
-    spent = ended.spent
+    spent = work.spent
     cost = spent.cost("cost unknown (no price for this model)")
     limit = at.plan.scope.budget_usd
     return (
-        f"{counted(ended.iterations, 'iteration')}; {spent.input_tokens:,} tokens in, "
+        f"{counted(work.iterations, 'iteration')}; {spent.input_tokens:,} tokens in, "
         f"{spent.cache_read_tokens:,} from the cache, {spent.output_tokens:,} out; {cost}"
         + (f" of at most ${limit}" if limit is not None else "")
-        + f"; {ended.duration_s:.1f} s"
+        + f"; {work.duration_s:.1f} s"
     )
 
 

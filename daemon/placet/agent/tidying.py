@@ -17,7 +17,7 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.life.case import WORKING, Case
 from placet.core.secrets import redact
 from placet.core.text.names import show
-from placet.core.turn.mission import ChangedFile, Ended
+from placet.core.turn.mission import ChangedFile, Ended, Finished, Stopped
 from placet.files.confine import Root
 from placet.repo.checkpoints import checkpoint, delete_ref, keep_besides, leave_out
 from placet.repo.commit import commit_message
@@ -45,17 +45,19 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
     """
     path = path_of(ports, mission.case, record)
     try:
-        tree = open_worktree(repo, path, ended.branch, ended.base)
+        tree = open_worktree(repo, path, ended.work.branch, ended.work.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
         git_dir = record.get(BRANCH)
-        tree = Worktree(repo, path, Path(git_dir or ""), ended.branch, ended.base)
-    if ended.ok:
+        tree = Worktree(repo, path, Path(git_dir or ""), ended.work.branch, ended.work.base)
+    if isinstance(ended, Finished):
         return _keep_success(ports, mission.case, record, tree, ended)
     take_hold(tree)
     return _keep_failure(ports, mission.case, record, tree, ended)
 
 
-def _keep_success(ports: Ports, case: Case, record: Record, tree: Worktree, ended: Ended) -> Ended:
+def _keep_success(
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Finished
+) -> Finished:
     """Remove a success' worktree; what its commands changed outside the scope is kept at a ref."""
     ckpt, _, left_out = refs(case, tree.path.name)
     try:
@@ -66,8 +68,9 @@ def _keep_success(ports: Ports, case: Case, record: Record, tree: Worktree, ende
         why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
         remove_worktree(tree, checkpoint(tree, left_out, why, when) if rest else None, ref=ckpt)
     not_kept = _not_kept(record)
-    others = tuple(path for path in ended.left_out if path not in not_kept)
-    return replace(ended, kept=left_out if others else "", left_out=others, not_kept=not_kept)
+    others = tuple(path for path in ended.work.left_out if path not in not_kept)
+    kept = left_out if others else ""
+    return replace(ended, work=replace(ended.work, kept=kept, left_out=others, not_kept=not_kept))
 
 
 def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:
@@ -86,7 +89,9 @@ def _not_kept(record: Record) -> tuple[str, ...]:
     return tuple((record.get(NOT_KEPT) or "").split("\0")[:-1])
 
 
-def _keep_failure(ports: Ports, case: Case, record: Record, tree: Worktree, ended: Ended) -> Ended:
+def _keep_failure(
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Stopped
+) -> Stopped:
     repo = tree.repo
     ckpt, failed, _ = refs(case, tree.path.name)
     if tree.path.exists() and (tree.git_dir / "index").exists():
@@ -95,15 +100,15 @@ def _keep_failure(ports: Ports, case: Case, record: Record, tree: Worktree, ende
         "Work of a failed mission",
         f"What was uncommitted when it ended: {ended.end.value}.",
         case.trace_id,
-        case.approved_digest,
-        case.approved_by,
+        case.approval.digest,
+        case.approval.by,
     )
     lost = lost_mark(tree.path)
     if not tree.path.exists() and resolve(repo, failed) is None:
         lost.touch()
     roll_back(tree, failed, message, ports.clock.wall())
     last = resolve(repo, ckpt)
-    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.base):
+    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.work.base):
         # somebody deleted the worktree, and this is all that is left of what no commit has
         keep_besides(repo, last, failed, message, ports.clock.wall())
     delete_ref(repo, ckpt)
@@ -111,7 +116,7 @@ def _keep_failure(ports: Ports, case: Case, record: Record, tree: Worktree, ende
     kept_commit = resolve(repo, failed) or ""
     kept, not_kept = failed if kept_commit else "", _not_kept(record)
     if not record.has(ROLLED_BACK):
-        facts: dict[str, Any] = {"branch": ended.branch, "kept": kept}
+        facts: dict[str, Any] = {"branch": ended.work.branch, "kept": kept}
         facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
         row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
         record.settle(ROLLED_BACK, kept, row)
@@ -119,10 +124,9 @@ def _keep_failure(ports: Ports, case: Case, record: Record, tree: Worktree, ende
     if drift is not None and kept:
         why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
         drift = replace(drift, why=why)
-    files = files_between(repo, ended.base, failed) if kept else ()
-    return replace(
-        ended, kept=kept, kept_commit=kept_commit, files=files, drift=drift, not_kept=not_kept
-    )
+    files = files_between(repo, ended.work.base, failed) if kept else ()
+    work = replace(ended.work, kept=kept, files=files, not_kept=not_kept)
+    return replace(ended, work=work, kept_commit=kept_commit, drift=drift)
 
 
 def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:

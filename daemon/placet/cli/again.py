@@ -29,7 +29,7 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
         case = seen.cases[found.trace_id]
         undecided = seen.undecided.get(case.trace_id)
         is_over = case.state in _OVER
-        again = case.state is State.REVIEW and case.report_path and undecided is None
+        again = case.state is State.REVIEW and case.outcome.report_path and undecided is None
         path = case.request_path
         if case.state is State.COMPLETED:
             path = _in_archive(folder, case)

@@ -56,7 +56,7 @@ def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     sha, onto = merge(site, ident, here=here)
     what = (
         f"merged into {onto} by this commit, unsigned and without your hooks"
-        if site.case(ident).portal
+        if site.case(ident).request.portal
         else f"your notes have it now, by this commit on {onto}"
     )
     say(f"{what}; take it back with: placet undo {ident}")
@@ -70,15 +70,15 @@ def diff(site: Site, ident: str) -> tuple[str, bytes]:
     from the default branch.
     """
     case, repo = mission_of(site, ident)
-    tip = resolve(repo, case.newest.ref) or resolve(repo, case.tip)
-    if tip is None or resolve(repo, case.base) is None:
+    tip = resolve(repo, case.newest.ref) or resolve(repo, case.outcome.tip)
+    if tip is None or resolve(repo, case.outcome.base) is None:
         raise UserError(
-            f"The branch {case.branch} and its commits are gone.",
+            f"The branch {case.outcome.branch} and its commits are gone.",
             f"Look at it: placet show {case.request_id}",
         )
-    base, into = case.base, all_refs(repo).ends_in(case.base_branch)
+    base, into = case.outcome.base, all_refs(repo).ends_in(case.plan.base_branch)
     if (
-        tip != case.tip
+        tip != case.outcome.tip
         and into
         and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip)
     ):
@@ -103,17 +103,17 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
     case, repo = mission_of(site, ident)
     keep_notes_of(site, repo)
     with one_at_a_time(repo):
-        tip = resolve(repo, case.newest.ref)
+        last, tip = case.outcome, resolve(repo, case.newest.ref)
         if tip is None:
             raise _gone(repo, case)
         if seen is not None and seen != tip:
             raise UserError(
-                f"The branch {case.branch} has other commits than you read.",
+                f"The branch {last.branch} has other commits than you read.",
                 f"Read it again: placet diff {case.request_id}",
             )
         onto = must_be_ready(repo, tip)
         refs = all_refs(repo)
-        into = refs.ends_in(case.base_branch)
+        into = refs.ends_in(case.plan.base_branch)
         if onto not in (into, refs.default) and not here:
             raise UserError(
                 f"{repo.path} is on {onto}, not on {into}.",
@@ -123,11 +123,11 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
             return _merge_again(repo, case, onto, tip), onto
         # As the mission's last commit has them: the case's own approval is used up.
         digest, approved_by = trailers_of(
-            repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By"
+            repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
         )
-        title = f"Merge {case.branch}: {case.title}"
+        title = f"Merge {last.branch}: {case.request.title}"
         message = commit_message(title, "", case.trace_id, digest, approved_by)
-        word = Word("merge", case.branch, site.who, site.via)
+        word = Word("merge", last.branch, site.who, site.via)
         try:
             with leave_word(site.state.acts, case.trace_id, word):
                 return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
@@ -135,9 +135,9 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
             if is_kept(repo):
                 raise _both_changed(repo, case, tip, found.paths) from found
             raise UserError(
-                f"Merging {case.branch} into {onto} conflicts in: "
+                f"Merging {last.branch} into {onto} conflicts in: "
                 f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
-                f"Merge by hand: {repo.by_hand} merge --no-ff {case.branch}",
+                f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
             ) from found
         except GitError as error:
             raise UserError(
@@ -147,9 +147,9 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
 
 def _gone(repo: Repo, case: Case) -> UserError:
     """Return the error for a branch that is not there, with what brings it back."""
-    if resolve(repo, case.tip) is None:
+    if resolve(repo, case.outcome.tip) is None:
         return UserError(
-            f"The branch {case.branch} is gone.",
+            f"The branch {case.outcome.branch} is gone.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
@@ -157,13 +157,13 @@ def _gone(repo: Repo, case: Case) -> UserError:
         name
         for name in sorted(all_refs(repo).ours)
         if name.startswith(f"refs/placet/dropped/{case.request_id}-{case.trace8}-")
-        and is_ancestor(repo, case.tip, name)
+        and is_ancestor(repo, case.outcome.tip, name)
     ]
-    commit = kept[-1] if kept else case.tip[:12]
+    commit = kept[-1] if kept else case.outcome.tip[:12]
     return UserError(
-        f"The branch {case.branch} is gone; its commits are kept.",
+        f"The branch {case.outcome.branch} is gone; its commits are kept.",
         "Bring it back, then merge it: "
-        f"{repo.by_hand} branch {case.branch} {commit} && placet merge {case.request_id}",
+        f"{repo.by_hand} branch {case.outcome.branch} {commit} && placet merge {case.request_id}",
         exit_code=3,
     )
 
@@ -173,19 +173,19 @@ def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
 
     Raises UserError where it was not taken back, or that conflicts.
     """
-    sha = _taken_back_by(repo, case, tip)
+    last, sha = case.outcome, _taken_back_by(repo, case, tip)
     if not sha:
         raise UserError(
-            f"{onto} has {case.branch} already.",
+            f"{onto} has {last.branch} already.",
             f"Look at it: placet diff {case.request_id}. "
             f"Take it back: placet undo {case.request_id}",
         )
-    message = f"Merge {case.branch} again: {case.title}\n\nThis reverts commit {sha}.\n"
+    message = f"Merge {last.branch} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
     try:
         return revert_in_checkout(repo, onto, [sha], message, Clock().wall())
     except Conflicts as found:
         raise UserError(
-            f"Bringing {case.branch} in again conflicts in: "
+            f"Bringing {last.branch} in again conflicts in: "
             f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
             f"By hand: {repo.by_hand} revert {sha[:12]}",
         ) from found
@@ -208,7 +208,7 @@ def became_now(site: Site, case: Case) -> str:
         if fate.became == "merged" and _taken_back_by(repo, case, fate.commit_sha):
             return "reverted"
     except (UserError, GitError):
-        return case.became
+        return case.outcome.became
     return fate.became
 
 
@@ -224,7 +224,7 @@ MAX_SHOWN_LINES = 8
 def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> UserError:
     """Return the error for notes that a person and a mission both changed, without git's words."""
     now = head(repo)
-    since = merge_base(repo, now, tip) or case.base
+    since = merge_base(repo, now, tip) or case.outcome.base
     said = []
     for path in paths:
         name, _, side = path.rpartition("~")
@@ -276,25 +276,25 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
     It may be asked for again since. Raises UserError (exit code 3) for any other.
     """
     case = site.case(ident)
-    if not case.tip:
+    if not case.outcome.tip:
         without = " without changes" if case.state is State.COMPLETED else ""
         raise UserError(
             f"{stands(case)}{without}, so there is no branch of it.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
-    config = site.in_force().config
-    if case.portal and case.portal not in config.portals:
+    portal, config = case.request.portal, site.in_force().config
+    if portal and portal not in config.portals:
         raise UserError(
-            f"The portal {case.portal} is no longer configured.",
-            f"placet portal add {case.portal} PATH",
+            f"The portal {portal} is no longer configured.",
+            f"placet portal add {portal} PATH",
             exit_code=2,
         )
-    place = portal_path(site.vault, config, case.portal)
+    place = portal_path(site.vault, config, portal)
     if not is_repository(place):
         raise UserError(
             f"The repository of {case.request_id} is not at {place} any more.",
-            f"Put it back, or fix the path of {case.portal or 'the vault'} in {CONFIG_PATH}.",
+            f"Put it back, or fix the path of {portal or 'the vault'} in {CONFIG_PATH}.",
             exit_code=2,
         )
     return case, open_repo(place)

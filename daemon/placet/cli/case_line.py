@@ -35,21 +35,21 @@ def case_line(
         "request_id": case.request_id,
         "trace_id": case.trace_id,
         "state": case.state.value,
-        "title": case.title,
-        "agent": case.agent,
-        "portal": case.portal,
-        "priority": case.priority,
-        "revision": case.revision,
+        "title": case.request.title,
+        "agent": case.request.agent,
+        "portal": case.request.portal,
+        "priority": case.request.priority,
+        "revision": case.plan.revision,
         "since": case.since,
         "age_s": age_s(case.since),
         "request": case.request_path,
-        "plan": case.plan_path,
-        "branch": case.branch,
-        "commit": case.tip,
-        "became": case.became,
-        "report": case.report_path,
-        "failure": case.failure,
-        "approved_by": case.approved_by,
+        "plan": case.plan.path,
+        "branch": case.outcome.branch,
+        "commit": case.outcome.tip,
+        "became": case.outcome.became,
+        "report": case.outcome.report_path,
+        "failure": case.outcome.failure,
+        "approved_by": case.approval.by,
         "undecided": None if undecided is None else asdict(undecided),
         "unwritten": trace in seen.unwritten,
         "held_back": held_back(site, folder, reader, seen, trace),
@@ -67,7 +67,7 @@ def case_line(
             else last.details["reason"]
         )
     if case.state is State.RUNNING:
-        text = kept(reader, case.approved_digest)
+        text = kept(reader, case.approval.digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
         rows = reader.activity(case.trace_id, limit=10_000)
         line["progress"] = {
@@ -101,9 +101,9 @@ def _estimate(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | Non
 
     It is worked out as for the plan's callout, from what missions of its complexity cost.
     """
-    if case.state not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan_path:
+    if case.state not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan.path:
         return None
-    raw = text_of(folder, case.plan_path)
+    raw = text_of(folder, case.plan.path)
     meta = {} if raw is None else read_note(raw).meta
     given = str(meta.get("complexity") or Complexity.STANDARD)
     if given not in [one.value for one in Complexity]:

@@ -46,7 +46,7 @@ def approve(
     def approved(raw: bytes) -> bytes:
         note = approvable(case, raw)
         if not note.digest.startswith(bound):
-            raise _other_digest(case, case.plan_path, note.digest, bound)
+            raise _other_digest(case, case.plan.path, note.digest, bound)
         text = with_comments(site, raw, remarks)
         if remarks:  # they are part of what is approved, and may make too much of it
             approvable(case, text)
@@ -54,7 +54,7 @@ def approve(
 
     target = f"{Folder.ACTIVE}/{active_name(case.request_id)}"
     word = left_word(site, case, "approve", plan_digest)
-    return change_note(site, case, _of(case.plan_path, seen, approved), target, word=word)
+    return change_note(site, case, _of(case.plan.path, seen, approved), target, word=word)
 
 
 def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> str:
@@ -62,7 +62,7 @@ def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> str:
     return change_note(
         site,
         case,
-        _of(case.plan_path, seen, lambda raw: stamp(raw, {"rejection_reason": reason})),
+        _of(case.plan.path, seen, lambda raw: stamp(raw, {"rejection_reason": reason})),
         f"{Folder.REJECTED}/{rejected_name(case.request_id)}",
         word=left_word(site, case, "reject", plan_digest),
     )
@@ -73,15 +73,15 @@ def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | Non
     return change_note(
         site,
         case,
-        _of(case.plan_path, seen, lambda raw: commented(site, raw, comments, "needs_revision")),
-        case.plan_path,
+        _of(case.plan.path, seen, lambda raw: commented(site, raw, comments, "needs_revision")),
+        case.plan.path,
         word=left_word(site, case, "revise", plan_digest),
     )
 
 
 def edit(site: Site, case: Case, change: Change, *, seen: bytes | None) -> str:
     """Change a plan's text, which decides nothing."""
-    return change_note(site, case, _of(case.plan_path, seen, change), case.plan_path)
+    return change_note(site, case, _of(case.plan.path, seen, change), case.plan.path)
 
 
 def answer(site: Site, case: Case, said: str, *, seen: bytes | None = None) -> str:

@@ -46,7 +46,7 @@ def awaiting(site: Site, ident: str, done: str) -> Case:
     if asks_for_more(case):
         return asking_case(site, ident)
     if _work(case) in (State.REVIEW, State.REVISING) or (
-        case.state is State.FAILED and case.plan_path
+        case.state is State.FAILED and case.plan.path
     ):
         return case
     helps = f"See why: placet why {case.request_id}"

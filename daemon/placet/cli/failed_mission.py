@@ -58,7 +58,7 @@ def failed_mission(
     )
     if facts is None:
         return None
-    left = remains(facts, case.failure_detail, rows)
+    left = remains(facts, case.outcome.detail, rows)
     text = reader.text(facts["digest"])
     assert text is not None, "what is carried out was stored when it was approved"
     plan = parse_plan(read_note(text).body, None)
@@ -83,9 +83,9 @@ def failed_mission(
         "request": ready_request(case, plan, left),
         "next": [
             advice(left.end, rows),
-            f"Read the report: {case.report_path}",
+            f"Read the report: {case.outcome.report_path}",
             f"For a new plan: placet retry {case.request_id}, or set `status: pending` in "
-            f"{case.request_path or 'the request'}; in {case.plan_path or 'the plan'} that "
+            f"{case.request_path or 'the request'}; in {case.plan.path or 'the plan'} that "
             "asks for "
             "a revision of it. Whoever writes it reads the report.",
             f"A request that starts from where it broke: placet why {case.request_id} --request",

@@ -45,7 +45,7 @@ def change_note(
     Where that name is taken it gets a number. `word` is entered meanwhile with the note's new text.
     Raises UserError where the note is gone, keeps changing or cannot be edited.
     """
-    path = of or case.plan_path
+    path = of or case.plan.path
     if target != path:
         places = (numbered(target, number) for number in count(1))
         target = next(place for place in places if not os.path.lexists(site.vault / place))
@@ -85,7 +85,7 @@ def must_say_something(what: str, said: Sequence[str], helps: str, example: str)
 def not_there_any_more(case: Case, path: str = "") -> UserError:
     """Return the error for a note that was moved since the journal has seen it."""
     return UserError(
-        f"{visible(path or case.plan_path)} is not there any more: somebody has moved it.",
+        f"{visible(path or case.plan.path)} is not there any more: somebody has moved it.",
         f"See where it is, and what follows: placet why {case.request_id}",
     )
 

@@ -88,10 +88,11 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
         # a stale callout is the daemon's to write: the plan waits
         if gesture is not None and not isinstance(gesture, CalloutStale):
             undecided[trace] = undecided_of(gesture, listed)
+        plan_path = own.plans[0].path if len(own.plans) == 1 else case.plan.path
         found[trace] = replace(
             case,
             request_path=own.request.path if own.request is not None else case.request_path,
-            plan_path=own.plans[0].path if len(own.plans) == 1 else case.plan_path,
+            plan=replace(case.plan, path=plan_path),
             asking=case.asking
             and replace(
                 case.asking,
@@ -135,13 +136,13 @@ def waits_at(case: Case) -> str:
     if case.asking is not None:
         return case.asking.path
     waits = case.state in (State.REVIEW, State.FAILED)
-    return case.plan_path if waits and is_in([Folder.PLANS], case.plan_path) else ""
+    return case.plan.path if waits and is_in([Folder.PLANS], case.plan.path) else ""
 
 
 def too_many(site: Site, case: Case, plans: Sequence[str]) -> tuple[str, str]:
     """Return what to say of a case with several plans, and what to do."""
     places = ", ".join(map(show, plans))
-    kept = case.plan_path if case.plan_path in plans else plans[0]
+    kept = case.plan.path if case.plan.path in plans else plans[0]
     others = shlex.join(str(site.vault / path) for path in plans if path != kept)
     return (
         f"There are {len(plans)} plans of {case.request_id}, so none of them counts: {places}.",

@@ -110,7 +110,7 @@ def _look(site: Site, trace_id: str) -> Read | None:
     elif case.asking is not None:
         return Read(site, case, case.asking.path, asking_text(site, case))
     else:
-        return Read(site, case, case.plan_path, with_fresh_callout(site, case))
+        return Read(site, case, case.plan.path, with_fresh_callout(site, case))
     return None
 
 

@@ -165,19 +165,19 @@ def show(site: Site, ident: str) -> dict[str, Any]:
         seen = glance(site, folder, reader, [case])
         case = seen.cases[case.trace_id]
         line = case_line(site, folder, reader, seen, case.trace_id)
-        approved = kept(reader, case.approved_digest) if case.approved_digest else None
+        approved = kept(reader, case.approval.digest) if case.approval.digest else None
         asked = kept(reader, case.request_digest) if case.request_digest else None
-        plan = approved or (text_of(folder, case.plan_path) if case.plan_path else None)
+        plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
         # emptied or taken away: whoever did may want it back
         is_emptied = plan is not None and not below(read_note(plan).body)[1].strip()
         if is_emptied or (plan is None and case.state is State.WITHDRAWN):
             plan = _last_written(reader, case) or plan
-        report = text_of(folder, case.report_path) if case.report_path else None
+        report = text_of(folder, case.outcome.report_path) if case.outcome.report_path else None
         asking = text_of(folder, case.asking.path) if case.asking is not None else None
         request = (text_of(folder, case.request_path) if case.request_path else None) or asked
     texts = {"asking": asking, "request": request, "plan": plan, "report": report}
-    digest = case.approved_digest or (
-        look_at(case.plan_path, plan, "").digest if plan and is_in(QUEUES, case.plan_path) else ""
+    digest = case.approval.digest or (
+        look_at(case.plan.path, plan, "").digest if plan and is_in(QUEUES, case.plan.path) else ""
     )
     return {
         **line,

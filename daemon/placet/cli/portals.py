@@ -248,7 +248,8 @@ def _naming(site: Site, portal: str) -> list[str]:
         *(
             f"{case.request_id} ({case.state}) names it, and cannot be carried out without it."
             for case in cases
-            if case.portal == portal and (case.state in WORKING or case.state is State.REVIEW)
+            if case.request.portal == portal
+            and (case.state in WORKING or case.state is State.REVIEW)
         ),
         *(
             f"{case.request_id} has the branch {branch.name} there: what becomes of it is not "

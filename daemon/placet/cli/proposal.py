@@ -29,10 +29,10 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
     from placet.agent.prompts import plannable
 
-    note = look_at(case.plan_path, raw, "")
+    note = look_at(case.plan.path, raw, "")
     if why := note.problem or lost_keys(case, note) or refusal(case, note, plannable()):
         raise UserError(
-            f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
+            f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )
     return note
 
@@ -40,7 +40,7 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
 def plan_text(site: Site, case: Case) -> bytes:
     """Return the text of a case's plan; raises UserError where it is gone."""
     with Vault(site.vault) as folder:
-        raw = text_of(folder, case.plan_path)
+        raw = text_of(folder, case.plan.path)
     if raw is None:
         raise not_there_any_more(case)
     return raw
@@ -64,11 +64,11 @@ def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
         "request_id": case.request_id,
         "title": plan.title,
         "digest": note.digest,
-        "edited": note.digest != case.plan_digest,
+        "edited": note.digest != case.plan.digest,
         "portal": portal,
         "repository": str(portal_path(site.vault, config, portal)) if is_known else "",
         "branch": new_branch(case),
-        "base": case.base_branch or str(note.meta.get("base_commit") or "")[:12],
+        "base": case.plan.base_branch or str(note.meta.get("base_commit") or "")[:12],
         "steps": [step.title for step in plan.steps],
         "steps_left_out": list(plan.left_out),
         "left_out": left_out(plan),

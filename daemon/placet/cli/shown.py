@@ -43,12 +43,12 @@ def plan_view(site: Site, case: Case, raw: bytes) -> NoteView:
         top = proposal_text(proposal(site, case, raw))
     except UserError as error:
         top = colour(visible(error.what), "yellow")
-    failed = ["its last mission failed: " + visible(case.report_path)] * bool(
-        case.state is State.FAILED and case.report_path
+    failed = ["its last mission failed: " + visible(case.outcome.report_path)] * bool(
+        case.state is State.FAILED and case.outcome.report_path
     )
-    head = f"plan, revision {case.revision}, since {shown_time(case.since)}"
+    head = f"plan, revision {case.plan.revision}, since {shown_time(case.since)}"
     text = rendered(below(read_note(raw).body)[1])
-    brief = "\n".join([f"{head}: {visible(case.plan_path)}", *failed, "", top, ""])
+    brief = "\n".join([f"{head}: {visible(case.plan.path)}", *failed, "", top, ""])
     return NoteView(f"{brief}\n{text}\n", brief)
 
 

@@ -80,23 +80,23 @@ def drop(site: Site, ident: str, reason: str) -> str:
     case, repo = mission_of(site, ident)
     with one_at_a_time(repo):
         if fate_of(repo, case.newest) is not None:
-            taken_back = case.became == "reverted"
+            taken_back = case.outcome.became == "reverted"
             fate = "was merged, and that was taken back," if taken_back else "is merged or gone"
             raise UserError(
-                f"{case.branch} {fate} already, so there is no work to let go.",
+                f"{case.outcome.branch} {fate} already, so there is no work to let go.",
                 ("" if taken_back else f"Take a merge back: placet undo {case.request_id}. ")
-                + f"A branch that is left over: {repo.by_hand} branch -D {case.branch}",
+                + f"A branch that is left over: {repo.by_hand} branch -D {case.outcome.branch}",
             )
         tip = resolve(repo, case.newest.ref)
         if tip is None:
             raise UserError(
-                f"There is no branch {case.branch}; another branch has its commits.",
+                f"There is no branch {case.outcome.branch}; another branch has its commits.",
                 "Delete that one by hand.",
                 exit_code=3,
             )
-        if (where := where_checked_out(repo, case.branch)) is not None:
+        if (where := where_checked_out(repo, case.outcome.branch)) is not None:
             raise UserError(
-                f"{case.branch} is checked out in {where}, or being rebased there.",
+                f"{case.outcome.branch} is checked out in {where}, or being rebased there.",
                 f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
                 if where.is_dir()
                 else "That folder is not there any more; tell git so: "
@@ -112,17 +112,17 @@ def drop(site: Site, ident: str, reason: str) -> str:
                     folder, repo, case, {"dropped_reason": reason, "dropped_by": site.who}
                 )
                 try:
-                    drop_branch(repo, case.branch, tip)
+                    drop_branch(repo, case.outcome.branch, tip)
                 except GitError:
                     with suppress(Stale):
-                        folder.replace(case.report_path, sha256(after).hexdigest(), before)
+                        folder.replace(case.outcome.report_path, sha256(after).hexdigest(), before)
                     raise
             except (GitError, RepositoryChanged) as error:
                 said = error.stderr if isinstance(error, GitError) else str(error)
                 raise UserError(
-                    f"git does not drop {case.branch}: {said}",
+                    f"git does not drop {case.outcome.branch}: {said}",
                     "Nothing was dropped. Try again, or by hand: "
-                    f"{repo.by_hand} branch -D {case.branch}",
+                    f"{repo.by_hand} branch -D {case.outcome.branch}",
                 ) from error
     return kept
 
@@ -143,24 +143,24 @@ def _stamp_report(
 
     Raises UserError where it cannot take them.
     """
-    by_hand = (
-        f"Fix that, or drop the branch without a reason: {repo.by_hand} branch -D {case.branch}"
-    )
+    path, drop = case.outcome.report_path, f"{repo.by_hand} branch -D {case.outcome.branch}"
+    by_hand = f"Fix that, or drop the branch without a reason: {drop}"
     try:
-        return folder.edit(case.report_path, lambda raw: stamp(raw, keys))
+        return folder.edit(path, lambda raw: stamp(raw, keys))
     except Changed as error:
         raise UserError(
-            f"{case.report_path} keeps changing.",
+            f"{path} keeps changing.",
             "Close the editor that has it open, then try again.",
         ) from error
     except Gone as error:
         raise UserError(
-            f"The report {case.report_path} is gone, which the reason is written into.",
-            f"Put it back, or: {repo.by_hand} branch -D {case.branch}",
+            f"The report {path} is gone, which the reason is written into.",
+            f"Put it back, or: {drop}",
         ) from error
     except (UnsafeEdit, NotAFile, TooLarge) as error:
         raise UserError(
-            f"The reason cannot be written into the report {case.report_path}: {error}", by_hand
+            f"The reason cannot be written into the report {path}: {error}",
+            by_hand,
         ) from error
 
 
@@ -177,13 +177,14 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
         if not ask(
-            f"This drops the branch {case.branch} of {repo.path}; its commits stay reachable."
+            f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay "
+            "reachable."
         ):
             raise UserError("Nothing was changed.")
         return drop(site, ident, "undone"), ""
     sha = fate.commit_sha
     if not sha:
-        raise UserError(f"{case.branch} was dropped already, so there is nothing to undo.")
+        raise UserError(f"{case.outcome.branch} was dropped already, so there is nothing to undo.")
     keep_notes_of(site, repo)
     onto = must_be_ready(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
@@ -197,7 +198,8 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
-    message = f"Revert {case.branch}\n\nThis reverts commit {sha}.\n\n{REVERTS}: {case.trace_id}\n"
+    branch = case.outcome.branch
+    message = f"Revert {branch}\n\nThis reverts commit {sha}.\n\n{REVERTS}: {case.trace_id}\n"
     commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):
@@ -205,7 +207,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
                 raise UserError(
                     f"{repo.path} is not on {onto} any more.", "Look at it, then try again."
                 )
-            word = Word("undo", case.branch, site.who, site.via)
+            word = Word("undo", branch, site.who, site.via)
             with leave_word(site.state.acts, case.trace_id, word):
                 return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
     except Conflicts as found:

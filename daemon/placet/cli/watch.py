@@ -183,6 +183,6 @@ def _moves(site: Site, case: Case) -> bool:
 
 def _end(case: Case) -> str:
     if case.state is State.FAILED:
-        why = (case.failure.splitlines() or [""])[0]
+        why = (case.outcome.failure.splitlines() or [""])[0]
         return f"{case.request_id} failed: {why}" if why else f"{case.request_id} failed."
     return f"{case.request_id} was {case.state.value}."

@@ -78,7 +78,7 @@ def why(site: Site, ident: str) -> dict[str, Any]:
             if new := _not_taken_up(site, ident):
                 return new
             raise
-        its = (visible(case.request_path), visible(case.plan_path))
+        its = (visible(case.request_path), visible(case.plan.path))
         notices = [sentence for path, sentence in explained.items() if path in its]
         notices += disk_trouble(site.state.journal)
         notices += [
@@ -91,7 +91,7 @@ def why(site: Site, ident: str) -> dict[str, Any]:
         "request_id": case.request_id,
         "trace_id": case.trace_id,
         "state": case.state.value,
-        "report": case.report_path,
+        "report": case.outcome.report_path,
         "why": said,
         "next": list(following),
         "mission": mission,
@@ -121,23 +121,24 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         return [several, *(n for n in notices if not n.startswith(places))], [one_left], None
     if (between := _between(site, seen, case)) is not None:
         return [between[0], *notices], [between[1]], None
-    if case.state is State.FAILED and case.report_path:
+    if case.state is State.FAILED and case.outcome.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
-            return [mission["meaning"], case.failure, *notices], mission.pop("next"), mission
+            meaning = [mission["meaning"], case.outcome.failure, *notices]
+            return meaning, mission.pop("next"), mission
         lost = "Its mission failed. What the journal had on that was lost, or is archived."
         return (
             [lost, *notices],
             [
-                f"Read the report: {case.report_path}",
+                f"Read the report: {case.outcome.report_path}",
                 f"Set `status: pending` in {case.request_path or 'the request'} for a new plan.",
             ],
             None,
         )
-    if case.state is State.COMPLETED and case.tip:
+    if case.state is State.COMPLETED and case.outcome.tip:
         from placet.cli.branches import became_now  # git is asked for nothing else
 
-        case = replace(case, became=became_now(site, case))
+        case = replace(case, outcome=replace(case.outcome, became=became_now(site, case)))
     reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
     working = case.state in (State.PLANNING, State.REVISING, State.APPROVED)
     if runs and not config.paused and notices and working:

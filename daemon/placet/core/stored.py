@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -16,11 +17,20 @@ T = TypeVar("T")
 _Read = Callable[[Any], Any]
 _PLAIN: tuple[type, ...] = (str, bool, int, float)
 
+FLAT: Mapping[str, Any] = {"flat": True}
+"""Metadata of a field that is a group: its own fields are stored as those of the whole."""
+
+
+def stored_as(name: str) -> Mapping[str, Any]:
+    """Return the metadata of a field that is stored under another name than its own."""
+    return {"stored_as": name}
+
 
 class Stored(Generic[T]):
     """JSON storage for values of one type: a dataclass, or a union that a Literal tells apart.
 
     Its fields are texts, numbers, enums, `None`, tuples, mappings by text, and such dataclasses.
+    A dataclass may group its fields in others; they are stored flat all the same (`FLAT`).
     What a field does not have takes its default, and a name that is no field is left out, so that
     older and newer versions read each other's values. Not with pydantic, which takes a quarter of a
     second to make ready for what `placet status` does with it. Names of files and branches need not
@@ -45,7 +55,7 @@ class Stored(Generic[T]):
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {field: getattr(value, field) for field in _fields(value.__class__)}
+        return {name: get(value) for name, get in _getters(value.__class__).items()}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Enum):
@@ -56,8 +66,31 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+def _getters(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    stored = [(name, attrgetter(path)) for name, path in _paths(kind)]
+    getters = dict(stored)
+    assert len(getters) == len(stored), f"two fields of {kind} are stored under one name"
+    return getters
+
+
+def _paths(kind: Any) -> Iterator[tuple[str, str]]:
+    """Give the name that each field is stored under, and the attributes that lead to it."""
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if _is_flat(field):
+            parts = _paths(hints[field.name])
+            yield from ((name, f"{field.name}.{path}") for name, path in parts)
+        else:
+            yield _stored_name(field), field.name
+
+
+def _is_flat(field: dataclasses.Field[Any]) -> bool:
+    return field.metadata.keys() >= FLAT.keys()
+
+
+def _stored_name(field: dataclasses.Field[Any]) -> str:
+    name: str = field.metadata.get("stored_as", field.name)
+    return name
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), default=_plain)
@@ -140,15 +173,20 @@ _NUMBER = _checked(lambda value: value, lambda value: type(value) in (int, float
 
 def _dataclass(kind: Any) -> _Read:
     hints = get_type_hints(kind)
-    reads = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    fields = dataclasses.fields(kind)
+    groups = [(one.name, _reader(hints[one.name])) for one in fields if _is_flat(one)]
+    own = [
+        (one.name, _stored_name(one), _reader(hints[one.name]))
+        for one in fields
+        if not _is_flat(one)
+    ]
 
     def read(value: Any) -> Any:
+        found = {field: read_one(value[name]) for field, name, read_one in own if name in value}
+        found |= {field: read_group(value) for field, read_group in groups}
         try:
-            return kind(**{name: reads[name](one) for name, one in value.items() if name in reads})
-        except (
-            AttributeError,
-            TypeError,
-        ) as error:  # no object, or one in which something is missing
+            return kind(**found)
+        except TypeError as error:  # something is missing
             raise ValueError(f"this is no {kind.__name__}: {error}") from error
 
-    return read
+    return _checked(read, lambda value: isinstance(value, dict))

@@ -178,7 +178,7 @@ def _journal(book: Casebook, found: Looked) -> None:
 def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
     """Record a revert; return whether it was one of a mission's merge."""
     case = book.cases.get(found.trace_id)
-    if case is None or case.became not in ("merged", "reverted"):
+    if case is None or case.outcome.became not in ("merged", "reverted"):
         return False
     with book.ports.journal.ask() as reader:
         row = reader.last_of(Action.PR_MERGED, trace_id=case.trace_id)
@@ -186,7 +186,7 @@ def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
     if found.of not in ("", merged):
         return False
     now = book.ports.clock.now()
-    hand = _hand(book, case.trace_id, "merge" if found.again else "undo", case.branch)
+    hand = _hand(book, case.trace_id, "merge" if found.again else "undo", case.outcome.branch)
     decision = settle_revert(case, merged, found.commit_sha, who, now, hand, again=found.again)
     if decision is not None:
         book.record(decision)

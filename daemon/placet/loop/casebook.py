@@ -127,7 +127,8 @@ class Casebook:
         row = of_case(self.ports.clock, case, Action.REPORT_WRITTEN, path=place, size=size)
         if place == wanted:
             return [row]
-        case = replace(case, report_path=place, failure=case.failure.replace(wanted, place))
+        failure = case.outcome.failure.replace(wanted, place)
+        case = replace(case, outcome=replace(case.outcome, report_path=place, failure=failure))
         self.cases.put(replace(case, version=case.version + 1))
         return [_put(case), row]
 
@@ -155,6 +156,6 @@ def _put(case: Case) -> PutCase:
         CASE_JSON.dump_json(case).decode(),
         case.version,
         case.request_path,
-        case.plan_path,
+        case.plan.path,
         bool(case.watched),
     )

@@ -54,7 +54,7 @@ class Cases(Mapping[str, Case]):
     def put(self, case: Case) -> None:
         """Take in what was recorded of a case."""
         self.held[case.trace_id] = case
-        self._asked -= {case.trace_id, case.request_path, case.plan_path}
+        self._asked -= {case.trace_id, case.request_path, case.plan.path}
         if watched := case.watched:
             self.watched[case.trace_id] = watched
         else:
@@ -89,7 +89,7 @@ class Cases(Mapping[str, Case]):
             or trace in there
             or trace in busy
             or case.request_path in paths
-            or case.plan_path in paths
+            or case.plan.path in paths
         }
 
     def is_taken(self, request_id: str) -> bool:

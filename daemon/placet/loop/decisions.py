@@ -111,7 +111,7 @@ class Decisions:
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.state is State.RUNNING:
-            return bool(case.stop or its.plans) or case.plan_path in self.intake.odd
+            return bool(case.stop or its.plans) or case.plan.path in self.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
     def _uncertain(self, view: View, found: Sorted) -> Set[str]:
@@ -163,13 +163,13 @@ class Decisions:
         book, notes = self.book, self.intake.notes
         for case in book.cases.values():
             path = case.request_path
-            if case.state is State.FAILED and not case.report_path and path in notes:
+            if case.state is State.FAILED and not case.outcome.report_path and path in notes:
                 notices.setdefault(
                     path,
-                    f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
-                    "try again.",
+                    f"There is no plan: {case.outcome.failure}\n"
+                    "Set `status: pending` in the request to try again.",
                 )
-            plan = notes.get(case.plan_path)
+            plan = notes.get(case.plan.path)
             if (
                 case.state is State.RUNNING
                 and case.reported_edit
@@ -179,7 +179,7 @@ class Decisions:
                 approved, now = (
                     raw.decode(errors="replace")
                     for raw in (
-                        book.text_to_show(case.approved_digest),
+                        book.text_to_show(case.approval.digest),
                         without_keys(plan.raw, PLAN_STAMPS),
                     )
                 )

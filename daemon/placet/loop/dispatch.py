@@ -105,7 +105,7 @@ class Dispatch:
             and self.decisions.is_judged(case)
             and not (case.state in DRAFTING and self._is_written(case))
         ]
-        due.sort(key=lambda case: (-case.priority, case.since, case.request_id))
+        due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         for case in book.waits.may_start(due, self._needs_no_model):
             planning = case.state in DRAFTING
             if free[planning] <= 0:
@@ -165,8 +165,8 @@ class Dispatch:
         expect_model(book.ports)
         request = read_note(book.text(case.request_digest)).body
         current = (
-            read_note(book.text(case.basis_digest)).body
-            if case.basis_digest and not case.is_elsewhere
+            read_note(book.text(case.plan.basis_digest)).body
+            if case.plan.basis_digest and not case.is_elsewhere
             else None
         )
         job = Job(case.trace_id, case.generation, planning=True, token=None)
@@ -179,13 +179,13 @@ class Dispatch:
 
         It is the report in the vault, with people's remarks.
         """
-        if case.failure and case.report_path:
+        if case.outcome.failure and case.outcome.report_path:
             try:
-                raw, _ = self.book.vault.read(case.report_path)
+                raw, _ = self.book.vault.read(case.outcome.report_path)
                 return parse_note(raw)[1][:MAX_REPORT_CHARS]
             except Unreadable:
                 pass
-        return case.failure
+        return case.outcome.failure
 
     # --- missions
 
@@ -194,7 +194,7 @@ class Dispatch:
         if case.state in DRAFTING:
             return False
         try:
-            plan = plan_of(self.book.text(case.approved_digest))
+            plan = plan_of(self.book.text(case.approval.digest))
         except BodyDamaged:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
@@ -203,9 +203,9 @@ class Dispatch:
         if case.state is State.APPROVED and not self._says_so_still(case):
             return
         ports = self.book.ports
-        raw = self.book.text(case.approved_digest)
+        raw = self.book.text(case.approval.digest)
         meta, plan = read_note(raw).meta, plan_of(raw)
-        if int(ports.sandbox) < case.approved_level and executes(plan) and not case.stop:
+        if int(ports.sandbox) < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
         try:
@@ -250,9 +250,9 @@ class Dispatch:
         gone = lease.token if lease is not None and left else None
         acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
         facts = {
-            "digest": case.approved_digest,
+            "digest": case.approval.digest,
             "sandbox": ports.sandbox.title,
-            "revision": case.revision,
+            "revision": case.plan.revision,
             "steps": len(plan.steps),
             **({"steps_left_out": list(plan.left_out)} if plan.left_out else {}),
         }
@@ -284,7 +284,7 @@ class Dispatch:
 
         A mission waits.
         """
-        now, then = self.book.ports.sandbox, Level(case.approved_level)
+        now, then = self.book.ports.sandbox, Level(case.approval.level)
         why = (
             f"It was approved when commands ran in: {then.title}. Now they would run in: "
             f"{now.title}, which is weaker."
@@ -318,7 +318,7 @@ class Dispatch:
 
     def _put_back(self, case: Case, kind: VoidKind, why: str) -> None:
         # without a note it is on its way: the next look finds it
-        if (note := self.decisions.intake.notes.get(case.plan_path)) is not None:
+        if (note := self.decisions.intake.notes.get(case.plan.path)) is not None:
             self.book.apply(case, ApprovalVoid(kind, note, why))
 
     def _mission(self, mission: Mission, job: Job) -> MissionEnded:
@@ -365,12 +365,12 @@ class Dispatch:
         book = self.book
         if isinstance(event, Asked) and event.wider is not None:
             # parsed again by nobody: these are the texts that were approved
-            texts = map(book.text, (case.approved_digest, case.first_approved))
+            texts = map(book.text, (case.approval.digest, case.first_approved))
             event = replace(event, approved=next(texts), first=next(texts))
         if token is None:
             book.apply(case, event)
             return
-        note = self.decisions.intake.notes.get(case.plan_path)
+        note = self.decisions.intake.notes.get(case.plan.path)
         what: Event = event
         if (
             isinstance(event, MissionEnded)

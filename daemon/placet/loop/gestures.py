@@ -109,7 +109,7 @@ class Gestures:
 
         A renamed note is no gesture, but commands need its place.
         """
-        request_path, plan_path = case.request_path, case.plan_path
+        request_path, plan_path = case.request_path, case.plan.path
         # an empty one was archived, or taken away
         if request_path and notes.request is not None and is_utf8(notes.request.path):
             request_path = notes.request.path
@@ -118,8 +118,9 @@ class Gestures:
         asking = case.asking
         if asking is not None and len(notes.asked) == 1 and is_utf8(notes.asked[0].path):
             asking = replace(asking, path=notes.asked[0].path)
-        if (request_path, plan_path, asking) != (case.request_path, case.plan_path, case.asking):
-            moved = replace(case, request_path=request_path, plan_path=plan_path, asking=asking)
+        if (request_path, plan_path, asking) != (case.request_path, case.plan.path, case.asking):
+            plan = replace(case.plan, path=plan_path)
+            moved = replace(case, request_path=request_path, plan=plan, asking=asking)
             self.book.record(Decision(moved, ()))
 
     def _made(self, case: Case, its: CaseNotes) -> Gesture | None:
@@ -141,12 +142,12 @@ class Gestures:
             unusable = self._unusable(case, gesture.note)
             return replace(gesture, why="\n".join(filter(None, [unusable, OUTDATED])))
         if isinstance(gesture, ActiveEdited):
-            approved = read_note(self.book.text_to_show(case.approved_digest)).body
+            approved = read_note(self.book.text_to_show(case.approval.digest)).body
             return replace(gesture, approved=approved)
         if isinstance(gesture, RequestGone):
             return gesture if self._is_gone(case, case.request_path) else None
         if isinstance(gesture, PlanGone) or gesture.note is None:
-            return gesture if self._is_gone(case, case.plan_path) else None
+            return gesture if self._is_gone(case, case.plan.path) else None
         return gesture
 
     def _answer(self, case: Case, gesture: Answering) -> Gesture | None:
@@ -194,7 +195,7 @@ class Gestures:
             return ApprovalRefused(note, why, gesture.hand)
         # A person may have put this plan together for a case that had none: then there is no text
         # of the daemon's, and every line is theirs.
-        known = case.plan_digest if note.digest != case.plan_digest else ""
+        known = case.plan.digest if note.digest != case.plan.digest else ""
         level = int(self.book.ports.sandbox)
         return replace(gesture, level=level, written=self.book.text_to_show(known))
 
@@ -219,7 +220,7 @@ class Gestures:
         meta, ports = note.meta, self.book.ports
         return "\n".join(
             [
-                *unknown_agent(str(meta.get("agent") or case.agent), agents(ports.vault)),
+                *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
                 *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
             ]
         )

@@ -127,11 +127,11 @@ def teller(
                 return
             if (event := events.get(case.state)) is None:
                 return
-            if case.state is State.FAILED and not case.report_path:
+            if case.state is State.FAILED and not case.outcome.report_path:
                 event = Event.NEEDS_YOU  # planning failed: there was no mission
-            report = "" if case.state is State.REVIEW else case.report_path
+            report = "" if case.state is State.REVIEW else case.outcome.report_path
             asked = "" if case.asking is None else case.asking.path
-            path = asked or report or case.plan_path or case.request_path
+            path = asked or report or case.plan.path or case.request_path
             messenger.send(
                 Notice(event, case.request_id, case.trace_id, vault.name, path, case.state)
             )

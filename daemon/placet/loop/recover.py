@@ -123,7 +123,7 @@ def reconcile(book: Casebook, outcomes: Iterable[KeptOutcome], problems: Sequenc
         if decision is not None:
             book.record(decision)
             adopted.append(decision.case.request_id)
-        elif not outcome.report_path and (case is None or not case.report_path):
+        elif not outcome.report_path and (case is None or not case.outcome.report_path):
             begun.append(case.request_id if case is not None else outcome.trace_id)
     vault = book.vault
     for path in sorted(vault.scan([Folder.ACTIVE]).found):

@@ -256,7 +256,7 @@ class Loop:
             *(f"{book.cases[t].request_id}: {why}" for t, why in book.waits.told().items()),
             *(command.error for command in book.outbox.pending if command.error),
             *(
-                f"{case.request_id}: its mission waits until {show(case.plan_path)} can be read, "
+                f"{case.request_id}: its mission waits until {show(case.plan.path)} can be read, "
                 "and is the only note of that plan"
                 for case in unjudged
             ),

@@ -227,7 +227,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
     """Return a plan's text if it is what was on the screen."""
     raw = plan_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
-        raise decisions.NotAsRead(case.plan_path)
+        raise decisions.NotAsRead(case.plan.path)
     return raw
 
 

@@ -86,7 +86,7 @@ def work_of(reader: Reader, case: Case, rows: tuple[CommittedRow, ...], ceiling:
     record = Recorded()
     try:
         record.take(reader.records(case.trace_id, case.generation))
-        plan = reader.text(case.approved_digest or case.carried_out or case.plan_digest)
+        plan = reader.text(case.approval.digest or case.outcome.carried_out or case.plan.digest)
     except BodyDamaged:
         return Work(is_mission=False)
     is_mission = record.has(PLACE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, cleared_decision, plan_path
-from placet.core.life.case import Case, NoteSeen, State
+from placet.core.life.case import Case, KnownPlan, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.plan_note import HOW_TO_REVIEW
 from placet.core.life.sight import moment_text
@@ -34,12 +35,16 @@ def adopt_plan(
         note.trace_id,
         str(meta.get("request_id") or ""),
         State.REVIEW,
-        plan_path=note.path,
-        plan_digest=note.digest,
-        title=_title(note.raw),
-        agent=str(meta.get("agent") or ""),
-        portal=str(meta.get("portal") or ""),
-        revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
+        plan=KnownPlan(
+            path=note.path,
+            digest=note.digest,
+            revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
+        ),
+        request=Request(
+            title=_title(note.raw),
+            agent=str(meta.get("agent") or ""),
+            portal=str(meta.get("portal") or ""),
+        ),
         since=now,
     )
     if (distrusted := distrust(case, note, now)) is not None:
@@ -60,7 +65,7 @@ def adopt_plan(
     elif cleared := cleared_decision(note):  # nobody knows for which text it was meant
         d.commands.append(Stamp(note.path, cleared))
     d.commands += [Move(copy.path, plan_path(d.case)) for copy in copies]
-    path = d.case.plan_path
+    path = d.case.plan.path
     d.row(
         Action.PLAN_ADOPTED,
         Entity.PLAN,
@@ -92,7 +97,7 @@ def adopt_outcome(case: Case | None, outcome: KeptOutcome, now: str) -> Decision
     tells nothing new: the case went on after it.
     """
     known_already = case is not None and (
-        case.report_path == outcome.report_path or outcome.ended_at <= case.since
+        case.outcome.report_path == outcome.report_path or outcome.ended_at <= case.since
     )
     if not outcome.report_path or known_already:
         return None
@@ -101,28 +106,31 @@ def adopt_outcome(case: Case | None, outcome: KeptOutcome, now: str) -> Decision
         outcome.trace_id,
         outcome.request_id,
         to,
-        title=outcome.title,
-        agent=outcome.agent,
-        portal=outcome.portal,
+        request=Request(title=outcome.title, agent=outcome.agent, portal=outcome.portal),
         since=outcome.ended_at,
-        revision=1,
+        plan=KnownPlan(revision=1),
     )
     d = DecisionBuilder(known, to, now)
     d.void_work()
     d.spend_approval()
-    d.set(
+    last = replace(
+        known.outcome,
+        failure="" if outcome.completed else f"see {outcome.report_path}",
         report_path=outcome.report_path,
         branch=outcome.branch,
         base=outcome.base,
         tip=outcome.tip,
         became=outcome.became,
-        portal=outcome.portal or known.portal,
+    )
+    d.set(
+        outcome=last,
+        request=replace(known.request, portal=outcome.portal or known.request.portal),
         stop="",
-        failure="" if outcome.completed else f"see {outcome.report_path}",
         since=outcome.ended_at,
     )
     if outcome.completed:  # both were archived at the end
-        d.set(request_path="", plan_path="")
+        d.set(request_path="")
+        d.set_plan(path="")
     d.row(
         Action.MISSION_ADOPTED,
         Entity.MISSION,

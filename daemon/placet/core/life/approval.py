@@ -37,7 +37,7 @@ def may_begin(case: Case, notes: CaseNotes) -> bool:
     return (
         plan.folder is Folder.ACTIVE
         and not plan.problem
-        and plan.digest == case.approved_digest
+        and plan.digest == case.approval.digest
         and plan.status not in ("rejected", "needs_revision")
     )
 
@@ -65,10 +65,10 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
             "property and move the plan to System/Active again."
         )
     revision = plan.meta.get("revision")
-    if said and isinstance(revision, int) and revision < case.revision:
+    if said and isinstance(revision, int) and revision < case.plan.revision:
         return (
-            f"This is revision {revision} of the plan, and revision {case.revision} was written "
-            "since. A text that came back is approved only by moving it to System/Active."
+            f"This is revision {revision} of the plan, and revision {case.plan.revision} was "
+            "written since. A text that came back is approved only by moving it to System/Active."
         )
     if any(same_moment(moment, spent) for spent in case.spent_approvals):
         return (
@@ -94,7 +94,7 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     # still has its callout of the review; but so has a copy of an approved one, whose approval is
     # used up.
     as_it_was = case.state is State.WITHDRAWN or (
-        case.state is State.FAILED and not case.report_path
+        case.state is State.FAILED and not case.outcome.report_path
     )
     states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
     return (

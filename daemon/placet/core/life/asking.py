@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, archived_question, sha256
-from placet.core.life.case import Asking, State
+from placet.core.life.case import Approval, Asking, State
 from placet.core.life.commands import Move, Publish, Rewrite, Stamp
 from placet.core.life.events import Asked
 from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
@@ -111,18 +111,15 @@ def answered(d: DecisionBuilder, g: Answered) -> None:
 def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     """Approve the plan with the wider scope: one new digest, that of the amended text."""
     asking = _over(d, g, "approved")
-    before, plan, hand = d.case.approved_digest, g.plan, g.hand
+    before, plan, hand = d.case.approval.digest, g.plan, g.hand
     d.spend_approval()
     d.set(
-        approved_digest=asking.amended,
-        approved_by=hand.who,
-        approved_at=d.now,
         # a weaker box was not shown: the mission waits for the former one
-        approved_level=max(d.case.approved_level, g.level),
+        approval=Approval(asking.amended, hand.who, d.now, max(d.case.approval.level, g.level)),
         reported_edit="",
     )
-    if d.case.plan_digest == before:  # it is nobody's edit
-        d.set(plan_digest=asking.amended)
+    if d.case.plan.digest == before:  # it is nobody's edit
+        d.set_plan(digest=asking.amended)
     d.by_human(
         Action.PLAN_AMENDED,
         Entity.PLAN,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import Asking, Case, NoteSeen, Request, State
+from placet.core.life.case import Approval, Asking, Case, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.gestures import Hand
 from placet.core.life.plan_note import headed, show
@@ -52,6 +52,10 @@ class DecisionBuilder:
         """Change fields of the case."""
         self.case = replace(self.case, **changes)
 
+    def set_plan(self, **changes: Any) -> None:
+        """Change fields of the case's plan."""
+        self.set(plan=replace(self.case.plan, **changes))
+
     def void_work(self) -> None:
         """Make outcomes of work under way void."""
         self.set(generation=self.case.generation + 1)
@@ -61,10 +65,10 @@ class DecisionBuilder:
 
         Its stamp never approves again, wherever a copy of the note turns up.
         """
-        if spent := moment or self.case.approved_at:
+        if spent := moment or self.case.approval.at:
             kept = self.case.spent_approvals[1 - SPENT_KEPT :]
             self.set(spent_approvals=(*kept, spent))
-        self.set(approved_digest="", approved_by="", approved_at="")
+        self.set(approval=Approval(level=self.case.approval.level))
 
     def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
         """Add a journal row about the case."""
@@ -97,30 +101,24 @@ class DecisionBuilder:
 
     def take_keys(self, request: Request | None) -> None:
         """Plan for the request's keys as they are now; without a request, as they were last."""
-        if self.case.revision and not self.case.planned:  # of a journal that is older than this
-            self.set(planned=self.case.keys)
+        plan = self.case.plan
+        if plan.revision and not plan.keys:  # of a journal that is older than this
+            self.set_plan(keys=self.case.request.keys)
         if request is not None:
-            self.set(
-                title=request.title,
-                agent=request.agent,
-                portal=request.portal,
-                priority=request.priority,
-                complexity=request.complexity,
-                budget_usd=request.budget_usd,
-            )
+            self.set(request=request)
 
     def set_basis(self, plan: NoteSeen | None) -> None:
         """Remember the plan's text that a revision starts from; empty for a first plan."""
         if plan is None or self.case.state is not State.REVISING:
-            self.set(basis_digest="")
+            self.set_plan(basis_digest="")
             return
-        self.set(basis_digest=plan.digest)
+        self.set_plan(basis_digest=plan.digest)
         self.text(without_keys(plan.raw, PLAN_STAMPS))
         # A person may have changed these in the plan; the next one says what becomes of that.
         own = {
             key: str(plan.meta.get(key) or "") for key in ("agent", "portal") if key in plan.meta
         }
-        self.set(planned=tuple((key, own.get(key, value)) for key, value in self.case.planned))
+        self.set_plan(keys=tuple((key, own.get(key, value)) for key, value in self.case.plan.keys))
 
     def stamp_request(self, request: NoteSeen | None, status: str) -> None:
         """Write the request's status, and its trace_id if it has none."""
@@ -142,7 +140,7 @@ class DecisionBuilder:
         if plan.folder is not folder:
             home = _HOMES[folder](self.case)
             self.commands.append(Move(plan.path, home))
-        self.set(plan_path=home)
+        self.set_plan(path=home)
 
     def put_back(
         self,
@@ -161,7 +159,8 @@ class DecisionBuilder:
         approved, and its name is often taken in the archive, so its callout is written first.
         """
         home = home or plan_path(self.case)
-        self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}", plan_path=home)
+        self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}")
+        self.set_plan(path=home)
         raw = plan.raw
         if tail:
             raw += (b"\n" if raw.endswith(b"\n") else b"\n\n") + tail.encode()
@@ -186,8 +185,8 @@ class DecisionBuilder:
         It is known as the daemon's own if the old one was: a callout is no edit.
         """
         unstamped = without_keys(text, PLAN_STAMPS)
-        if plan.digest == self.case.plan_digest:
-            self.set(plan_digest=self.text(unstamped))
+        if plan.digest == self.case.plan.digest:
+            self.set_plan(digest=self.text(unstamped))
         return sha256(unstamped)
 
 

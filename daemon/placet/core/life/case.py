@@ -7,19 +7,19 @@ case, journal rows and commands. All of it is pure: start-up, a missed event and
 are the same path.
 
 A person approves a plan by moving its note to System/Active. The approval binds a digest, not a
-file: `plan_digest` is the text that the daemon wrote, `approved_digest` the text that settled in
+file: `plan.digest` is the text that the daemon wrote, `approval.digest` the text that settled in
 System/Active, without the keys that change during a plan's life. Only that text runs. It is stored
 with the decision, so a later edit cannot change it, and the mission begins only while the note,
 read again in that moment, still has it. Five rules follow:
 
 - Only a text that was shown is approved. The callout on top says what the plan may do; a note whose
   callout says something else (an edited scope, another place) is put back with today's callout.
-- The mark of an approval is used once. `approved_at` goes to `spent_approvals` when the mission
+- The mark of an approval is used once. `approval.at` goes to `spent_approvals` when the mission
   ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
   tool brings back approves nothing.
 - Of two plans of one case none counts, nor while a file that may be a second one is unread.
 - What the approval rested on must still hold: files that changed under the plan, a weaker sandbox
-  (`approved_level`) and a damaged text send it back to review.
+  (`approval.level`) and a damaged text send it back to review.
 - Work carries the case's `generation`. Whatever makes an approval void counts it up, and an outcome
   of an older generation is dropped.
 
@@ -35,7 +35,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from placet.core.stored import Stored
+from placet.core.stored import FLAT, Stored, stored_as
 from placet.core.text.names import Folder
 from placet.core.turn.budget import Complexity
 
@@ -218,12 +218,23 @@ class Request:
     `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself.
     """
 
-    title: str
-    agent: str
-    portal: str
-    priority: int
-    complexity: Complexity | None
-    budget_usd: Decimal | None
+    title: str = ""
+    agent: str = ""
+    portal: str = ""
+    priority: int = 5
+    complexity: Complexity | None = None
+    budget_usd: Decimal | None = None
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """Its keys and values."""
+        return (
+            ("agent", self.agent),
+            ("portal", self.portal),
+            ("priority", str(self.priority)),
+            ("complexity", self.complexity.value if self.complexity is not None else ""),
+            ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +268,83 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownPlan:
+    """The plan of a case: its note, and what the daemon wrote into it.
+
+    `keys` are the request's, as the plan was written for them. `base_branch` is the one whose tip
+    its base commit was, empty for a detached HEAD. `based_on` are digests of the files that its
+    planning read, by path. `basis_digest` is, while it is revised, that of the text which the
+    revision starts from.
+    """
+
+    keys: tuple[tuple[str, str], ...] = field(default=(), metadata=stored_as("planned"))
+    revision: int = 0
+    path: str = field(default="", metadata=stored_as("plan_path"))
+    digest: str = field(default="", metadata=stored_as("plan_digest"))
+    base_branch: str = ""
+    based_on: tuple[tuple[str, str], ...] = ()
+    basis_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The approval that a case has: of which text, by whom, and when.
+
+    `digest` is empty while nothing is approved. `level` is how strong the box for commands was
+    then; a weaker one asks again.
+    """
+
+    digest: str = field(default="", metadata=stored_as("approved_digest"))
+    by: str = field(default="", metadata=stored_as("approved_by"))
+    at: str = field(default="", metadata=stored_as("approved_at"))
+    level: int = field(default=0, metadata=stored_as("approved_level"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The last person who asked for changes, and when: the revision says so."""
+
+    by: str = field(default="", metadata=stored_as("reviewed_by"))
+    at: str = field(default="", metadata=stored_as("reviewed_at"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The reason why a person rejected the last plan, for the next one; it may come after the move.
+
+    `digest` is of the rejected plan's text when the reason was read.
+    """
+
+    reason: str = field(default="", metadata=stored_as("rejection_reason"))
+    digest: str = field(default="", metadata=stored_as("rejected_digest"))
+
+
+@dataclass(frozen=True, slots=True)
+class LastOutcome:
+    """The outcome of the last mission, or of a planning that failed.
+
+    `failure` is what it ended in, for the next plan; `detail` the error's own words, of a mission.
+    The branch's work lies between the commits `base` and `tip`, empty where nothing was committed.
+    `carried_out` is the digest of the plan that was carried out on it. `became` is as in `Branch`.
+    """
+
+    failure: str = ""
+    detail: str = field(default="", metadata=stored_as("failure_detail"))
+    report_path: str = ""
+    branch: str = ""
+    base: str = ""
+    tip: str = ""
+    carried_out: str = ""
+    became: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
     `version` is the ledger row's. `generation` counts up whenever work under way becomes void.
-    Digests are SHA-256 in hex; `request_digest` and `plan_digest` leave out the keys that the
-    daemon stamps. `approved_digest` is empty while nothing is approved. Times are RFC 3339.
+    Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys that the
+    daemon stamps. Times are RFC 3339. A group changes as one; all are stored flat.
     """
 
     trace_id: str
@@ -272,42 +354,15 @@ class Case:
     generation: int = 1
     request_path: str = ""
     request_digest: str = ""
-    title: str = ""
-    agent: str = ""
-    portal: str = ""
-    priority: int = 5
-    complexity: Complexity | None = None
-    budget_usd: Decimal | None = None
-    planned: tuple[tuple[str, str], ...] = ()  # `keys` as the last plan was written for them
-    revision: int = 0
-    plan_path: str = ""
-    plan_digest: str = ""
-    base_branch: str = ""  # whose tip the plan's base commit was; empty for a detached HEAD
-    # digests of the files that its planning read, by path
-    based_on: tuple[tuple[str, str], ...] = ()
-    basis_digest: str = ""  # while revising: the plan's text that the revision starts from
-    approved_digest: str = ""
-    approved_by: str = ""
-    approved_at: str = ""
-    approved_level: int = 0  # how strong the box for commands was then; a weaker one asks again
-    reviewed_by: str = ""  # who asked for changes last, and when: the revision says so
-    reviewed_at: str = ""
-    spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
+    request: Request = field(default_factory=Request, metadata=FLAT)
+    plan: KnownPlan = field(default_factory=KnownPlan, metadata=FLAT)
+    approval: Approval = field(default_factory=Approval, metadata=FLAT)
+    reviewed: Reviewed = field(default_factory=Reviewed, metadata=FLAT)
+    spent_approvals: tuple[str, ...] = ()  # `at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
-    # why a person rejected the last plan, for the next one; it may come after the move
-    rejection_reason: str = ""
-    rejected_digest: str = ""  # the rejected plan's text when that was read
-    failure: str = ""  # what the last planning or mission ended in, for the next plan
-    failure_detail: str = ""  # of a mission: the error's own words
-    report_path: str = ""
-    branch: str = ""
-    # the commits between which the branch's work lies; empty where nothing was committed
-    base: str = ""
-    tip: str = ""
-    carried_out: str = ""  # digest of the plan that was carried out on it
-    # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
-    became: str = ""
+    rejection: Rejection = field(default_factory=Rejection, metadata=FLAT)
+    outcome: LastOutcome = field(default_factory=LastOutcome, metadata=FLAT)
     # of missions that were completed before the request was planned anew, not merged yet
     earlier: tuple[Branch, ...] = ()
     since: str = ""  # when the state was entered
@@ -320,48 +375,38 @@ class Case:
     first_approved: str = ""  # digest of the approval that the mission began with
 
     @property
-    def keys(self) -> tuple[tuple[str, str], ...]:
-        """The request's keys and values."""
-        return (
-            ("agent", self.agent),
-            ("portal", self.portal),
-            ("priority", str(self.priority)),
-            ("complexity", self.complexity.value if self.complexity is not None else ""),
-            ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""),
-        )
-
-    @property
     def places(self) -> tuple[str, ...]:
         """The paths of its notes."""
         asked = "" if self.asking is None else self.asking.path
-        return tuple(path for path in (self.request_path, self.plan_path, asked) if path)
+        return tuple(path for path in (self.request_path, self.plan.path, asked) if path)
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether the request names another repository than its last plan was written for."""
-        return bool(self.planned) and dict(self.planned)["portal"] != self.portal
+        return bool(self.plan.keys) and dict(self.plan.keys)["portal"] != self.request.portal
 
     @property
     def newest(self) -> Branch:
         """The branch of the last mission."""
+        last = self.outcome
         return Branch(
             self.trace_id,
-            self.branch,
-            self.base,
-            self.tip,
-            self.base_branch,
-            self.carried_out,
-            self.portal,
-            self.report_path,
-            self.became,
+            last.branch,
+            last.base,
+            last.tip,
+            self.plan.base_branch,
+            last.carried_out,
+            self.request.portal,
+            last.report_path,
+            last.became,
         )
 
     @property
     def watched(self) -> tuple[Branch, ...]:
         """The branches that people may still merge, drop or bring back."""
-        ended = (
-            self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
-        )
+        last = self.outcome
+        settled = not last.tip or last.became in ("merged", "reverted")
+        ended = self.state is State.COMPLETED and not settled
         return (*self.earlier, self.newest) if ended else self.earlier
 
     @property

@@ -19,7 +19,18 @@ from placet.core.life.builder import (
     cleared_decision,
     rejected_path,
 )
-from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, Request, State, target
+from placet.core.life.case import (
+    TABLE,
+    Approval,
+    Case,
+    EventKind,
+    NoteSeen,
+    Rejection,
+    Request,
+    Reviewed,
+    State,
+    target,
+)
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.drift import KEY, DriftVerdict, IfChanged
 from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
@@ -90,12 +101,7 @@ def open_case(
         State.PLANNING,
         request_path=note.path,
         request_digest=note.digest,
-        title=request.title,
-        agent=request.agent,
-        portal=request.portal,
-        priority=request.priority,
-        complexity=request.complexity,
-        budget_usd=request.budget_usd,
+        request=request,
         since=now,
     )
     d = DecisionBuilder(case, TABLE[None, EventKind.REQUEST_ARRIVED], now)
@@ -220,55 +226,55 @@ def _pending(d: DecisionBuilder, g: RequestPending) -> None:
     d.set_basis(g.plan)
     # the plan itself was put back: a revision of it follows, with what the person wrote in it
     if note.is_plan:
-        d.set(basis_digest=note.digest)
+        d.set_plan(basis_digest=note.digest)
         d.text(without_keys(note.raw, PLAN_STAMPS))
     digest = d.case.request_digest
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
     d.stamp_request(g.request, "planning")
     # Its place counts: a case that was rebuilt from a report does not know it.
-    old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan_path
+    old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
     if old and d.case.state is State.PLANNING:
         # the old plan makes room for the new one; its text stays where people find it
-        kept = archived_path(d.case, f"_r{d.case.revision}")
+        kept = archived_path(d.case, f"_r{d.case.plan.revision}")
         d.commands += [show(d.case, old), Move(old, kept)]
-        d.set(plan_path="")
+        d.set_plan(path="")
 
 
 def _request_gone(d: DecisionBuilder) -> None:
     case = d.case
     d.void_work()
     d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=case.request_path)
-    if case.plan_path:
+    if case.plan.path:
         d.commands += [
             show(d.case),
-            Stamp(case.plan_path, {"status": "rejected"}),
-            Move(case.plan_path, archived_path(case)),
+            Stamp(case.plan.path, {"status": "rejected"}),
+            Move(case.plan.path, archived_path(case)),
         ]
-    d.set(request_path="", plan_path="")
+    d.set(request_path="")
+    d.set_plan(path="")
 
 
 # --- the approval
 
 
 def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
-    plan, hand = g.note, g.hand
+    plan, hand, request = g.note, g.hand, d.case.request
     text = without_keys(plan.raw, PLAN_STAMPS)
     d.void_work()
     d.set(
-        approved_digest=plan.digest,
-        approved_by=hand.who,
-        approved_at=d.now,
-        approved_level=g.level,
-        plan_path=plan.path,
+        approval=Approval(plan.digest, hand.who, d.now, g.level),
         first_approved=plan.digest,
         stop="",
         reported_edit="",
-        agent=str(plan.meta.get("agent") or d.case.agent),
-        portal=str(plan.meta.get("portal") or ""),
+        request=replace(
+            request,
+            agent=str(plan.meta.get("agent") or request.agent),
+            portal=str(plan.meta.get("portal") or ""),
+        ),
     )
-    d.set(planned=d.case.keys)
+    d.set_plan(path=plan.path, keys=d.case.request.keys)
     d.text(text)
-    edited = plan.digest != d.case.plan_digest and own_text(g.written) != own_text(text)
+    edited = plan.digest != d.case.plan.digest and own_text(g.written) != own_text(text)
     d.by_human(
         Action.PLAN_APPROVED,
         Entity.PLAN,
@@ -277,12 +283,12 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         edited=edited,
         changed_lines=_changed(g.written, read_note(plan.raw).body) if edited else [],
         comment_count=len(open_comments(read_note(plan.raw).body)),
-        revision=d.case.revision,
+        revision=d.case.plan.revision,
         sandbox=g.level,
         **({"steps_left_out": list(g.left_out)} if g.left_out else {}),
         **_claimed(plan, "approved_by"),
     )
-    d.set(rejection_reason="", rejected_digest="")
+    d.set(rejection=Rejection())
     stamps = {"status": "approved", "approved_by": hand.who, "approved_at": d.now}
     d.commands.append(Stamp(plan.path, {**stamps, **_NO_REJECTION, **cleared_decision(plan)}))
     d.move(plan, Folder.ACTIVE)
@@ -324,7 +330,7 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
         Action.PLAN_CHANGED_AFTER_APPROVAL,
         Entity.PLAN,
         digest=plan.digest,
-        approved_digest=d.case.approved_digest,
+        approved_digest=d.case.approval.digest,
         running=running,
     )
     if running:
@@ -361,7 +367,7 @@ def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
 def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
     plan, drift = g.note, g.drift
     _void(d)
-    d.set(based_on=drift.based_on)
+    d.set_plan(based_on=drift.based_on)
     d.row(
         Action.PLAN_DRIFTED,
         Entity.PLAN,
@@ -393,7 +399,8 @@ def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
     plan, hand = g.note, g.hand
     reason = reason_of(plan)
     _void(d)
-    d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
+    d.set_plan(path=plan.path)
+    d.set(rejection=Rejection(reason, plan.digest))
     claimed = _claimed(plan, "rejected_by")
     facts = {"reason": reason, "digest": plan.digest, **claimed}
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, **facts)
@@ -408,7 +415,8 @@ def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
 def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
     plan = g.note
     reason = reason_of(plan)
-    d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
+    d.set_plan(path=plan.path)
+    d.set(rejection=Rejection(reason, plan.digest))
     facts = {"reason": reason, "digest": plan.digest}
     d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, BY_PROPERTY, **facts)
     d.commands.append(Stamp(plan.path, {"rejection_reason": reason}))
@@ -416,9 +424,10 @@ def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
 
 def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
     plan, hand, request = g.note, g.hand, g.request
-    claimed = _claimed(plan, "reviewed_by", d.case.reviewed_by)
+    claimed = _claimed(plan, "reviewed_by", d.case.reviewed.by)
     _void(d)
-    d.set(plan_path=plan.path, reviewed_by=hand.who, reviewed_at=d.now)
+    d.set_plan(path=plan.path)
+    d.set(reviewed=Reviewed(hand.who, d.now))
     if request is not None and g.asked is not None and request.digest != d.case.request_digest:
         # its keys are taken with its text
         d.keep_request(request)
@@ -432,7 +441,7 @@ def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
         hand,
         comment_count=len(open_comments(read_note(plan.raw).body)),
         digest=plan.digest,
-        revision=d.case.revision,
+        revision=d.case.plan.revision,
         **claimed,
     )
     stamps = {"reviewed_by": hand.who, "reviewed_at": d.now, **cleared_decision(plan)}
@@ -449,7 +458,8 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     if d.case.spent_approvals:
         # An older copy of the note, with the decision that was used, does not say this.
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
-    d.set(plan_path=plan.path, revision=max(d.case.revision, 1), rejection_reason="")
+    d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
+    d.set(rejection=replace(d.case.rejection, reason=""))
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         d.learn_request(g.request, plan)
@@ -470,14 +480,15 @@ def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
 
 def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
     _void(d)
-    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan_path)
-    d.set(plan_path="")
+    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan.path)
+    d.set_plan(path="")
     d.stamp_request(g.request, "rejected")
 
 
 def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     note = g.note
-    d.set(stop=g.why, plan_path=note.path if note is not None else "")
+    d.set(stop=g.why)
+    d.set_plan(path=note.path if note is not None else "")
     # a property says no: the note is moved to where that is decided
     if note is not None and note.folder is Folder.ACTIVE:
         said = decision_of(note) or note.status

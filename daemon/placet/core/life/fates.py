@@ -44,7 +44,7 @@ def settle_branch(
         others = tuple(other for other in case.earlier if other != branch)
         d.set(earlier=others if became == "merged" else (*others, replace(branch, became=became)))
     else:
-        d.set(became=became)
+        d.set(outcome=replace(case.outcome, became=became))
     facts: dict[str, Any] = {"branch": branch.name, "owner": owner}
     action = Action.PR_REOPENED
     if became == "merged":
@@ -75,17 +75,17 @@ def settle_revert(
     None if that was known. `merged` is the commit by which the work was merged.
     """
     became = "merged" if again else "reverted"
-    if case.became not in {"merged", "reverted"} - {became}:
+    if case.outcome.became not in {"merged", "reverted"} - {became}:
         return None
     d = DecisionBuilder(case, case.state, now)
-    d.set(became=became)
-    facts = {"branch": case.branch, "owner": owner}
+    d.set(outcome=replace(case.outcome, became=became))
+    facts = {"branch": case.outcome.branch, "owner": owner}
     if again:
         facts |= {"commit_sha": merged, "how": "revert of a revert", "again_by": by}
     else:
         facts |= {"commit_sha": by, "merged_as": merged}
     action = Action.PR_MERGED if again else Action.PR_REVERTED
     d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
-    if case.report_path:
-        d.commands.append(Stamp(case.report_path, {"became": became}))
+    if case.outcome.report_path:
+        d.commands.append(Stamp(case.outcome.report_path, {"became": became}))
     return d.done()

@@ -88,7 +88,7 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     return (
         "The lines are missing that say whose plan this is, so it cannot be approved. Put them "
         f"back into its properties: `trace_id: {case.trace_id}`, `request_id: {case.request_id}`, "
-        f"`revision: {case.revision}`."
+        f"`revision: {case.plan.revision}`."
         + (
             f" Its text is gone too: `placet show {case.request_id}` has the one that was written "
             "last."
@@ -129,7 +129,7 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
             "carried out; then a new plan follows. To have the change planned before, move the "
             f"plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
         )
-    if case.state is State.REJECTED or (case.state is State.FAILED and case.report_path):
+    if case.state is State.REJECTED or (case.state is State.FAILED and case.outcome.report_path):
         return (
             f"This request was changed after it had ended ({case.state}). Set `status: pending` to "
             "have it planned again."
@@ -159,12 +159,16 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
         return f"`status: {note.status}` has no effect here. {helps}"
     if place in _WITHOUT_EFFECT:
         return f"This plan has no effect here: its request is {case.state}. {_BACK} {_NEW_PLAN}"
-    if place == (Folder.PLANS, State.FAILED) and note.status == "error" and not case.report_path:
+    if (
+        place == (Folder.PLANS, State.FAILED)
+        and note.status == "error"
+        and not case.outcome.report_path
+    ):
         return (
-            f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set "
-            "`status: needs_revision`; or approve it as it is, or reject it."
+            f"It could not be revised: {case.outcome.failure}\nThe plan is as it was. To try again "
+            "set `status: needs_revision`; or approve it as it is, or reject it."
         )
-    if place == (Folder.PLANS, State.REVIEW) and note.digest != case.plan_digest:
+    if place == (Folder.PLANS, State.REVIEW) and note.digest != case.plan.digest:
         return _unsent_comments(note)
     return ""
 

@@ -164,7 +164,7 @@ def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterabl
 def _without_plan(case: Case, request: NoteSeen | None) -> Iterable[Gesture]:
     if case.state is State.RUNNING and not case.stop:
         yield StopAsked(None, "its plan was taken out of System/Active", BY_MOVE)
-    if case.plan_path:
+    if case.plan.path:
         yield PlanGone(request)
 
 
@@ -172,14 +172,14 @@ def _in_active(
     case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
 ) -> Iterable[Gesture]:
     if case.state is State.APPROVED:
-        if plan.digest != case.approved_digest:
+        if plan.digest != case.approval.digest:
             yield ActiveEdited(plan)
         elif (no := _decided(plan)) is not None:
             yield no[1](plan, request, BY_PROPERTY)
     elif case.state is State.RUNNING:
         if not case.stop and (no := _decided(plan)) is not None:
             yield StopAsked(plan, f"its plan was set to `{no[0]}`", BY_PROPERTY)
-        if plan.digest not in (case.approved_digest, case.reported_edit):
+        if plan.digest not in (case.approval.digest, case.reported_edit):
             yield ActiveEdited(plan)
     else:
         yield _approval(case, plan, request, tools)
@@ -209,8 +209,8 @@ def _in_rejected(
     told = (plan.digest, plan.meta.get("rejection_reason") or "")
     if (
         plan.status in ("", "rejected")
-        and told != (case.rejected_digest, case.rejection_reason)
-        and reason_of(plan) != case.rejection_reason
+        and told != (case.rejection.digest, case.rejection.reason)
+        and reason_of(plan) != case.rejection.reason
     ):
         yield RejectionExplained(plan)
     if is_stale(plan.raw, show(case, plan.path)):
@@ -235,7 +235,7 @@ def _in_plans(
             yield PlanTakenBack(plan, request, BY_PROPERTY if by_property else BY_MOVE)
     elif no is not None:
         yield no[1](plan, request, BY_PROPERTY)
-    if plan.digest != case.basis_digest:
+    if plan.digest != case.plan.basis_digest:
         yield PlanEdited(plan)
     if is_stale(plan.raw, show(case, plan.path)):
         yield CalloutStale(plan)

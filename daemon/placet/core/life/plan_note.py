@@ -149,17 +149,17 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 def show(case: Case, path: str = "") -> Show:
     """Return the callout on top of a case's plan, at `path`, for the case's state."""
     request = link(PurePosixPath(case.request_path).stem if case.request_path else case.request_id)
-    report = f"**Report**: {link(PurePosixPath(case.report_path).stem)}"
+    report = f"**Report**: {link(PurePosixPath(case.outcome.report_path).stem)}"
     above = tuple(sentence(line) for line in case.notice.splitlines())
     sort, title, below = _CALLOUTS.get(
         case.state, ("question", "A plan for {} awaits you", HOW_TO_REVIEW)
     )
-    if case.state is State.FAILED and case.report_path:
+    if case.state is State.FAILED and case.outcome.report_path:
         title, below = "This plan for {} was carried out and failed", _AFTER_FAILURE
-    if case.state is State.COMPLETED or (case.state is State.FAILED and case.report_path):
+    if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     branch = new_branch(case)
-    return Show(path or case.plan_path, sort, title.format(request), branch, above, below)
+    return Show(path or case.plan.path, sort, title.format(request), branch, above, below)
 
 
 def new_branch(case: Case) -> str:
@@ -169,8 +169,8 @@ def new_branch(case: Case) -> str:
     """
     name = f"feat/{case.request_id}-{case.trace8}"
     if case.state is State.COMPLETED:
-        return case.branch or name
-    had_one = case.earlier or case.tip or case.branch not in ("", name)
+        return case.outcome.branch or name
+    had_one = case.earlier or case.outcome.tip or case.outcome.branch not in ("", name)
     return f"{name}…" if had_one else name
 
 

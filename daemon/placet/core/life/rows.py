@@ -19,4 +19,6 @@ def row_of(
     entity: Entity = Entity.MISSION,
 ) -> Activity:
     """Return the row of an event of this case at `now`, as its agent's."""
-    return Activity(now, case.trace_id, actor, action, entity, case.request_id, case.agent, facts)
+    return Activity(
+        now, case.trace_id, actor, action, entity, case.request_id, case.request.agent, facts
+    )

@@ -95,7 +95,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             if note.asks:
                 _sort_asked(last, note, found)
                 continue
-            owner = last if (last.trace_id, note.path == last.plan_path) not in marked else None
+            owner = last if (last.trace_id, note.path == last.plan.path) not in marked else None
         if owner is None:
             _sort_unowned(note, cases, found, strangers)
             continue
@@ -103,7 +103,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             _sort_asked(owner, note, found)
             continue
         in_plans = note.folder is not Folder.REQUESTS
-        at_plan = note.path == owner.plan_path != owner.request_path
+        at_plan = note.path == owner.plan.path != owner.request_path
         # one that became unreadable as it was moved no longer says what it is; its place does
         if note.is_plan or at_plan or (in_plans and note.problem):
             found.its(owner.trace_id).plans.append(note)
@@ -143,8 +143,8 @@ def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
     for case in cases.values():
         if case.state is not State.COMPLETED and case.request_path:
             places[case.request_path] = case
-        if case.plan_path:
-            places.setdefault(case.plan_path, case)
+        if case.plan.path:
+            places.setdefault(case.plan.path, case)
         if case.asking is not None:
             places.setdefault(case.asking.path, case)
     return places

@@ -78,7 +78,8 @@ def _asking(case: Case, _: Rows) -> Explained:
 
 
 def _in_review(case: Case, rows: Rows) -> Explained:
-    why = f"Revision {case.revision} of its plan waits for you since {case.since}: {case.plan_path}"
+    plan = case.plan
+    why = f"Revision {plan.revision} of its plan waits for you since {case.since}: {plan.path}"
     edited = Action.PLAN_CHANGED_AFTER_APPROVAL
     put_back = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
     gone_on = [row for row in rows if row.action_type not in put_back or "reason" in row.details]
@@ -101,7 +102,7 @@ def _in_review(case: Case, rows: Rows) -> Explained:
 
 
 def _failed(case: Case, _: Rows) -> Explained:
-    return f"There is no plan: {case.failure}", (
+    return f"There is no plan: {case.outcome.failure}", (
         f"Try again: {_retry(case)}; what failed is told to the next planning. Or edit the request "
         "first.",
     )
@@ -127,17 +128,17 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
 
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
-    why = f"It was carried out. Its report: {case.report_path}"
-    if case.tip:
-        became = case.became or "nothing yet"
-        why += f"\nWhat became of its branch {case.branch}: {became}"
-    if case.became == "merged":
+    why = f"It was carried out. Its report: {case.outcome.report_path}"
+    if case.outcome.tip:
+        became = case.outcome.became or "nothing yet"
+        why += f"\nWhat became of its branch {case.outcome.branch}: {became}"
+    if case.outcome.became == "merged":
         return why, (f"Take it back: placet undo {ident}",)
-    if case.became == "reverted":
+    if case.outcome.became == "reverted":
         return why, (f"Bring it in again: placet merge {ident}",)
-    if case.became == "dropped":
+    if case.outcome.became == "dropped":
         return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
-    if case.tip and not case.became:
+    if case.outcome.tip and not case.outcome.became:
         ways = f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R"
         return why, (ways,)
     return why, ()

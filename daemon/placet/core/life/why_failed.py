@@ -210,11 +210,12 @@ def remains(facts: Mapping[str, Any], detail: str, rows: Rows) -> Remains:
 
 def ready_request(case: Case, plan: Plan, left: Remains) -> str:
     """Return a request, as a note, that goes on where a mission broke off."""
+    request = case.request
     keys = {
-        "agent": case.agent,
-        "portal": case.portal,
-        "complexity": case.complexity.value if case.complexity else "",
-        "budget_usd": float(case.budget_usd) if case.budget_usd is not None else "",
+        "agent": request.agent,
+        "portal": request.portal,
+        "complexity": request.complexity.value if request.complexity else "",
+        "budget_usd": float(request.budget_usd) if request.budget_usd is not None else "",
     }
     done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in left.steps if n <= len(plan.steps)]
     to_do = [f"- {n}. {_words(step.title)}" for n, step in plan.kept if n not in left.steps]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from placet.core.errors import End
+from placet.core.stored import FLAT
 from placet.core.turn.budget import Amount
 from placet.core.turn.talk import Usage
 from placet.core.wording import dollars
@@ -135,24 +136,16 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The result of a mission. Files and lines come from git, never from the model.
+class WorkDone:
+    """The work of a mission, however it ended. Files and lines come from git, never from the model.
 
     `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
     scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
-    commit has; `not_kept` are files that are nowhere, as nobody could look for secrets in them;
-    `error` is the structured error, if there was one.
+    commit has; `not_kept` are files that are nowhere, as nobody could look for secrets in them.
     """
 
-    ok: bool
-    end: End
-    detail: str
-    error_type: str
-    error: Mapping[str, Any] | None = None
-    summary: str = ""
     branch: str = ""
     base: str = ""
-    commit: str = ""
     kept: str = ""
     steps: tuple[StepDone, ...] = ()
     files: tuple[ChangedFile, ...] = ()
@@ -160,19 +153,53 @@ class Ended:
     not_kept: tuple[str, ...] = ()
     commands: tuple[CommandRun, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)
-    failed_tool: str = ""
-    last_success: str = ""
     iterations: int
     spent: Spent
     duration_s: float
     repository: str
-    after: After | None = None  # where there is a branch to look after
-    kept_commit: str = ""  # what `kept` names
-    drift: Drifted | None = None  # where files changed under the plan
-    left_at: str = ""  # the worktree, where it could not be tidied away
-    # what the scope allows, commands made and git ignores: it is in no commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of a mission that did what it was to do.
+
+    `commit` is the last one, empty if nothing was changed; `after` is None then.
+    `ignored` is what the scope allows, commands made and git ignores: it is in no commit.
+    """
+
+    work: WorkDone = field(metadata=FLAT)
+    summary: str = ""
+    commit: str = ""
+    after: After | None = None
     ignored: tuple[str, ...] = ()
-    last_words: str = ""  # what the model said last, of a failure: shortened, without secrets
+    ok: Literal[True] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The end of a mission that failed.
+
+    `error` is the structured error, if there was one. `kept_commit` is what the ref `kept` names.
+    `drift` is there where files changed under the plan. `left_at` is the worktree, where it could
+    not be tidied away. `last_words` are what the model said last: shortened, without secrets.
+    """
+
+    work: WorkDone = field(metadata=FLAT)
+    end: End
+    detail: str
+    error_type: str
+    error: Mapping[str, Any] | None = None
+    failed_tool: str = ""
+    last_success: str = ""
+    kept_commit: str = ""
+    drift: Drifted | None = None
+    left_at: str = ""
+    last_words: str = ""
+    ok: Literal[False] = False
+
+
+Ended = Finished | Stopped
+"""The result of a mission; the record tells them apart by `ok`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,17 @@ def test_what_holds_is_what_was_accepted_and_for_the_rest_what_is_written(tmp_pa
     assert guarded(holding(load(vault.root), state).config) == {}
 
 
+@pytest.mark.parametrize("address", ["foo", "ftp://x", "http://127.0.0.1:1/v1", "http://me@x"])
+def test_an_address_that_no_server_has_is_refused_where_it_is_set(
+    tmp_path: Path, address: str
+) -> None:
+    vault = make_vault(tmp_path)
+    done = vault.click("config", "set", "model.base_url", address, check=False)
+    assert done.returncode == 2
+    assert f"model.base_url cannot be {address}: must" in done.stderr
+    assert address not in (vault.root / "System/placet.toml").read_text()
+
+
 def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.click("config", "set", "model.name", "my-model")

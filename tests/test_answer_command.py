@@ -312,3 +312,25 @@ def test_a_remark_that_makes_too_much_of_a_plan_is_not_written(tmp_path: Path) -
     done = vault.click("revise", "say-hello", "--comment", "y " * 300_000, check=False)
     assert (done.returncode, "Say it in fewer words" in done.stderr) == (1, True)
     assert vault.plan().read_bytes() == before
+
+
+def test_a_mission_that_waits_for_an_answer_keeps_its_worktree(asked: TestVault) -> None:
+    tree = next(asked.state.glob("*/worktrees/*"))
+    assert "left over" not in asked.click("doctor", "--fix", check=False).stdout
+    assert tree.is_dir()
+
+
+def test_what_is_asked_is_listed_before_plans_that_wait_longer(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("ask_person", QUESTION)]}]),
+    )
+    vault.drop("# An older one\n", "An older one.md")
+    vault.here()
+    vault.approve()
+    vault.here()
+    for command in ("plans", "status"):
+        found = json.loads(vault.click(command, "--json").stdout)
+        waiting = found if command == "plans" else found["cases"]
+        assert [one["request_id"] for one in waiting] == ["say-hello", "an-older-one"]

@@ -373,6 +373,7 @@ def test_no_cell_of_the_csv_is_a_formula(browser: Browser) -> None:
 
 def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
     page = browser.get("/journal/trace/done")
+    assert "The story of done &lt;/code&gt;" in page, "its title, and not its name"
     sentences = [
         "request seen: Inbox/Requests/done.md",
         "a plan waits for you",

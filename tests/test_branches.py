@@ -179,6 +179,7 @@ def test_names_and_repositories_that_are_there_already_are_said(
         "There is a portal code already"
         in vault.click("portal", "add", "Code", str(repo), check=False).stderr
     )
+    assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
     (vault.root / "Knowledge/Portals/two.md").mkdir()
     done = vault.click("portal", "add", "two", str(repo), check=False)
     assert done.returncode == 1

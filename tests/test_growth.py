@@ -22,7 +22,7 @@ from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Reque
 from placet.host.config import load
 from placet.host.configured import DEFAULTS, configured
 from placet.host.tables import Config
-from placet.journal.connection import connect
+from placet.journal.connection import connect_file
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
@@ -129,7 +129,7 @@ def steps(path: Path) -> dict[str, int]:
     """How many of SQLite's own steps each question takes: work, and not time."""
     found = {}
     for name, question in QUESTIONS.items():
-        connection, count = connect(path), 0
+        connection, count = connect_file(path), 0
 
         def step() -> int:
             nonlocal count

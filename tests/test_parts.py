@@ -120,7 +120,7 @@ def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) 
     assert BOX_WORDS not in opening
     assert "step_left_out" in results(last)[0]
     report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
-    assert "- 2. ~~Two~~ — left out by a person, not done" in report
+    assert "- 2. ~~Two~~ — left out by a person; the scope stayed" in report
     assert "- [x] 4. Four" in report
 
 

@@ -140,7 +140,9 @@ def _steps(work: WorkDone, plan: Plan) -> str:
     lines = []
     for number, step in enumerate(plan.steps, 1):
         if step.left_out:
-            lines.append(f"- {number}. ~~{literal(step.title)}~~ — left out by a person, not done")
+            lines.append(
+                f"- {number}. ~~{literal(step.title)}~~ — left out by a person; the scope stayed"
+            )
         elif (one := done.get(number)) is None:
             lines.append(f"- [ ] {number}. {literal(step.title)} — not reported as complete")
         else:

@@ -73,11 +73,12 @@ def completion_install_command(shell: str | None) -> None:
         except OSError as error:
             raise cannot_write(path, error) from error
     click.echo(path)
-    say(
-        {None: "written", text: "it was there already and is as it should be"}.get(old, "renewed")
-        + "; it holds in every shell that is started from now on."
-    )
-    for line in needed(shell, path):
+    done = "written" if old is None else "renewed"
+    if old == text:
+        done = "it was there already and is as it should be"
+    more = needed(shell, path)
+    say(f"{done}." if more else f"{done}; it holds in every shell that is started from now on.")
+    for line in more:
         say(line)
 
 

@@ -217,7 +217,7 @@ def _wants_key(site: Site) -> bool:
 
 
 def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
-    where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
+    where = "" if folder == "." else f" --vault {shlex.quote(str(site.vault))}"
     key = [
         "# the key; or provider and base_url in System/placet.toml",
         f"export {KEY}=…",

@@ -18,11 +18,7 @@ from placet.cli.text import row_text, table_text
 from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
-from placet.host.accepted import in_force
-from placet.host.clock import Clock
-from placet.host.lock import VaultLock, this_process
 from placet.journal.maintenance import backup, examine
-from placet.journal.moving import to_database, to_file
 from placet.journal.place import address_of, is_begun
 from placet.journal.query import query
 from placet.journal.reader import open_reader
@@ -133,7 +129,12 @@ def journal_move_command(site: Site) -> None:
     All of it is copied and compared; what it was before is kept under another name. No daemon may
     run meanwhile.
     """
-    state, wanted = site.state, in_force(site.vault, site.env).config.team.database
+    # only here: those who only look are not to wait for these
+    from placet.host.clock import Clock
+    from placet.host.lock import VaultLock, this_process
+    from placet.journal.moving import to_database, to_file
+
+    state, wanted = site.state, site.in_force().config.team.database
     there = address_of(state.journal)
     if there == wanted or not is_begun(state.journal):
         raise UserError(

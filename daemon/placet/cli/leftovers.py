@@ -7,7 +7,7 @@ from pathlib import Path
 from placet.agent.tidying import redacting
 from placet.cli.site import Site
 from placet.core.errors import UserError
-from placet.core.life.case import WORKING
+from placet.core.life.case import OPEN
 from placet.host.clock import Clock
 from placet.host.config import repositories
 from placet.journal.place import is_begun
@@ -50,6 +50,9 @@ def remove_leftovers(site: Site) -> list[str]:
 
 
 def at_work(journal: Path) -> set[str]:
-    """Return the trace_ids of cases at work, as far as worktrees have them in their names."""
+    """Return the trace_ids of open cases, as far as worktrees have them in their names.
+
+    A mission that asks a person stands still, and keeps its worktree.
+    """
     with open_reader(journal) as reader:
-        return {row.trace_id[:8] for row in reader.cases(*WORKING)}
+        return {row.trace_id[:8] for row in reader.cases(*OPEN)}

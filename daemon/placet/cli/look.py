@@ -127,7 +127,9 @@ def status(site: Site) -> dict[str, Any]:
         "paused": config.paused,
         "waits": waits,
         "stuck": stuck,
-        "cases": sorted(cases, key=lambda c: (not waits_for_you(c), c["since"])),
+        "cases": sorted(
+            cases, key=lambda c: (not waits_for_you(c), c["asking"] is None, c["since"])
+        ),
         "earlier": earlier,
         "unaccepted": list(config.unaccepted),
         "explained": unusable,
@@ -153,8 +155,8 @@ def _latest(reader: Reader, folder: Vault) -> list[Case]:
 
 
 def plans(site: Site) -> list[dict[str, Any]]:
-    """Return what awaits a decision, oldest first: plans, wider scopes and questions."""
-    return sorted(filter(waits_for_you, status(site)["cases"]), key=lambda c: c["since"])
+    """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
+    return list(filter(waits_for_you, status(site)["cases"]))
 
 
 def show(site: Site, ident: str) -> dict[str, Any]:

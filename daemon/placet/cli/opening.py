@@ -27,8 +27,9 @@ def open_in_editor(site: Site, path: str) -> None:
     try:
         process = subprocess.Popen([*argv, str(site.vault / path)])
     except OSError as error:
+        other = "vi" if argv[0].endswith("nano") else "nano"
         raise UserError(
-            f"{argv[0]} cannot be started: {error.strerror}.", "Set another: export EDITOR=nano"
+            f"{argv[0]} cannot be started: {error.strerror}.", f"Set another: export EDITOR={other}"
         ) from error
     # Ctrl-C is the editor's, as under git
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -50,11 +50,13 @@ def portal_add_command(site: Site, name: str, given: str) -> None:
 
 
 def add_portal(site: Site, name: str, given: str) -> str:
-    """Write a portal and its card; return its path as it is written.
+    """Write a portal and its card; return its path as it is written. One that is there is left.
 
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
     """
     portals = load(site.vault).portals
+    if name in portals and from_home(portals[name].path) == from_home(given):
+        return portals[name].path
     place = _place_of_new(site, portals, name, given)
     written = given
     if not (given.startswith("~") or Path(given).is_absolute()):

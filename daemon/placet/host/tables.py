@@ -135,6 +135,22 @@ class ModelTable(_Table):
     timeout_s: float = Field(default=120, gt=0, le=3600)
     price: tuple[PriceRow, ...] = ()
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if not value:
+            return value
+        try:
+            parts = urlsplit(value)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            good = False
+        if not good or "@" in value or not re.fullmatch(r"[!-~]+", value):
+            raise ValueError("must be like https://host or http://127.0.0.1:11434, without a user")
+        if value.rstrip("/").endswith("/v1"):
+            raise ValueError("must not end in /v1: that is added")
+        return value
+
     @field_validator("name")
     @classmethod
     def _is_a_name(cls, value: str) -> str:

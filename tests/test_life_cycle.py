@@ -9,21 +9,22 @@ From each world every gesture of a person and every step of the daemon is tried,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 
-from placet.cli import text
+from placet.cli import again, look, text
 from placet.cli.board import columns
+from placet.core.life import builder, notice, plan_note, sorting, why
 from placet.core.life import observe as observing
-from placet.core.life import sorting, why
 from placet.core.life.approval import may_begin
 from placet.core.life.builder import sha256
 from placet.core.life.case import (
     ANSWERS,
     CASE_JSON,
+    OPEN,
     TABLE,
     Asking,
     Case,
@@ -543,3 +544,13 @@ def test_every_folder_has_a_line_in_each_table_by_folder() -> None:
     """Else a note in a new folder ends the daemon, or is no gesture."""
     assert set(sorting._STRANGER) == set(QUEUES) - {Folder.REQUESTS}
     assert set(observing._STOPPED) == set(QUEUES) - {Folder.ACTIVE}
+    assert set(observing._IN_FOLDER) == set(QUEUES) - {Folder.REQUESTS, Folder.QUESTIONS}
+    assert set(builder._HOMES) == set(observing._IN_FOLDER)
+
+
+@pytest.mark.parametrize("table", [again._OVER, look.OVER, notice._STAMPED, plan_note._CALLOUTS])
+def test_every_state_that_is_over_has_a_line_in_each_table_of_those(
+    table: Collection[State],
+) -> None:
+    """Else `placet status` and `retry` do not know it, or its plan says that it awaits a person."""
+    assert set(table) >= set(State) - OPEN

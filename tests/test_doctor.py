@@ -124,6 +124,20 @@ def test_a_local_server_is_asked_whether_it_speaks_the_messages_api(vault: TestV
     assert line["helps"]
 
 
+def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
+    vault: TestVault,
+) -> None:
+    with (
+        server(listing("x")) as (url, came),
+        patch("placet.cli.reachable.model_answers", return_value=None),
+    ):
+        vault.configure(f'[model]\nname = "x"\nbase_url = "{url}"\n')
+        (line,) = found(vault, "model")
+    assert came == []
+    assert line["state"] == "good"
+    assert "it has no server that could be asked" in line["found"]
+
+
 def test_a_key_that_others_can_read_is_named_and_one_that_they_cannot_is_not(
     vault: TestVault,
 ) -> None:

@@ -33,6 +33,7 @@ from placet.core.turn.price import DEFAULT_PRICES
 from placet.host.config import parse
 from placet.host.tables import Config, PortalTable, PriceRow
 from placet.journal.query import query
+from placet.models import PROVIDERS
 from placet.sandbox.probe import probe
 from placet.tools.registry import BY_NAME, TOOLS
 from vaultkit import make_vault
@@ -299,7 +300,7 @@ def test_the_guides_scopes_and_settings_can_be_used() -> None:
 # --- other tables
 
 
-def test_every_letter_end_tool_and_price_is_told() -> None:
+def test_every_letter_end_tool_provider_and_price_is_told() -> None:
     letters = {letter: says for acts in ACTS.values() for letter, (says, _) in acts.items()}
     told = dict(re.findall(r"(?m)^\| `([a-z])` \| (.+) \|$", (GUIDE / "review.md").read_text()))
     assert set(told) == set(letters)
@@ -312,6 +313,10 @@ def test_every_letter_end_tool_and_price_is_told() -> None:
     agents = (GUIDE / "agents.md").read_text()
     assert [tool.name for tool in TOOLS if f"`{tool.name}`" not in agents] == []
     models = (GUIDE / "models.md").read_text()
+    settings = (GUIDE / "settings.md").read_text()
+    for name in PROVIDERS:
+        assert f'"{name}"' in models, name
+        assert f'"{name}"' in settings, name
     assert [price.model for price in DEFAULT_PRICES if f"`{price.model}`" not in models] == []
 
 

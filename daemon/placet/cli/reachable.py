@@ -50,6 +50,8 @@ def model_line(site: Site, config: Config) -> Line:
             f"not checked: {error}",
             "Nothing that it needs is missing here. Try again once its server can be reached.",
         )
+    if is_known is None:
+        return finding("model", "good", f"{name}: it has no server that could be asked")
     if is_here(model.base_url) and not speaks_messages(model.base_url):
         return finding(
             "model",
@@ -57,8 +59,6 @@ def model_line(site: Site, config: Config) -> Line:
             f"{name}: {model.base_url} does not speak the Messages API (it has no /v1/messages)",
             "Update that server, or name one that does: placet config set model.base_url URL",
         )
-    if is_known is None:
-        return finding("model", "good", f"{name}: it has no server that could be asked")
     if is_known:
         return finding("model", "good", f"{name}: its server takes the key and knows the model")
     found = f"{name}: its server answers, and does not say whether key and name are right"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 from psycopg import errors as pg
@@ -28,7 +29,8 @@ _LINE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
-    "options": "-c search_path=placet,pg_catalog -c lock_timeout=30s",
+    "options": "-c search_path=placet,pg_catalog -c lock_timeout=30s"
+    " -c idle_in_transaction_session_timeout=60s",  # one that is cut off
 }
 _PASSING = (
     psycopg.OperationalError,
@@ -141,7 +143,7 @@ class PostgresStore:
         self._address = address
         self.name = f"in {shown(address)}"
         self.connection = PostgresConnection(address)
-        self._transaction = ""
+        self._writer, self._turn = uuid4().hex, 0
 
     def ready(self) -> None:
         """Connect anew where the line was cut; raises DatabaseAway."""
@@ -153,22 +155,30 @@ class PostgresStore:
 
         The clock of leases is the database's: the same for all machines.
         """
-        now_s, self._transaction = self.connection.last_of(
+        self._turn += 1
+        (now_s,) = self.connection.last_of(
             "BEGIN",
             f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
-            "SELECT extract(epoch FROM clock_timestamp())::float8, pg_current_xact_id()::text "
-            "FROM chain FOR UPDATE",
+            "SELECT 1 FROM chain FOR UPDATE",
+            f"INSERT INTO writers VALUES ('{self._writer}', {self._turn}) ON CONFLICT (writer) "  # noqa: S608 - our own
+            "DO UPDATE SET turn = excluded.turn, at = excluded.at",
+            "SELECT extract(epoch FROM clock_timestamp())::float8",
         )
         return float(now_s)
 
     def was_kept(self) -> bool:
-        """Ask what became of the transaction whose COMMIT got no answer."""
-        (status,) = self.connection.execute(
-            "SELECT pg_xact_status(CAST(? AS xid8))", (self._transaction,)
-        ).fetchone()
-        if status == "in progress":
-            raise DatabaseAway("the last transaction has not ended yet")
-        return bool(status == "committed")
+        """Look whether the transaction was kept whose COMMIT got no answer.
+
+        It left its turn. Its id would not do: a server that crashed gives that to another one. Who
+        has the chain's row knows that it has ended.
+        """
+        found = self.connection.last_of(
+            "BEGIN",
+            "SELECT 1 FROM chain FOR UPDATE",
+            f"SELECT turn FROM writers WHERE writer = '{self._writer}'",  # noqa: S608 - our own
+        )
+        self.connection.execute("ROLLBACK")
+        return found == (self._turn,)
 
     def makes_room(self, error: BaseException) -> bool:
         """Return False; raises an error that does not pass."""

@@ -32,6 +32,10 @@ _BASE = (
     "CREATE SCHEMA IF NOT EXISTS placet",
     "CREATE TABLE IF NOT EXISTS schema_number "
     "(one bigint PRIMARY KEY CHECK (one = 1), number bigint NOT NULL)",
+    # the last turn of each process that writes: tells whether a COMMIT without an answer was kept
+    "CREATE TABLE IF NOT EXISTS writers (writer text PRIMARY KEY, turn bigint NOT NULL, "
+    "at timestamptz NOT NULL DEFAULT now())",
+    "DELETE FROM writers WHERE at < now() - interval '30 days'",
     # SQLite's functions and operator, as the journal's statements use them
     """CREATE OR REPLACE FUNCTION json_each(text) RETURNS TABLE (value text)
      LANGUAGE sql IMMUTABLE AS 'SELECT jsonb_array_elements_text($1::jsonb)'""",

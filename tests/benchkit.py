@@ -198,7 +198,8 @@ def recorded(folder: Path) -> Iterator[tuple[Record, Journal]]:
     """A record on a journal of its own."""
     (folder / "state").mkdir()
     clock = Clock()
-    case: Any = SimpleNamespace(trace_id=TRACE, request_id="figures", agent="default")
+    request = SimpleNamespace(agent="default")
+    case: Any = SimpleNamespace(trace_id=TRACE, request_id="figures", request=request)
     with Journal(
         folder / "state" / "journal.db",
         now=clock.wall,

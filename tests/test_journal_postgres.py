@@ -20,6 +20,7 @@ import pytest
 import pgkit
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
+from placet.journal.errors import DatabaseAway
 from placet.journal.maintenance import verify
 from placet.journal.moving import to_database, to_file
 from placet.journal.place import address_file
@@ -313,6 +314,24 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     assert ns(world.path) == [0, 1, 2, 3]
     assert sum("cannot be written" in one for one in world.said) == 3
     assert verify(world.path) is None
+
+
+def test_a_line_that_is_cut_where_a_transaction_is_rolled_back_too_is_waited_out(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first statement that meets it does not always know that the line is cut."""
+    execute, met = PostgresConnection.execute, []
+
+    def cut(self: PostgresConnection, sql: str, values: Any = (), /) -> Any:
+        if len(met) < 2 and sql.startswith(("UPDATE chain", "ROLLBACK")):
+            met.append(sql)
+            raise DatabaseAway("connection socket closed")
+        return execute(self, sql, values)
+
+    monkeypatch.setattr(PostgresConnection, "execute", cut)
+    journal.commit([event(1)])
+    assert met == ["UPDATE chain SET last_id = ?, last_hash = ?", "ROLLBACK"]
+    assert ns(journal.path) == [1]
 
 
 @pytest.mark.parametrize("how", ["fast", "kill"])

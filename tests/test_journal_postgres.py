@@ -344,7 +344,7 @@ def test_a_server_that_is_restarted_loses_nothing_and_readers_wait(
 
         def write() -> None:
             for n in range(10_000):
-                journal.commit([event(n)], durable=True)
+                journal.commit([event(n)])
                 kept.append(n)
                 if over.is_set():
                     return

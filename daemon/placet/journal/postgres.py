@@ -29,7 +29,7 @@ _LINE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
-    "options": "-c search_path=placet,pg_catalog -c lock_timeout=30s"
+    "options": "-c search_path=placet,pg_catalog -c synchronous_commit=on -c lock_timeout=30s"
     " -c idle_in_transaction_session_timeout=60s",  # one that is cut off
 }
 _PASSING = (
@@ -150,15 +150,15 @@ class PostgresStore:
         if self.connection.is_broken:
             self.connection = PostgresConnection(self._address)
 
-    def begin(self, *, durable: bool) -> float:
-        """Take the chain's row, which orders all writers; a `durable` commit is flushed.
+    def begin(self, *, durable: bool) -> float:  # noqa: ARG002 - each commit is flushed
+        """Take the chain's row, which orders all writers.
 
-        The clock of leases is the database's: the same for all machines.
+        Each commit is flushed: a server that crashes must not forget what its daemon knows. The
+        clock of leases is the database's: the same for all machines.
         """
         self._turn += 1
         (now_s,) = self.connection.last_of(
             "BEGIN",
-            f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
             "SELECT 1 FROM chain FOR UPDATE",
             f"INSERT INTO writers VALUES ('{self._writer}', {self._turn}) ON CONFLICT (writer) "  # noqa: S608 - our own
             "DO UPDATE SET turn = excluded.turn, at = excluded.at",

@@ -20,6 +20,7 @@ import pytest
 import pgkit
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
+from placet.host.lock import this_process
 from placet.journal.errors import DatabaseAway
 from placet.journal.maintenance import verify
 from placet.journal.moving import to_database, to_file
@@ -418,6 +419,32 @@ def test_one_host_holds_the_vault_and_another_takes_over_when_it_is_silent(
                 with pytest.raises(LeaseLost, match="taken this vault over"):
                     journal.commit([event(1)])
     assert ns(first.path) == [2]
+
+
+def test_the_journal_of_another_vault_is_left_as_it_is(world: World) -> None:
+    with holding(world, ME) as journal:
+        journal.commit([event(1)])
+    with (
+        world.open() as journal,
+        pytest.raises(UserError, match="of another vault"),
+        held_vault(journal, "w", ME, 1.0, world.said.append, threading.Event()),
+    ):
+        raise AssertionError("it is held")
+    assert ns(world.path) == [1]
+
+
+def test_a_daemon_that_lives_on_this_machine_is_waited_for(world: World) -> None:
+    """A copy of the vault, with a state folder of its own, is locked by nothing else."""
+    me, ending = this_process(), threading.Event()
+    ending.set()
+    with (
+        holding(world, me, 30.0),
+        world.open() as second,
+        pytest.raises(UserError, match="Ended while the daemon"),
+        held_vault(second, "v", me, 1.0, world.said.append, ending),
+    ):
+        raise AssertionError("both hold it")
+    assert "This one waits" in world.said[-1]
 
 
 def test_a_host_that_ends_lets_go_of_the_vault(world: World) -> None:

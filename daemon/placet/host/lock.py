@@ -51,6 +51,11 @@ def this_process() -> Owner:
     return Owner(_host(), boot_id(), pid, start)
 
 
+def is_alive(owner: Owner) -> bool:
+    """Return whether the process of an owner lives on this machine."""
+    return owner.boot_id == boot_id() and _pid_start(owner.pid) == owner.pid_start
+
+
 class _Flock:
     """An exclusive flock on a file.
 

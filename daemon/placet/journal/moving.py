@@ -15,6 +15,7 @@ from placet.disk import put
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.connection import file_snapshot, rows_of, snapshot
+from placet.journal.errors import DatabaseAway
 from placet.journal.files import new_database, rename_whole
 from placet.journal.place import address_file, address_of
 from placet.journal.schema import migrate_aside
@@ -112,6 +113,8 @@ def to_file(path: Path) -> str:
 
     As `to_database`.
     """
+    import psycopg
+
     from placet.journal.postgres import PostgresConnection
 
     if path.exists():
@@ -122,8 +125,11 @@ def to_file(path: Path) -> str:
         must_be_equal(source, target)
     address_file(path).unlink()
     kept = f"placet_moved_{_stamp().lower()}"
-    with contextlib.closing(PostgresConnection(address)) as connection:
-        connection.execute(f"ALTER SCHEMA placet RENAME TO {kept}")
+    try:
+        with contextlib.closing(PostgresConnection(address)) as connection:
+            connection.execute(f"ALTER SCHEMA placet RENAME TO {kept}")
+    except (DatabaseAway, psycopg.Error):
+        return "placet"  # it is moved; under that name no other journal begins beside it
     return kept
 
 

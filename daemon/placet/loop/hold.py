@@ -9,16 +9,20 @@ from dataclasses import dataclass
 
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
+from placet.host.lock import is_alive
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,
     JournalPaused,
     LeaseHeld,
     LeaseLost,
+    PutText,
     ReleaseLease,
     RenewLease,
 )
 
+VAULT = "vault"
+"""The name of the lease on the vault, and the digest under which its id is kept."""
 LOOK_S = 1.0
 """Seconds after which a daemon that waits for the vault looks again."""
 
@@ -45,11 +49,19 @@ def held_vault(
     """Hold the vault: no other daemon writes into its journal meanwhile.
 
     While another one holds it this waits, and takes over `ttl_s` after its last sign of life. Each
-    batch renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set before.
+    batch renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set before, and
+    for the journal of another vault.
     """
-    trace = f"vault:{vault_id}"
-    token = _taken(journal, AcquireLease(trace, owner, ttl_s), say, ending)
-    journal.guard = KeepVault(trace, token, ttl_s)
+    with journal.read() as reader:
+        if reader.text(VAULT) not in (None, vault_id.encode()):
+            raise UserError(
+                "That database holds the journal of another vault, and was left as it is.",
+                "Each vault has a database of its own: placet team init ADDRESS",
+                exit_code=2,
+            )
+    token = _taken(journal, AcquireLease(VAULT, owner, ttl_s), say, ending)
+    journal.guard = KeepVault(VAULT, token, ttl_s)
+    journal.commit([PutText(VAULT, vault_id.encode())])
     over = threading.Event()
 
     def renew() -> None:
@@ -65,7 +77,7 @@ def held_vault(
         over.set()
         journal.guard = None
         with suppress(JournalPaused, LeaseLost):
-            journal.commit([ReleaseLease(trace, token)])
+            journal.commit([ReleaseLease(VAULT, token)])
 
 
 def _taken(
@@ -79,8 +91,9 @@ def _taken(
             ).token
         except LeaseHeld as held:
             other = held.lease
-        if other.owner.host == want.owner.host and gone is None:
-            gone = other.token  # this machine's locks are ours: its daemon is no more
+        ours = other.owner.host == want.owner.host
+        if ours and gone != other.token and not is_alive(other.owner):
+            gone = other.token
             continue
         if not told:
             say(

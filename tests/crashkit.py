@@ -454,6 +454,21 @@ def once(bench: Bench, good: dict[str, Any], *, told: bool = False) -> list[str]
     return bad
 
 
+def judge_error(
+    bench: Bench, good: dict[str, Any], good_asked: int, lives: int, name: str
+) -> list[str]:
+    """Return what differs from a run without the error `name`.
+
+    A missing permission may be a person's will: it is told, and work may end with it, once. What a
+    mission leaves that ended so is removed as its report says.
+    """
+    if name == "EACCES":
+        if bench.vault.rows("execution.failed"):
+            remove_leftovers(bench.vault.site)
+        return once(bench, good, told=True)
+    return judge(bench, good, good_asked, lives)
+
+
 # --- sweeps
 # -------------------------------------------------------------------------------------------------------
 #
@@ -700,7 +715,7 @@ def errors(
             bench.put_back(stage)
             first = bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name)))
             ended = go_on(bench, 3)
-            bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good, told=True)
+            bad = judge_error(bench, good, asked, 4, name)
             yield [stage, at, names[at]], first != 0, 0, bad + ended
 
 
@@ -713,23 +728,22 @@ def system_calls(
     `only` leaves out the calls that are named otherwise.
     """
     for stage in ("plan", "mission"):
-        trace = bench.folder / f"trace-{stage}"
-        _, good, asked = undisturbed(
-            bench, stage, strace=("-o", str(trace), "-e", f"trace={WRITES}")
-        )
-        per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
-        most = {name: max(n for (_, other), n in per.items() if other == name) for _, name in per}
-        points = [
-            (name, k)
-            for name, n in sorted(most.items())
-            for k in range(1, n + 1)
-            if only in ("", name)
-        ]
-        for name, k in points[part * step :: parts * step]:
+        trace, options = bench.folder / f"trace-{stage}", ("-y", "-e", f"trace={WRITES}")
+        _, good, asked = undisturbed(bench, stage, strace=("-o", str(trace), *options))
+        points = most_calls(trace)
+        if fault.startswith("error="):
+            points = [point for point in points if point[0] != "write"]
+            points += written_files(trace, bench.repo)
+            own = bench.folder / f"own-{stage}"
+            undisturbed(bench, stage, strace=("-o", str(own), *OWN, "-e", "trace=write"))
+            points += [(name, k, OWN) for name, k, _ in most_calls(own)]
+        points = [point for point in points if only in ("", point[0])]
+        for name, k, where in points[part * step :: parts * step]:
             bench.put_back(stage)
             inject = (
                 "-o",
                 "/dev/null",
+                *where,
                 "-e",
                 f"trace={name}",
                 "-e",
@@ -738,11 +752,38 @@ def system_calls(
             first = bench.live(partial(prepare, bench, strace=inject))
             ended = go_on(bench, 3)
             yield (
-                [stage, k, name, first],
+                [stage, k, name, *where, first],
                 first != 0,
                 bench.asked() - asked,
-                judge(bench, good, asked, 3) + ended,
+                judge_error(bench, good, asked, 3, fault.removeprefix("error=")) + ended,
             )
+
+
+OWN = ("-b", "execve")
+"""strace follows the daemon's own threads, not the programs that it starts.
+
+An error of a write comes where a disk gives one. Git's answers go into pipes, which no disk fills,
+and git takes what it could not write there for written; so the daemon's own writes fail, and those
+of any process to a file of the repository.
+"""
+
+CallPoint = tuple[str, int, Sequence[str]]
+"""A system call's name, which one it is of each process that makes it, and strace's options."""
+
+
+def most_calls(trace: Path) -> list[CallPoint]:
+    """Return every number that a system call has in some process, by what strace wrote down."""
+    per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
+    most: Counter[str] = Counter()
+    for (_, name), n in per.items():
+        most[name] = max(most[name], n)
+    return [(name, k, ()) for name, n in sorted(most.items()) for k in range(1, n + 1)]
+
+
+def written_files(trace: Path, repo: Path) -> list[CallPoint]:
+    """Return the first write to each file of a repository that has the same name every time."""
+    found = re.findall(rf"\bwrite\(\d+<({re.escape(str(repo))}/[^>]+)>", trace.read_text())
+    return [("write", 1, ("-P", path)) for path in sorted(set(found)) if "/tmp_obj_" not in path]
 
 
 REFUSED = 99

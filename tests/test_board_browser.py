@@ -342,7 +342,7 @@ def test_the_keyboard_is_enough(seen: Seen) -> None:
 
 
 def focused(page: Page) -> str:
-    return str(page.evaluate("document.activeElement.textContent.trim()"))
+    return str(page.evaluate("(document.activeElement?.textContent ?? '').trim()"))
 
 
 def tab_to(page: Page, text: str) -> None:
@@ -350,8 +350,9 @@ def tab_to(page: Page, text: str) -> None:
     for _ in range(80):
         page.keyboard.press("Tab")
         shown = page.evaluate(
-            "(() => { const s = getComputedStyle(document.activeElement);"
-            " return document.activeElement === document.body || (s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2); })()"
+            "(() => { const e = document.activeElement;"  # nothing has it while a page is loaded
+            " if (!e || e === document.body) return true; const s = getComputedStyle(e);"
+            " return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2; })()"
         )
         assert shown, f"the focus on {focused(page)!r} cannot be seen"
         if text in focused(page):

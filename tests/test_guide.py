@@ -103,7 +103,7 @@ def test_shown_output_is_compared_to_the_letter(shown: str, printed: str, same: 
 
 
 def test_each_block_has_a_kind_and_those_not_run_a_reason() -> None:
-    kinds = {"console", "markdown", "python", "sh", "sql", "toml"}
+    kinds = {"console", "markdown", "python", "sh", "sql", "toml", "yaml"}
     for page in PAGES:
         assert pages()[page].count("```") == 2 * len(blocks(page)), page
         for block in blocks(page):

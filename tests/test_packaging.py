@@ -12,12 +12,15 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from unittest.mock import patch
 
 import click
 import pytest
 
 from placet.cli.main import COMMANDS, main
+from placet.cli.worker import worker_command
 from placet.core.turn.talk import ModelError
+from placet.host.tables import Config
 from placet.loop.means import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
@@ -88,9 +91,10 @@ def test_the_extra_for_pictures_says_what_it_needs() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_the_service_unit_is_valid(tmp_path: Path) -> None:
-    unit = tmp_path / "placet@.service"
-    text = (ROOT / "systemd" / "placet@.service").read_text()
+@pytest.mark.parametrize("name", ["placet@.service", "placet-worker@.service"])
+def test_the_service_unit_is_valid(tmp_path: Path, name: str) -> None:
+    unit = tmp_path / name
+    text = (ROOT / "systemd" / name).read_text()
     # The program's place is the person's; systemd checks that it exists.
     unit.write_text(text.replace("%h/.local/bin/placet", sys.executable))
     done = subprocess.run(
@@ -100,13 +104,34 @@ def test_the_service_unit_is_valid(tmp_path: Path) -> None:
         env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)},
         check=False,
     )
-    assert "placet@" not in done.stderr, done.stderr
+    assert name.partition(".")[0] not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
     # systemd.exec(5), SetCredential=: "will act as default"; not being able to load the file is
     # then not fatal.
     assert text.index("\nLoadCredential=anthropic_api_key:") < text.index(
         "\nSetCredential=anthropic_api_key:\\n\n"
     )
+
+
+def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> None:
+    texts = [
+        (ROOT / "systemd" / f"{name}@.service").read_text() for name in ("placet", "placet-worker")
+    ]
+    daemons, worker = (dict(re.findall(r"(?m)^(\w+)=(.*)$", text)) for text in texts)
+    walls = [name for name, value in daemons.items() if value == "yes"]
+    assert len(walls) >= 4
+    for name in (*walls, "SystemCallArchitectures", "UMask", "LimitCORE", "KillMode", "TasksMax"):
+        assert worker[name] == daemons[name]
+    config = Config()
+    round_s = config.limits.command_timeout_s + config.model.timeout_s
+    assert int(worker["TimeoutStopSec"]) > round_s
+    options = re.findall(r"(?m)^#   PLACET_WORKER_OPTIONS=(.*)$", texts[1])
+    line = worker["ExecStart"].replace("%i", "build-1").replace("$PLACET_WORKER_OPTIONS", *options)
+    (address,) = re.findall(r"(?m)^#   PLACET_DATABASE=(.*)$", texts[1])
+    with patch.dict("os.environ", {"PLACET_DATABASE": address}):
+        given = worker_command.make_context("worker", line.split()[2:]).params
+    assert given == {"address": address, "name": "build-1", "labels": "any", "slots": 2}
+    assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 
 
 def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
-from placet.core.errors import ToolError, UserError
+from placet.core.errors import PlacetError, ToolError, UserError, passing
 from placet.disk import delete_tree
 from placet.repo import (
     checkpoints,
@@ -210,8 +210,44 @@ def test_git_missing_or_old_is_said(
     program.program_on.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
         repository.open_repo(path)
+    write(programs, {"git": "#!/bin/sh\n"})
+    program.program_on.cache_clear()
+    with pytest.raises(UserError, match="git does not say its version"):
+        repository.open_repo(path)
     monkeypatch.setenv("PATH", before)
     program.program_on.cache_clear()
+
+
+@pytest.mark.parametrize("asked", ["version", "rev-parse"])
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("kill -9 $$", "it was killed by signal 9"),
+        ("echo 'fatal: write failure: No space left on device' >&2; exit 128", "No space left"),
+    ],
+)
+def test_a_git_that_the_machine_stops_while_a_repository_is_opened_may_succeed_later(
+    person: People,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    end: str,
+    cause: str,
+) -> None:
+    path, real = person(), shutil.which("git")
+    write(
+        tmp_path / "bin",
+        {"git": f'#!/bin/sh\ncase "$*" in *{asked}*) {end};; esac\nexec {real} "$@"\n'},
+    )
+    (tmp_path / "bin/git").chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        program.program_on.cache_clear()
+        with pytest.raises(PlacetError, match=cause) as raised:
+            repository.open_repo(path)
+        assert passing(raised.value)
+    program.program_on.cache_clear()
+    repository.open_repo(path)
 
 
 def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:

@@ -144,8 +144,8 @@ def test_a_key_like_no_other_is_told_where_all_are(vault: TestVault) -> None:
     [
         ("daemon.watch", "sometimes", 'It may be "auto", "events" or "polling".'),
         ("daemon.paused", "yes", "It may be true or false."),
-        ("daemon.plans_at_once", "99", "It may be a whole number from 1 to 32."),
-        ("daemon.plans_at_once", "two", "It may be a whole number from 1 to 32."),
+        ("daemon.plans_at_once", "1001", "It may be a whole number from 1 to 1000."),
+        ("daemon.plans_at_once", "two", "It may be a whole number from 1 to 1000."),
         ("limits.day_usd", "-1", "It may be a number from 0 to 1000000."),
         ("model.timeout_s", "0", "It may be a number above 0 to 3600."),
         ("vault.history", "maybe", 'It may be true or false, or "ask".'),

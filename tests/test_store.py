@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from gitkit import commit_changes, git, make_repo, settle_home, write
+from placet.core.errors import PlacetError, passing
 from placet.repo import (
     checkpoints,
     locks,
@@ -317,6 +318,64 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
 
 # --- on the disk
 # ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def failing(tmp_path: Path, call: str, file: Path) -> Iterator[None]:
+    """Let every git meet a full disk at its first `call` of this file."""
+    write(
+        tmp_path / "bin",
+        {
+            "git": f"#!/bin/sh\nexec strace -f -qq -o /dev/null -P '{file}' -e trace={call} "
+            f'-e inject={call}:error=ENOSPC:when=1 {shutil.which("git")} "$@"\n'
+        },
+    )
+    (tmp_path / "bin/git").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [
+        ("mkdir", "refs/heads/feat"),
+        ("write", "refs/heads/feat/deadbeef.lock"),
+        ("write", "worktrees/deadbeef/index.lock"),
+        ("fsync", "refs/heads/feat/deadbeef.lock"),
+        ("rename", "worktrees/deadbeef/index.lock"),
+        ("write", "logs/refs/heads/feat/deadbeef"),
+    ],
+)
+def test_a_full_disk_that_git_has_its_own_words_for_is_waited_for(
+    tmp_path: Path, call: str, file: str
+) -> None:
+    path = make_repo(tmp_path / "theirs")
+    with failing(tmp_path, call, path / ".git" / file), pytest.raises(PlacetError) as raised:
+        mission(path, tmp_path)
+    assert passing(raised.value)
+    assert git(mission(path, tmp_path).path, "status", "--porcelain") == ""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_place_to_plan_in_that_cannot_be_made_is_not_left_half_made(tmp_path: Path) -> None:
+    repo = repository.open_repo(make_repo(tmp_path / "theirs"))
+    place, base = tmp_path / "plan", repository.head(repo)
+    lock = repo.common_dir / "worktrees/plan/index.lock"
+    with failing(tmp_path, "write", lock), pytest.raises(values.GitError, match="write error"):
+        worktree.add_worktree(repo, place, "", base)
+    assert not place.exists()
+    assert worktree.registered(repo, place) is None
+
+
+def test_a_commit_is_made_although_git_cannot_log_where_head_was(tmp_path: Path) -> None:
+    wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
+    (wt.git_dir / "logs/HEAD").unlink()
+    write(wt.git_dir / "logs/HEAD", {"in the way": "x"})
+    write(wt.path, {"new": "x"})
+    made = commit_changes(wt, "Change\n", BOB, WHEN)
+    assert made == git(wt.path, "rev-parse", "HEAD") != wt.base
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -827,7 +827,7 @@ def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterato
     )
     turn = Reply(Turn("assistant", blocks), StopReason.TOOL_USE)
     return conversation._calls(
-        1, turn, tools.tools, tools.place, limits, lambda _iteration, _uses: True, []
+        1, turn, tools.tools, tools.place, limits, lambda _iteration, _uses: True, None, []
     )
 
 

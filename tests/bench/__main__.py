@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.board import crowd, event_to_screen, first_page
 from bench.growth import figures, latencies, memory
 from bench.streaming import streamed
+from bench.team import measured
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -554,6 +555,25 @@ def board() -> None:
             first_page(folder, int(size), told)
 
 
+def team(counts: tuple[int, ...] = (1, 2, 4, 8), each: int = 4, *, simulated: bool = False) -> None:
+    """Missions of 10 rounds, of 200 ms each at the model; each worker has one slot."""
+    alone = 0.0
+    for workers in counts:
+        took_s, ideal_s, database_s = measured(workers, each, simulated)
+        a_minute = workers * each / took_s * 60
+        alone = alone or a_minute
+        told(
+            f"{workers} {'simulated ' if simulated else ''}workers, {workers * each} missions",
+            f"{a_minute:.0f} a minute",
+            f"{a_minute / alone / workers * counts[0]:.2f} x linear, {ideal_s / took_s:.2f} of what "
+            f"the model allows; database {database_s * 1000:.0f} ms of processor a mission",
+        )
+
+
+def simulated() -> None:
+    team((4, 16, 64), each=3, simulated=True)
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (
@@ -574,6 +594,8 @@ def main() -> None:
         latency,
         held,
         board,
+        team,
+        simulated,
     )
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:

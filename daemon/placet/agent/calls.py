@@ -71,6 +71,14 @@ def changes_files(name: str) -> bool:
     return effect_of(name) in (Effect.WRITE, Effect.EXECUTE)
 
 
+def may_change(use: ToolUse) -> bool:
+    """Return whether a call may change the worktree.
+
+    `complete_step` carries out the literal steps that follow.
+    """
+    return changes_files(use.name) or use.name == "complete_step"
+
+
 def may_be_half_done(name: str) -> bool:
     """Return whether a call of this tool, cut off, may have done work that cannot be repeated."""
     return effect_of(name) is Effect.EXECUTE or name == "edit_file"

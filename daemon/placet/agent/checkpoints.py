@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from placet.agent.calls import changes_files, effect_of, may_be_half_done
+from placet.agent.calls import changes_files, effect_of, may_be_half_done, may_change
 from placet.agent.entries import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key
 from placet.agent.record import Record
 from placet.agent.underway import Underway, name_of, refs, whole
@@ -17,7 +17,7 @@ from placet.repo.checkpoints import checkpoint, delete_ref, restore
 from placet.repo.commit import commit_message
 from placet.repo.repository import resolve
 from placet.repo.values import GitError, RepositoryChanged
-from placet.tools.base import Effect, Toolbox
+from placet.tools.base import Effect, Outcome, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME
 
@@ -69,6 +69,20 @@ def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> N
         keep(work, CHECKPOINT.at(asked.call))
 
 
+def keep_call(work: Underway, entry: Key[Outcome]) -> None:
+    """Keep the worktree after a call, together with its outcome, which is held back.
+
+    Only where the record is carried to other machines: they have no other trace of the worktree.
+    """
+    keep(work, CHECKPOINT.at("after", entry.key))
+    work.record.flush()
+
+
+def last_kept(work: Underway) -> str | None:
+    """Return the last checkpoint, None without one; of a record that is carried it is up to it."""
+    return resolve(work.repo, refs(work.mission.case, name_of(work.mission.case, work.record))[0])
+
+
 def put_back(work: Underway, kept: str | None) -> bool:
     """Make the worktree what a checkpoint kept; return whether it could be done."""
     if not kept or resolve(work.repo, kept) is None:
@@ -84,6 +98,8 @@ def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
     Return whether it could be done.
     """
     record = work.record
+    if record.carrier is not None:
+        return put_back(work, last_kept(work) or resolve(work.repo, work.tree.ref))
     state, done = known_state(record, work.tree.base, iteration, uses)
     if not put_back(work, state):
         return False
@@ -106,6 +122,11 @@ def rebuild(work: Underway) -> None:
     Raises RepositoryChanged where what the record says was done cannot be done again.
     """
     record = work.record
+    if record.carrier is not None:
+        if (kept := last_kept(work)) is not None:
+            restore(work.tree, kept)
+        work.anything_changed()
+        return
     iteration, uses = last_round(record)
     if record.has(CHECKPOINT.at(iteration)):
         iteration, uses = iteration + 1, ()
@@ -118,11 +139,8 @@ def rebuild(work: Underway) -> None:
 
 
 def may_have_changed(uses: Sequence[ToolUse]) -> bool:
-    """Return whether a turn may have changed the worktree.
-
-    `complete_step` carries out the literal steps that follow.
-    """
-    return any(changes_files(use.name) or use.name == "complete_step" for use in uses)
+    """Return whether a turn may have changed the worktree."""
+    return any(map(may_change, uses))
 
 
 def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:

@@ -13,6 +13,7 @@ from placet.agent.calls import (
     Tools,
     call_on_record,
     carried_out,
+    may_change,
     reads,
     settle_call,
 )
@@ -120,12 +121,14 @@ def rounds(
     place: Workplace,
     limits: Restraint,
     restore: Callable[[int, Sequence[ToolUse]], bool] = lambda _iteration, _uses: False,
+    kept: Callable[[int, int, ToolUse], None] | None = None,
 ) -> Iterator[Round]:
     """Let the model work, round by round, until whoever takes the rounds stops taking them.
 
     The limits are looked at before each round, and before each call. `restore` makes the place what
-    it was when the first calls of a turn were done, and says whether it could. Raises Stop at a
-    limit, and what `ask_model` raises.
+    it was when the first calls of a turn were done, and says whether it could. Of a record that is
+    carried `kept` is called after a call that may have changed files, before its outcome is
+    recorded: what it records goes along. Raises Stop at a limit, and what `ask_model` raises.
     """
     record = limits.record
     case, specs = record.case, tuple(tool.spec() for tool in talk.tools.values())
@@ -151,7 +154,9 @@ def rounds(
         stopped = reply.stop_reason
         results: list[Mapping[str, Any]] = []
         yield Round(
-            iteration, reply, _calls(iteration, reply, talk.tools, place, limits, restore, results)
+            iteration,
+            reply,
+            _calls(iteration, reply, talk.tools, place, limits, restore, kept, results),
         )
         if reply.turn.tool_uses:
             turns.append(user_turn(results))
@@ -203,6 +208,7 @@ def _calls(
     place: Workplace,
     limits: Restraint,
     restore: Callable[[int, Sequence[ToolUse]], bool],
+    kept: Callable[[int, int, ToolUse], None] | None,
     results: list[Mapping[str, Any]],
 ) -> Iterator[tuple[ToolUse, Outcome]]:
     """Carry the calls of one turn out, in order; consecutive reads run in parallel.
@@ -222,6 +228,7 @@ def _calls(
         elif outcome is None and (outcome := limits.instead(use)) is not None:
             settle_call(entry, use, outcome, 0.0, place.secrets, record)
         elif outcome is None:
+            keeps = record.carrier is not None and may_change(use)
             outcome = call_on_record(
                 entry,
                 use,
@@ -230,8 +237,10 @@ def _calls(
                 record,
                 ahead.get(i),
                 again=partial(restore, iteration, uses[:i]),
-                hold=reads(tools, use),
+                hold=keeps or reads(tools, use),
             )
+            if kept is not None and keeps and outcome.ends is None:
+                kept(iteration, i, use)
         if outcome.ends is None:
             limits.saw(use, outcome)
         results.append(_result(use, outcome))

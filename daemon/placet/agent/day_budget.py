@@ -1,16 +1,17 @@
 """The daybook: the vault's budget of a day, shared by all workers.
 
 Its use is read from the journal, so a restart changes nothing; what is held for calls under way is
-kept in memory. A day is the local one.
+kept in memory, and of a team's machines in their database. A day is the local one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
+from typing import Protocol
 
 from placet.core.turn.budget import Amount, Exceeded, Ledger, Limits
 from placet.core.turn.cancel import Cancel
@@ -40,22 +41,38 @@ def used_today(reader: Reader, now: datetime) -> Amount:
     return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))
 
 
+class SharedDay(Protocol):
+    """The calls that other machines hold in the same budget of a day."""
+
+    def held(self) -> tuple[int, Mapping[str, Amount]]:
+        """Return what is held, by caller, and the number of that state."""
+
+    def hold(self, key: str, worst: Amount, seen: int) -> bool:
+        """Hold a call, if that state is still the last one; return whether it is held."""
+
+    def drop(self, key: str) -> None:
+        """Hold a call no longer."""
+
+
 @dataclass(slots=True)
 class Daybook:
     """Holds each call in the day's budget and in the caller's own, or in neither.
 
-    May be used from any thread.
+    May be used from any thread. With `shared` calls of other machines count, too.
     """
 
+    shared: SharedDay | None = None
     _held: dict[str, Amount] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ledger(self, journal: Journal, now: datetime, limits: Limits) -> Ledger:
+    def ledger(
+        self, journal: Journal, now: datetime, limits: Limits, others: Mapping[str, Amount]
+    ) -> Ledger:
         """Return the day's ledger as it stands; with no limits nothing is counted."""
         if limits == Limits():
             return Ledger(NAME, limits)
         with journal.read() as reader:
-            return Ledger(NAME, limits, used_today(reader, now), held=dict(self._held))
+            return Ledger(NAME, limits, used_today(reader, now), held={**others, **self._held})
 
     @contextmanager
     def room(
@@ -74,12 +91,17 @@ class Daybook:
 
         Waits for calls under way where they hold what this one needs, until `cancel` is set.
         """
+        shared = None if limits == Limits() else self.shared
         while True:
             with self._lock:
-                day = self.ledger(journal, clock.wall(), limits)
+                seen, others = (0, {}) if shared is None else shared.held()
+                day = self.ledger(journal, clock.wall(), limits, others)
                 verdict = reserve((own, day), key, call)
                 if isinstance(verdict, Reserved):
-                    self._held[key] = worst = verdict.ledgers[0].held[key]
+                    worst = verdict.ledgers[0].held[key]
+                    if shared is not None and not shared.hold(key, worst, seen):
+                        continue  # another machine was first: count anew
+                    self._held[key] = worst
                     found: Room | Exceeded = Room(verdict.max_tokens, worst)
                     break
                 others_hold = bool(day.held) and isinstance(
@@ -92,4 +114,5 @@ class Daybook:
             yield found
         finally:
             with self._lock:
-                self._held.pop(key, None)
+                if self._held.pop(key, None) is not None and shared is not None:
+                    shared.drop(key)

@@ -118,7 +118,8 @@ EARLIER = Key("earlier", Amount)  # what earlier plannings of the request used
 PLACE = Key("place", MissionPlace)
 BRANCH = Key("branch", str, "make the worktree")  # git's own folder of the worktree
 LITERAL = Key("literal", Outcome)  # :S:J; its intent is a Begun
-# :N after a turn, :literal:S:J before, :call:N:I where it asks a person; a commit, or empty
+# :N after a turn, :literal:S:J before, :call:N:I where it asks a person, :after:call:N:I or
+# :after:literal:S:J where the record is carried; a commit, or empty
 CHECKPOINT = Key("checkpoint", str)
 STEP = Key("step", str, "commit")  # :S; its commit, empty where nothing had changed
 LAST_COMMIT = Key("last commit", str, "commit")

@@ -178,7 +178,9 @@ class Restraint:
             free=is_free(model.provider),
         )
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
-        key = f"{self.record.case.trace_id}:{self.record.attempt}"
+        # with the token: a frozen worker that wakes up drops what it held, not its successor's
+        record = self.record
+        key = f"{record.case.trace_id}:{record.attempt}:{record.token or ''}"
         with ports.daybook.room(
             ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel
         ) as found:

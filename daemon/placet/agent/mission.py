@@ -10,23 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
-from placet.agent.checkpoints import bring_back, keep, keep_while_asked, may_have_changed, rebuild
+from placet.agent.checkpoints import (
+    bring_back,
+    keep,
+    keep_while_asked,
+    may_have_changed,
+    rebuild,
+)
 from placet.agent.commits import named
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
 from placet.agent.ending import conclude, drifted, not_begun, unable
 from placet.agent.entries import BRANCH, CHECKPOINT, ENDED, PLACE, MissionPlace
 from placet.agent.limits import Restraint, guard_settings
+from placet.agent.mission_place import place_of_mission
 from placet.agent.prompts import marked
 from placet.agent.record import Postponed, Record
-from placet.agent.repositories import keep_vault, repository
+from placet.agent.repositories import repository
 from placet.agent.steps import StepsUnderway
 from placet.agent.tidying import clean_up, drop_temporaries, tidy_up
-from placet.agent.underway import Mission, Underway, astray, lost_mark, name_of, path_of, refs
+from placet.agent.underway import Mission, Underway, astray, lost_mark, path_of, refs
 from placet.agent.workplace import Ports, workplace
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import End, Interrupted, PlacetError, Stop, UserError, passing
-from placet.core.life.drift import IfChanged
+from placet.core.life.case import Case
 from placet.core.life.waiting import Why
 from placet.core.secrets import redact
 from placet.core.text.comments import placed
@@ -39,8 +46,7 @@ from placet.core.turn.talk import Purpose, StopReason
 from placet.files.errors import VaultTrouble
 from placet.repo.commit import pins
 from placet.repo.places import Repo
-from placet.repo.refs import all_refs
-from placet.repo.repository import head, identity, is_kept, resolve
+from placet.repo.repository import identity
 from placet.repo.runner import leavable
 from placet.repo.values import GitError, RepositoryChanged
 from placet.repo.worktree import add_worktree, clear_stale_locks
@@ -98,6 +104,7 @@ def _carry_out(
     ports: Ports, mission: Mission, record: Record, cancel: Cancel, began_s: float
 ) -> Ended:
     repo = repository(ports, mission.case.request.portal, record)
+    _carry(ports, mission.case, repo, record)
     ended = record.get(ENDED)
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.work.branch else ended
@@ -106,7 +113,7 @@ def _carry_out(
     if record.halt is None and cancel.reason:
         record.halt = cancel.stop()
     with leavable(cancel.is_set):
-        place, tip = _place(ports, mission, repo, record)
+        place, tip = place_of_mission(ports, mission, repo, record)
     if (
         not record.has(BRANCH)
         and (drift := changed_under(ports, mission, repo, place.base, record, tip)) is not None
@@ -123,36 +130,12 @@ def _carry_out(
     return ended
 
 
-def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[MissionPlace, str]:
-    """Return the mission's place, chosen once and then kept for every later life of the mission.
-
-    Second is the commit of the branch that was planned from, empty if that was not looked up.
-    """
-    if (known := record.get(PLACE)) is not None:
-        return known, ""
-    keep_vault(ports, repo, record)
-    case, found, base = mission.case, all_refs(repo), mission.base_commit or None
-    if base and base not in found.at.values():
-        base = resolve(repo, base)
-    tip = found.at.get(f"refs/heads/{case.plan.base_branch}", "")
-    if (
-        base
-        and is_kept(repo)
-        and mission.if_changed is IfChanged.ASK
-        and changed_under(ports, mission, repo, base, record, tip) is None
-    ):
-        # the notes of today: what the plan rests on and may write is the same in them
-        base = tip or head(repo)
-    now = ports.clock.wall()
-    name = name_of(case, record)
-    ours = {*refs(case, name), f"refs/placet/left/{name}"}
-    if (ports.worktrees / name).exists() or not found.ours.isdisjoint(ours):
-        # left by a mission that the journal does not know any more: its work stays as it is
-        name += f"-{now:%Y%m%d%H%M%S}"
-    branch = found.free_branch(case.request_id, case.trace8, now)
-    place = MissionPlace(base or head(repo), branch, name)
-    record.settle(PLACE, place)
-    return place, tip
+def _carry(ports: Ports, case: Case, repo: Repo, record: Record) -> None:
+    """Let the commits of a mission of another machine go along with its record."""
+    place = record.get(PLACE)
+    if ports.lent is not None and place is not None:
+        names = [f"refs/heads/{place.branch}", *refs(case, place.name)]
+        record.carrier = ports.lent.carry(repo, names)
 
 
 def _in_worktree(
@@ -265,7 +248,8 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
 
     tools = executing(named(plan), plan.scope, place.level)
     talk = begin(work.ports, work.record, place, Purpose.EXECUTE, tools, texts, SILENCE)
-    for turn in rounds(talk, place, work.limits, partial(bring_back, work)):
+    restore = partial(bring_back, work)
+    for turn in rounds(talk, place, work.limits, restore, steps.keep_after):
         try:
             for use, outcome in turn.calls:
                 match outcome.ends:
@@ -277,7 +261,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
         except AsksPerson as asks:
             keep_while_asked(work, asks.asked, turn.reply.turn.tool_uses)
             raise
-        if may_have_changed(turn.reply.turn.tool_uses):
+        if work.record.carrier is None and may_have_changed(turn.reply.turn.tool_uses):
             keep(work, CHECKPOINT.at(turn.iteration))
         # Not every model calls `finish`, small ones least. Who has completed all the steps and then
         # says so has finished.

@@ -28,6 +28,7 @@ from placet.tools.control import SubmitPlan
 class Assignment:
     """The planner's input: the request's text, and for a revision the plan's body as it is now.
 
+    `token` fences the record's writes where a worker of another machine plans.
     `current` is None if the plan was for another repository. `request_link` is the request's name
     for a wikilink; `earlier` is the reason for which an earlier planning of the case failed, or the
     Failure Report of its mission.
@@ -38,6 +39,7 @@ class Assignment:
     request_link: str
     current: str | None = None
     earlier: str = ""
+    token: int | None = None
 
 
 def plan_note(

@@ -133,7 +133,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     Raises Interrupted and Postponed, after which the same call goes on where it was.
     """
     case = job.case
-    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)
     try:
         record.mind_crashes()
         record.fresh()  # where it crashed again and again, not even a worktree is made
@@ -162,7 +162,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
     case = job.case
     with leavable(cancel.is_set):
         repo = repository(ports, case.request.portal, record)
-        base = _base(ports, repo, record)
+        base = base_of(ports, repo, record)
         read_before = () if case.is_elsewhere else case.plan.based_on
         tree = add_worktree(
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
@@ -204,7 +204,7 @@ def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
     return said
 
 
-def _base(ports: Ports, repo: Repo, record: Record) -> str:
+def base_of(ports: Ports, repo: Repo, record: Record) -> str:
     """Return the commit that the plan is written from, in every life of the planning."""
     known = record.get(BASE)
     if known is not None:

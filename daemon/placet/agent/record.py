@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from placet.agent.entries import CALL, LIFE, LITERAL, REPLY, Key, Replied
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -62,6 +62,16 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
         self.reason = reason
         self.after_s = after_s
         self.why = why
+
+
+class Carrier(Protocol):
+    """Takes a mission's commits to other machines, in the transaction that records them."""
+
+    def writes(self) -> Sequence[Write]:
+        """Return the writes that bring what changed since `sent`."""
+
+    def sent(self) -> None:
+        """Take note that they were committed."""
 
 
 MAX_CRASHES = 3
@@ -131,7 +141,7 @@ class Record(Recorded):
     `attempt` tells the case's conversations apart. With a `token` each write is guarded by the
     case's lease: a holder that lost it writes nothing more and gets Stop(lease_lost). `halt` is
     raised instead of doing anything that is not recorded yet. `secrets` are known values that no
-    row shows.
+    row shows. With a `carrier` what is recorded is also where another machine finds it.
     """
 
     journal: Journal
@@ -145,6 +155,7 @@ class Record(Recorded):
     # how long each git process took since the last row about them, in ms
     ran: list[float] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
+    carrier: Carrier | None = None
 
     @classmethod
     def load(
@@ -276,8 +287,11 @@ class Record(Recorded):
 
     def _commit(self) -> None:
         guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
-        batch, self.held = [*guard, *self.held], []
+        carried = () if self.carrier is None else self.carrier.writes()
+        batch, self.held = [*guard, *self.held, *carried], []
         try:
             self.journal.commit(batch)
+            if self.carrier is not None:
+                self.carrier.sent()
         except LeaseLost as error:
             raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from placet.agent.record import Postponed, Record
@@ -33,9 +34,14 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
 
     A folder that has no repository yet gets one, with an initial commit.
 
+    A worker of another machine has a clone of it instead.
+
     Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed
     for a vault that may have no history.
     """
+    ran = journalled(record)
+    if ports.lent is not None:
+        return replace(open_repo(ports.lent.clone, on_call=ran), clone_of=ports.lent.original)
     if portal and portal not in ports.config.portals:
         raise UserError(
             f"There is no portal `{portal}` in System/placet.toml.",
@@ -49,7 +55,6 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
         )
     if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
         raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
-    ran = journalled(record)
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
             return open_repo(path, on_call=ran)

@@ -18,7 +18,7 @@ from placet.agent.calls import (
     settle_call,
     target,
 )
-from placet.agent.checkpoints import keep, put_back
+from placet.agent.checkpoints import keep, keep_call, put_back
 from placet.agent.commits import commit_once, named
 from placet.agent.entries import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.underway import Underway
@@ -147,7 +147,13 @@ class StepsUnderway:
                 if may_be_half_done(action.tool):
                     keep(work, before)
                 again = partial(_put_back, work, before)
-                outcome = call_on_record(entry, use, tools, work.place, record, again=again)
+                carried = record.carrier is not None
+                outcome = call_on_record(
+                    entry, use, tools, work.place, record, again=again, hold=carried
+                )
+                if carried:
+                    work.anything_changed()
+                    keep_call(work, entry)
             work.limits.saw(use, outcome)
             self.saw(use, outcome)
             if self.trouble is not None:
@@ -183,6 +189,11 @@ class StepsUnderway:
             rows.append(record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts))
         record.settle(entry, made.sha or "", *rows)
         return made.sha
+
+    def keep_after(self, iteration: int, call: int, use: ToolUse) -> None:
+        """Keep the worktree after a call of a mission whose record is carried."""
+        self.work.touch(use)
+        keep_call(self.work, CALL.at(iteration, call))
 
     # --- outcomes of calls
     # -------------------------------------------------------------------------------

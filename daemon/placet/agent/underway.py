@@ -10,12 +10,14 @@ from pathlib import Path
 from placet.agent.calls import changes_files, effect_of
 from placet.agent.entries import PLACE
 from placet.agent.limits import Restraint
+from placet.agent.prompts import plan_of
 from placet.agent.record import Record
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.core.errors import End, Stop
 from placet.core.life.case import Case
-from placet.core.life.drift import IfChanged
-from placet.core.text.comments import Comment
+from placet.core.life.drift import KEY, IfChanged
+from placet.core.text.comments import Comment, open_comments
+from placet.core.text.note import read_note
 from placet.core.text.plan import Plan
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import Drifted
@@ -44,6 +46,20 @@ class Mission:
     base_commit: str
     if_changed: IfChanged = IfChanged.ASK
     remarks: tuple[Comment, ...] = ()
+
+
+def mission_of(case: Case, raw: bytes, token: int) -> Mission:
+    """Return the mission of a case whose approved plan is the note `raw`."""
+    note = read_note(raw)
+    return Mission(
+        case,
+        plan_of(raw),
+        Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)),
+        token,
+        str(note.meta.get("base_commit") or ""),
+        IfChanged(note.meta.get(KEY, IfChanged.ASK)),
+        open_comments(note.body),
+    )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.day_budget import Daybook
-from placet.agent.record import Record
+from placet.agent.record import Carrier, Record
 from placet.core.activity import Action, Actor, Entity
 from placet.core.box import Box, BoxLimits, Level
 from placet.core.secret_files import git_config_secrets
@@ -51,6 +51,21 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """A portal as a worker of another machine has it.
+
+    `clone` is its own bare repository of `original`, which the person has; `denied` are the paths
+    that no mission may write there; `carry` returns, with a mission's references, what takes their
+    commits along with its record.
+    """
+
+    clone: Path
+    original: Path
+    denied: Denied
+    carry: Callable[[Repo, Sequence[str]], Carrier]
+
+
+@dataclass(frozen=True, slots=True)
 class Ports(Bounds):
     """Everything outside that a worker reaches, handed to it by `loop/app`.
 
@@ -58,6 +73,7 @@ class Ports(Bounds):
     folder below which worktrees are made. `daybook` keeps the day's budget. `say` is for the
     daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
     `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
+    `lent` is there on a worker that is not the daemon's own.
     """
 
     worktrees: Path
@@ -71,6 +87,7 @@ class Ports(Bounds):
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
     daybook: Daybook = field(default_factory=Daybook)
+    lent: Lent | None = None
 
 
 def journalled(record: Record) -> OnCall:
@@ -120,6 +137,11 @@ def denied_in(repo: Repo, vault: Path) -> Denied:
     )
 
 
+def _denied(bounds: Bounds, repo: Repo) -> Denied:
+    lent = bounds.lent if isinstance(bounds, Ports) else None
+    return denied_in(repo, bounds.vault) if lent is None else lent.denied
+
+
 def checkpoint_ref(name: str) -> str:
     """Return the reference of the checkpoints of the mission whose worktree has this name."""
     return f"refs/placet/ckpt/{name}"
@@ -155,7 +177,7 @@ def workplace(
     )
     with ExitStack() as stack:
         root: Root = stack.enter_context(
-            Root(tree.path, writable=writable, denied=denied_in(repo, bounds.vault))
+            Root(tree.path, writable=writable, denied=_denied(bounds, repo))
         )
         notes = bounds.vault / "Knowledge"
         knowledge = (

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from placet.cli.asked import asked_line
+from placet.cli.carriers import carrier
 from placet.cli.glance import Glance, text_of
 from placet.cli.held import held_back
 from placet.cli.site import Site
@@ -56,6 +57,7 @@ def case_line(
         "rivals": list(seen.rivals.get(trace, ())),
         "asking": asked_line(folder, reader, case),
         "estimate": _estimate(folder, reader, case),
+        "carrier": carrier(site, reader, case),
     }
     if case.state in WORKING:
         last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)

@@ -1,4 +1,4 @@
-"""Words that a shell completes: IDs, portals, agents, settings and pages of help.
+"""Words that a shell completes: IDs, portals, agents, settings, workers and pages of help.
 
 They are looked up at each press of a key, so nothing is written, nothing is said, and what goes
 wrong gives no words. Only names that a shell takes as one word are given: they come from notes.
@@ -64,6 +64,17 @@ def _settings(site: Site) -> Iterable[str]:
     return [*names(), *(f"portals.{name}.path" for name in _portals(site))]
 
 
+def _workers(site: Site) -> Iterable[str]:
+    from placet.journal.place import address_of
+    from placet.journal.reader import open_reader
+    from placet.journal.team_rows import member_rows
+
+    if not address_of(site.state.journal):
+        return []
+    with open_reader(site.state.journal) as reader:
+        return [one.name for one in member_rows(reader.connection)]
+
+
 def folders(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem[str]]:
     """Let the shell complete the path of a folder."""
     from click.shell_completion import CompletionItem
@@ -75,3 +86,4 @@ ids = _completer(_ids)
 portals = _completer(_portals)
 agents = _completer(_agents)
 settings = _completer(_settings)
+workers = _completer(_workers)

@@ -17,6 +17,7 @@ from placet.cli.leftovers import at_work, remove_leftovers
 from placet.cli.portals import problem_of
 from placet.cli.reachable import Line, event_lines, finding, key_lines, model_line
 from placet.cli.site import Site, json_option, site_option, user
+from placet.cli.team_checks import team_lines
 from placet.cli.terminal import colour, local_times, out, say
 from placet.cli.trouble import NO_ROOM, disk_trouble
 from placet.core.box import Level
@@ -89,6 +90,7 @@ def doctor(site: Site) -> list[Line]:
         *_locks(site, config),
         *_daemon(site, config),
         *event_lines(site),
+        *team_lines(site, config),
         *_journal(site.state),
     ]
 

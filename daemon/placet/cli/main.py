@@ -83,7 +83,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
     "cost": ("cost", "Say what the model's calls cost, by day, portal, agent or model."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
-    "team": ("team", "A journal in PostgreSQL, which the machines of a team reach."),
+    "team": ("team", "A journal in PostgreSQL, and the workers that it hands work to."),
+    "worker": ("worker", "Carry out what the daemon of a team hands over, until it is stopped."),
     "events": (
         "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",
@@ -139,6 +140,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             "config",
             "team",
+            "worker",
             "pause",
             "resume",
             "service",

@@ -36,6 +36,9 @@ def model_line(site: Site, config: Config) -> Line:
         found = "scripted: replies are replayed from a file, no model is asked"
         helps = "For a real one: placet config set model.provider anthropic"
         return finding("model", "warn", found, helps)
+    if config.team.workers:
+        found = f"{model.name} ({model.provider}): the workers ask it, each with a key of its own"
+        return finding("model", "good", found)
     name = f"{model.name} ({model.provider})"
     try:
         is_known = model_answers(config, site.vault, site.env)

@@ -1,13 +1,18 @@
-"""`placet team`: the journal in PostgreSQL, which the machines of a team reach."""
+"""`placet team`: the journal in PostgreSQL, and the workers that reach it."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
-from placet.cli.site import Site, site_option
-from placet.cli.terminal import say
+from placet.cli import completing
+from placet.cli.screen import on_terminal
+from placet.cli.site import Site, json_option, site_option
+from placet.cli.terminal import out, say
 from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH
+from placet.core.wording import age, counted
 from placet.host.accepted import change
 from placet.host.config import with_setting
 from placet.journal.place import address_of, is_begun, must_have_driver
@@ -15,7 +20,7 @@ from placet.journal.place import address_of, is_begun, must_have_driver
 
 @click.group("team")
 def team_command() -> None:
-    """A journal in PostgreSQL, which the machines of a team reach."""
+    """A journal in PostgreSQL, and the workers that it hands work to."""
 
 
 @team_command.command("init")
@@ -46,3 +51,84 @@ def team_init_command(site: Site, address: str) -> None:
         say("the journal is in a file still; stop the daemon, then: placet journal move")
     else:
         say("the daemon begins the journal there: placet run")
+
+
+@team_command.command("status")
+@site_option
+@json_option
+def team_status_command(site: Site, as_json: bool) -> None:
+    """Show who is there, what is queued, and who carries what out."""
+    from placet.cli.team_look import sections_screen, sections_text, status_sections, team
+
+    found = team(site)
+    sections = list(status_sections(found))
+    if on_terminal() and not as_json:
+        click.echo(sections_screen(sections))
+    else:
+        out(sections_text(sections), found, as_json=as_json)
+
+
+@team_command.command("workers")
+@site_option
+@json_option
+def team_workers_command(site: Site, as_json: bool) -> None:
+    """List the workers: labels, slots, sandbox, version, last sign of life."""
+    from placet.cli.team_look import sections_screen, sections_text, team, workers_section
+
+    found = team(site)
+    if not found["workers"] and not as_json:
+        say(f"no worker is there. On any machine: placet worker '{found['database']}'")
+        return
+    sections = [workers_section(found)]
+    if on_terminal() and not as_json:
+        click.echo(sections_screen(sections))
+    else:
+        out(sections_text(sections), found["workers"], as_json=as_json)
+
+
+@team_command.command("drain")
+@click.argument("name", metavar="NAME", shell_complete=completing.workers)
+@click.option("--undo", is_flag=True, help="Let it take work again, if it has not ended yet.")
+@site_option
+def team_drain_command(site: Site, name: str, undo: bool) -> None:
+    """Let a worker end: it takes no more work, ends what it has, and then stops.
+
+    Started again it takes work as before.
+    """
+    from placet.cli.team_look import team
+
+    found = {one["name"]: one for one in team(site)["workers"]}
+    if (worker := found.get(name)) is None:
+        near = get_close_matches(name, found, n=3)
+        raise UserError(
+            f"There is no worker named {name!r}.",
+            f"Did you mean {' or '.join(near)}?" if near else "See them: placet team workers",
+            exit_code=3,
+        )
+    _tell(site, name, draining=not undo)
+    if worker["gone"]:
+        say(f"nothing was heard of {name} for {age(worker['quiet_s'])}; if it wakes up it is told")
+    elif undo:
+        say(f"{name} takes work")
+    else:
+        left = f", ends {counted(worker['used'], 'piece')} that it has" if worker["used"] else ""
+        say(f"{name} takes no more work{left}, and then stops; see it: placet team workers")
+
+
+def _tell(site: Site, name: str, *, draining: bool) -> None:
+    from placet.host.clock import Clock
+    from placet.host.lock import boot_id, boottime_s
+    from placet.journal.team import Drain
+    from placet.journal.writer import Journal
+    from placet.journal.writes import Conflict
+
+    path = site.state.journal
+    with Journal(
+        path, now=Clock().wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say
+    ) as journal:
+        try:
+            journal.commit([Drain(name, draining)])
+        except Conflict as error:
+            raise UserError(
+                f"The worker {name} has ended meanwhile.", "See who is there: placet team workers"
+            ) from error

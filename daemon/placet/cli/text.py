@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from placet.cli.carriers import now_of
 from placet.cli.case_line import next_step, waits_for_you
 from placet.cli.held import IS_DRAFT
 from placet.cli.terminal import colour, harmless, local_times, shown_time
@@ -151,12 +152,16 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return visible(case["held_back"])
     if case["unwritten"]:
         return "its note is being written" if daemon else "its note is written once a daemon runs"
-    now = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
+    now = now_of(case, daemon=daemon) or _now(case["state"], daemon=daemon)
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:
         return f"waits for the model, as all work does{_detail(case)}"
     trouble = f"; the last call of the model failed: {failed}" if failed else ""
     return f"{now}{_detail(case)}{trouble}"
+
+
+def _now(state: str, *, daemon: bool) -> str:
+    return _TURN[state] if daemon else _TURN_LATER.get(state, _TURN[state])
 
 
 def today_words(used: Mapping[str, Any]) -> str:

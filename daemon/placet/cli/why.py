@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from placet.cli.asked import asked_line
+from placet.cli.carriers import carrier, is_carried, with_worker
 from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
 from placet.cli.glance import Glance, drafts, glance, too_many
 from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
@@ -139,11 +140,16 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         from placet.cli.branches import became_now  # git is asked for nothing else
 
         case = replace(case, outcome=replace(case.outcome, became=became_now(site, case)))
-    reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
+    found = carrier(site, reader, case)
+    carried = is_carried(found)
+    reason, helps = standing(
+        case, rows, daemon_runs=runs or carried, paused=config.paused and not carried
+    )
     working = case.state in (State.PLANNING, State.REVISING, State.APPROVED)
     if runs and not config.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
         helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
+    reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if held and not config.paused:
         reason = f"{visible(case.request_path)}: {held}."
         helps = _held_helps(held, runs=runs) or helps

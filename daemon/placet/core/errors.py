@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any
@@ -104,15 +105,21 @@ def mistake(error: BaseException) -> str:
     return f"placet made a mistake: {type(error).__name__}: {error}{where}"
 
 
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """Give an error, the one that it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
 def machine_errno(error: BaseException | None) -> int | None:
     """Return the system's number for a fault of the machine behind an error, None without one.
 
     An error that was raised from another one has the other's fault.
     """
-    while error is not None:
-        if isinstance(error, OSError | PlacetError) and error.errno in MACHINE:
-            return error.errno
-        error = error.__cause__
+    for one in _behind(error):
+        if isinstance(one, OSError | PlacetError) and one.errno in MACHINE:
+            return one.errno
     return None
 
 
@@ -123,7 +130,7 @@ def passing(error: Exception) -> str:
     files (OSError); of git it is the repository's fault.
     """
     may_pass = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
-    was_killed = isinstance(error, PlacetError) and error.was_killed
+    was_killed = any(isinstance(one, PlacetError) and one.was_killed for one in _behind(error))
     return str(error) if may_pass or was_killed or machine_errno(error) else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
@@ -29,7 +30,8 @@ def stored_as(name: str) -> Mapping[str, Any]:
 class Stored(Generic[T]):
     """JSON storage for values of one type: a dataclass, or a union that a Literal tells apart.
 
-    Its fields are texts, numbers, enums, `None`, tuples, mappings by text, and such dataclasses.
+    Its fields are texts, bytes, numbers, enums, `None`, tuples, mappings by text, and such
+    dataclasses.
     A dataclass may group its fields in others; they are stored flat all the same (`FLAT`).
     What a field does not have takes its default, and a name that is no field is left out, so that
     older and newer versions read each other's values. Not with pydantic, which takes a quarter of a
@@ -62,6 +64,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Decimal):
         return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
     raise ValueError(f"{type(value).__name__} cannot be stored")
 
 
@@ -121,6 +125,8 @@ def _reader(kind: Any) -> _Read:
         return read_enum
     if kind is Decimal:
         return _decimal
+    if kind is bytes:
+        return _checked(b64decode, lambda value: type(value) is str)
     if kind is float:
         return _checked(float, lambda value: type(value) in (int, float))
     assert kind in _PLAIN, f"no way to store {kind}"

@@ -30,7 +30,8 @@ DEFAULTS = Path(__file__).with_name("tables.py")
 class Configured:
     """Some settings that hold; `unaccepted` names those that do not hold on this machine.
 
-    `history` says that somebody allowed the vault to have one.
+    `history` says that somebody allowed the vault to have one, `workers` that those of a team do
+    the work.
     """
 
     provider: str
@@ -40,6 +41,7 @@ class Configured:
     day_tokens: int
     quiet_s: float
     history: bool
+    workers: bool
     unaccepted: tuple[str, ...]
 
 
@@ -81,7 +83,8 @@ def unknown() -> Configured:
     from placet.host.tables import Config
 
     config = Config()
-    return Configured("", "", False, Decimal(0), 0, config.vault.quiet_s, False, ())  # noqa: FBT003
+    quiet_s = config.vault.quiet_s
+    return Configured("", "", False, Decimal(0), 0, quiet_s, False, False, ())  # noqa: FBT003
 
 
 def _some(held: InForce) -> Configured:
@@ -94,6 +97,7 @@ def _some(held: InForce) -> Configured:
         config.limits.day_tokens,
         config.vault.quiet_s,
         config.vault.history is True,
+        config.team.workers,
         tuple(held.names),
     )
 

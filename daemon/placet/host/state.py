@@ -10,7 +10,7 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
-from placet.disk import put, sweep
+from placet.disk import delete_tree, put, sweep
 from placet.host.mounts import remote_kind
 
 
@@ -134,8 +134,8 @@ class StateFolder:
                 exit_code=2,
             )
         try:
-            _make_private(self.folder)
-            _make_private(self.worktrees)
+            make_private(self.folder)
+            make_private(self.worktrees)
         except OSError as error:
             raise UserError(
                 f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",
@@ -171,7 +171,22 @@ def _within(folder: Path, vault: Path) -> bool:
     return False
 
 
-def _make_private(folder: Path) -> None:
+def make_ready(folder: Path) -> None:
+    """Make a folder for state of its own, and delete what killed processes left in it.
+
+    Raises UserError for one of another user's, OSError where it cannot be made.
+    """
+    make_private(folder)
+    sweep(folder)
+
+
+def make_empty(folder: Path) -> None:
+    """Make a folder for state anew, whatever is in it. Raises as `make_ready` does."""
+    delete_tree(folder)
+    make_private(folder)
+
+
+def make_private(folder: Path) -> None:
     """Make `folder` and its missing parents, mode 0700; UserError if it is another user's."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     for place in reversed(missing):

@@ -72,8 +72,8 @@ class DaemonTable(_Table):
     paused: bool = False
     watch: Literal["auto", "events", "polling"] = "auto"
     scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
-    plans_at_once: int = Field(default=2, ge=1, le=32)
-    missions_at_once: int = Field(default=2, ge=1, le=32)
+    plans_at_once: int = Field(default=2, ge=1, le=1000)
+    missions_at_once: int = Field(default=2, ge=1, le=1000)
     stop_grace_s: float = Field(default=5.0, ge=0, le=120)
     tidy_after_days: int = Field(default=30, ge=0, le=3650)
 
@@ -104,11 +104,13 @@ class JournalTable(_Table):
 class TeamTable(_Table):
     """A journal in PostgreSQL, which more than one machine reaches.
 
-    `database` is its address, without a password. A daemon holds the vault for `lease_s` from each
-    sign of life on.
+    `database` is its address, without a password. With `workers` the work is done by those
+    (`placet worker`), and not by the daemon. A daemon holds the vault, and a worker its work, for
+    `lease_s` from each sign of life on.
     """
 
     database: str = ""
+    workers: bool = False
     lease_s: float = Field(default=30.0, ge=1, le=3600)
 
 
@@ -256,9 +258,15 @@ class NotifyTable(_Table):
 
 
 class PortalTable(_Table):
-    """A repository that requests may name."""
+    """A repository that requests may name.
+
+    Of a team only workers with its `label` take its work, and carry out `missions_at_once` of it
+    at most (0: no limit of its own).
+    """
 
     path: str
+    label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    missions_at_once: int = Field(default=0, ge=0, le=1000)
 
 
 class Config(_Table):

@@ -22,6 +22,12 @@ from placet.journal.sql import Values, for_postgres
 CREDENTIAL = "database-password"
 """The systemd credential with the password, where libpq has none from elsewhere."""
 
+OPTIONS = (
+    "-c search_path=placet,pg_catalog -c synchronous_commit=on -c lock_timeout=30s"
+    " -c idle_in_transaction_session_timeout=60s"  # one that is cut off
+)
+"""The settings of each connection."""
+
 _LINE: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -29,15 +35,19 @@ _LINE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
-    "options": "-c search_path=placet,pg_catalog -c synchronous_commit=on -c lock_timeout=30s"
-    " -c idle_in_transaction_session_timeout=60s",  # one that is cut off
+    "options": OPTIONS,
 }
 _PASSING = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     pg.ReadOnlySqlTransaction,  # a standby, before it takes over
     pg.InFailedSqlTransaction,
+    pg.IdleInTransactionSessionTimeout,
 )
+
+
+FROZEN_S = 5
+"""Seconds after which the server ends the transaction of a writer that says nothing."""
 
 
 class _Cursor(psycopg.ClientCursor[Any]):
@@ -56,7 +66,7 @@ class PostgresConnection:
     def __init__(self, address: str) -> None:
         with _plain():
             self._connection = psycopg.connect(
-                make_conninfo(address, **_LINE, **_password(address)),
+                make_conninfo(address, **_LINE, **password_of(address)),
                 autocommit=True,
                 cursor_factory=_Cursor,
             )
@@ -89,6 +99,17 @@ class PostgresConnection:
             cursor.itersize = 500
             cursor.execute(sql)
             yield from cursor
+
+    def script(self, sql: str) -> None:
+        """Run many statements without values."""
+        with _plain(), psycopg.Cursor(self._connection) as cursor:
+            cursor.execute(sql.encode())
+
+    def notices(self, channel: str, timeout_s: float) -> bool:
+        """Wait for a NOTIFY, at most so long; return whether there was one."""
+        with _plain():
+            self._connection.execute(f"LISTEN {channel}")
+            return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
 
     def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Run a person's SQL, one statement; return its columns and rows. Raises psycopg.Error."""
@@ -123,7 +144,8 @@ def _plain() -> Iterator[None]:
         raise DatabaseAway(" ".join(str(error).split())) from error
 
 
-def _password(address: str) -> dict[str, str]:
+def password_of(address: str) -> dict[str, str]:
+    """Return the password of the systemd credential, nothing where libpq has one from elsewhere."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder or "PGPASSWORD" in os.environ or "password" in conninfo_to_dict(address):
         return {}
@@ -154,11 +176,13 @@ class PostgresStore:
         """Take the chain's row, which orders all writers.
 
         Each commit is flushed: a server that crashes must not forget what its daemon knows. The
-        clock of leases is the database's: the same for all machines.
+        clock of leases is the database's: the same for all machines. A process that is frozen in
+        its transaction, or cut off, keeps all others waiting for FROZEN_S at most.
         """
         self._turn += 1
         (now_s,) = self.connection.last_of(
             "BEGIN",
+            f"SET LOCAL idle_in_transaction_session_timeout = '{FROZEN_S}s'",
             "SELECT 1 FROM chain FOR UPDATE",
             f"INSERT INTO writers VALUES ('{self._writer}', {self._turn}) ON CONFLICT (writer) "  # noqa: S608 - our own
             "DO UPDATE SET turn = excluded.turn, at = excluded.at",

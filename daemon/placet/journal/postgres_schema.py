@@ -11,6 +11,7 @@ from placet.journal.errors import DatabaseAway
 from placet.journal.postgres import PostgresConnection, checked, shown
 from placet.journal.postgres_reader import READER
 from placet.journal.schema import FIRST, SCHEMA, latest
+from placet.journal.team import TABLES
 
 _TYPES: tuple[tuple[str, str], ...] = (
     (
@@ -48,6 +49,7 @@ _BASE = (
     """DO $$ BEGIN
        CREATE OPERATOR placet.->> (LEFTARG = text, RIGHTARG = text, FUNCTION = json_value_of);
      EXCEPTION WHEN duplicate_function THEN NULL; END $$""",
+    *TABLES,
 )
 
 

@@ -33,6 +33,10 @@ SHA256_HEX = 64
 """Length of a SHA-256 in hex."""
 
 
+VAULT = "vault"
+"""The name of the lease on the vault, and the digest under which its id is kept."""
+
+
 class Reader:
     """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`.
 
@@ -40,23 +44,23 @@ class Reader:
     """
 
     def __init__(self, connection: Connection, blobs: Path | None) -> None:
-        self._connection = connection
+        self.connection = connection
         self.calls = ModelCalls(connection)
         self._blobs = blobs
 
     def last(self) -> tuple[int, str]:
         """Return the last event's id and hash; 0 and 64 zeros for an empty journal."""
-        return ends(self._connection)[2:]
+        return ends(self.connection)[2:]
 
     def knows(self, row_id: int, row_hash: str) -> bool:
         """Return whether the event with this id and hash is in this journal, or archived."""
-        start_id, start_hash, last_id, last_hash = ends(self._connection)
+        start_id, start_hash, last_id, last_hash = ends(self.connection)
         if row_id <= start_id or row_id >= last_id:
             return row_id < start_id or (row_id, row_hash) in (
                 (start_id, start_hash),
                 (last_id, last_hash),
             )
-        found = self._connection.execute(
+        found = self.connection.execute(
             "SELECT hash FROM activity WHERE id = ?", (row_id,)
         ).fetchone()
         return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
@@ -64,7 +68,7 @@ class Reader:
     def cases(self, *states: str) -> tuple[CaseRow, ...]:
         """Return the cases in these states, by trace_id; all cases, maybe many, without states."""
         return _cases(
-            self._connection,
+            self.connection,
             f"state IN ({', '.join('?' * len(states))})" if states else "TRUE",
             states,
         )
@@ -72,7 +76,7 @@ class Reader:
     def latest_cases(self, state: str, limit: int) -> tuple[CaseRow, ...]:
         """Return the last decided cases in a state, by trace_id."""
         return _cases(
-            self._connection,
+            self.connection,
             "trace_id IN "
             "(SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
             (state, limit),
@@ -80,11 +84,11 @@ class Reader:
 
     def count_cases(self) -> int:
         """Return the number of cases."""
-        return int(self._connection.execute("SELECT count(*) FROM cases").fetchone()[0])
+        return int(self.connection.execute("SELECT count(*) FROM cases").fetchone()[0])
 
     def watched_cases(self) -> tuple[CaseRow, ...]:
         """Return the cases with open branches, which people may still merge or drop."""
-        return _cases(self._connection, "watched")
+        return _cases(self.connection, "watched")
 
     def cases_of(
         self, trace_ids: Collection[str] = (), paths: Collection[str] = ()
@@ -94,7 +98,7 @@ class Reader:
             {
                 row.trace_id: row
                 for row in _cases(
-                    self._connection,
+                    self.connection,
                     "trace_id IN (SELECT value FROM json_each(?))",
                     (_json(trace_ids),),
                 )
@@ -106,7 +110,7 @@ class Reader:
             found |= {
                 row.trace_id: row
                 for row in _cases(
-                    self._connection,
+                    self.connection,
                     "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?))) "
                     "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?)))",
                     (_json(paths),) * 2,
@@ -116,10 +120,10 @@ class Reader:
 
     def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
         """Return the case with this request_id, else ten whose request_id or trace_id begins so."""
-        exact = _cases(self._connection, "request_id = ?", (ident,))
+        exact = _cases(self.connection, "request_id = ?", (ident,))
         return exact or (
             _cases(
-                self._connection,
+                self.connection,
                 "(trace_id >= ? AND trace_id < ?) OR (request_id >= ? AND request_id < ?) "
                 "ORDER BY trace_id LIMIT 10",
                 (ident.lower(), f"{ident.lower()}~") * 2,
@@ -130,7 +134,7 @@ class Reader:
 
     def request_ids(self, limit: int) -> tuple[str, ...]:
         """Return the request ids of the last decided cases."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT request_id FROM cases ORDER BY updated_at DESC LIMIT ?", (limit,)
         )
         return tuple(name for (name,) in rows)
@@ -138,7 +142,7 @@ class Reader:
     def is_taken(self, request_id: str) -> bool:
         """Return whether a case has this request_id."""
         return (
-            self._connection.execute(
+            self.connection.execute(
                 "SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)
             ).fetchone()
             is not None
@@ -146,7 +150,7 @@ class Reader:
 
     def pending_commands(self) -> tuple[PendingCommand, ...]:
         """Return the commands in the outbox that are not done, oldest first."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT id, trace_id, command, attempts, error FROM outbox "
             "WHERE done_at IS NULL ORDER BY id"
         )
@@ -154,7 +158,7 @@ class Reader:
 
     def records(self, trace_id: str, attempt: int) -> tuple[RecordEntry, ...]:
         """Return a mission's record, by seq. Raises BodyDamaged for a damaged entry."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
             "ORDER BY seq",
             (trace_id, attempt),
@@ -167,7 +171,7 @@ class Reader:
     def asked(self) -> tuple[tuple[str, int], ...]:
         """Return the conversations (trace_id, attempt) with an unanswered model call."""
         return tuple(
-            self._connection.execute(
+            self.connection.execute(
                 "SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"
             )
         )
@@ -178,7 +182,7 @@ class Reader:
         A text under a SHA-256 must have that hash: what was approved is what runs, whoever wrote
         into the database.
         """
-        row = self._connection.execute(
+        row = self.connection.execute(
             "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)
         ).fetchone()
         if row is not None and len(digest) == SHA256_HEX and row[0] != digest:
@@ -191,7 +195,7 @@ class Reader:
     def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
         """Return whether a mission's record has an entry whose key begins so."""
         return (
-            self._connection.execute(
+            self.connection.execute(
                 "SELECT 1 FROM records "
                 "WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
                 (trace_id, attempt, len(beginning), beginning),
@@ -201,14 +205,14 @@ class Reader:
 
     def seen(self) -> tuple[SeenRow, ...]:
         """Return the acknowledged notes that belong to no case, by path."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT path, digest, verdict, detail FROM seen ORDER BY path"
         )
         return tuple(SeenRow(*row) for row in rows)
 
     def lease(self, trace_id: str) -> Lease | None:
         """Return the mission's lease, held or released; None if it never had one."""
-        return lease_of(self._connection, trace_id)
+        return lease_of(self.connection, trace_id)
 
     def activity(
         self,
@@ -223,7 +227,7 @@ class Reader:
 
         A `limit` of -1 means all. Without `routine`, successful git processes are left out.
         """
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
             f"WHERE id > ? {'' if trace_id is None else 'AND trace_id = ?'} "
             f"{'' if routine else _NO_ROUTINE} "
@@ -241,7 +245,7 @@ class Reader:
         marks = ", ".join("?" * len(actions))
         # the plus keeps SQLite from walking that column's index
         other = ("+", "") if trace_id else ("", "+")
-        row = self._connection.execute(
+        row = self.connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
             f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? "
             "ORDER BY id DESC LIMIT 1",

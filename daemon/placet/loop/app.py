@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from placet import __version__
-from placet.agent.mission import carry_out
-from placet.agent.planner import draft
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
@@ -49,6 +47,7 @@ from placet.loop.means import (
 )
 from placet.loop.recover import has_past, look_back, reconcile
 from placet.loop.rows import of_daemon
+from placet.loop.team.joining import all_rows, hands
 from placet.loop.tick import Loop
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable
@@ -154,10 +153,12 @@ def _journal(
             boottime_s=boottime_s,
             boot_id=boot_id(),
             on_trouble=say,
-            on_rows=on_rows,
+            on_rows=None if config.team.workers else on_rows,
             on_wait=waits,
         )
     )
+    if config.team.workers:
+        stack.enter_context(all_rows(journal, on_rows))
     if journal.set_aside is not None:
         say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
     return journal
@@ -198,8 +199,18 @@ def _loop(
     if config.daemon.paused:
         say("Paused: no new work is taken up until `placet resume`.")
     tell = stack.enter_context(teller(config, vault, say))
+    plans, carries_out, team = hands(lambda: settings.held.config, journal, bell.ring, say, stack)
     loop = Loop(
-        ports, folder, this_process(), bell.ring, say, tell, settings.reload, draft, carry_out
+        ports,
+        folder,
+        this_process(),
+        bell.ring,
+        say,
+        tell,
+        settings.reload,
+        plans,
+        carries_out,
+        team=team,
     )
     loop.load()
     return loop, bell

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 
-from placet.agent.asked_report import asked_section
 from placet.agent.calls import AsksPerson
-from placet.agent.checkpoints import resumption
 from placet.agent.commits import executes
 from placet.agent.ending import broken
 from placet.agent.plan_writing import Assignment
 from placet.agent.prompts import plan_of
-from placet.agent.record import Postponed, Record
-from placet.agent.report import outcome_of
-from placet.agent.report_parts import Circumstances
-from placet.agent.underway import Mission
+from placet.agent.record import Postponed
+from placet.agent.underway import Mission, mission_of
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
 from placet.core.box import Level
 from placet.core.errors import MISTAKES, Interrupted, mistake
 from placet.core.life.approval import may_begin
 from placet.core.life.case import WORKING, Case, EventKind, State
-from placet.core.life.commands import Decision
-from placet.core.life.drift import KEY, IfChanged
-from placet.core.life.estimate import median
-from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
+from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed
 from placet.core.life.gestures import ApprovalVoid, FilesChanged, VoidKind
 from placet.core.life.lease import Owner
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes
 from placet.core.life.waiting import Why
-from placet.core.life.why_failed import of_last_mission
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
 from placet.core.text.note import parse_note, read_note
-from placet.core.text.plan import Plan
-from placet.core.turn.budget import Complexity
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
-from placet.core.wording import rfc3339
 from placet.files.errors import Unreadable
 from placet.journal.writes import (
-    AcquireLease,
     BodyDamaged,
-    Committed,
     Guard,
     LeaseHeld,
     LeaseLost,
@@ -56,14 +41,12 @@ from placet.journal.writes import (
 )
 from placet.loop.casebook import Casebook
 from placet.loop.decisions import Decisions
+from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
+from placet.loop.reporting import report
 from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
-from placet.loop.workers import MISTAKE_RETRY_S, Job, Result, expect_model
+from placet.loop.workers import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model
 
-LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
-HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
-MAX_ROWS = 10_000
-"""Maximum of a case's rows that a report is made from, the last ones."""
 MAX_REPORT_CHARS = 40_000
 """Characters of a Failure Report that the next planning reads."""
 WALL_RETRY_S = 60.0
@@ -77,7 +60,7 @@ CarryOut = Callable[[Ports, Mission, Cancel], Ended]
 class Dispatch:
     """The work under way and due, for one process `owner`.
 
-    `draft` and `carry_out` are the workers' functions.
+    `draft` and `carry_out` are the workers' functions; with a `team` its workers do the work.
     """
 
     book: Casebook
@@ -86,11 +69,14 @@ class Dispatch:
     owner: Owner
     draft: Draft
     carry_out: CarryOut
+    team: Workers | None = None
     beaten_at: float = float("-inf")
 
     def start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
         book = self.book
+        if self.team is not None and self.team.look():
+            book.waits.try_again(Why.WORKER)
         busy, jobs = book.outbox.busy, book.crew.jobs
         limits = book.ports.config.daemon
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
@@ -106,17 +92,46 @@ class Dispatch:
             and not (case.state in DRAFTING and self._is_written(case))
         ]
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
+        wanted = set(jobs)
         for case in book.waits.may_start(due, self._needs_no_model):
             planning = case.state in DRAFTING
-            if free[planning] <= 0:
+            if free[planning] <= 0 or not (planning or self._has_room(case)):
                 continue
             free[planning] -= 1
+            wanted.add(case.trace_id)
             try:
-                self._start_planning(case) if planning else self._start_mission(case)
+                self._start(case, planning=planning)
             except BodyDamaged as damaged:
                 self._cannot_go_on(case, damaged)
             except MISTAKES as error:
                 self._hold_up(case, error)
+        if self.team is not None:
+            works = (case for case in book.cases.values() if case.state in WORKING)
+            self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
+
+    def _has_room(self, case: Case) -> bool:
+        """Return whether a mission's portal may have one more under way."""
+        if self.team is None:
+            return True
+        jobs = [one for one in self.book.crew.jobs.values() if not one.planning]
+        working = [self.book.cases[one.trace_id] for one in jobs]
+        return not self.team.full(case.request.portal, working)
+
+    def _start(self, case: Case, *, planning: bool) -> None:
+        """Start a piece of work; a team's is offered first, and started once it is taken."""
+        taker: Taker | None = None
+        if self.team is not None:
+            try:
+                taker = self.team.claim(case, partial(self._level, case), planning=planning)
+            except Postponed as nobody:
+                self.book.waits.postpone(case, nobody)
+                return
+            if taker is None:
+                return
+        if planning:
+            self._start_planning(case, taker)
+        else:
+            self._start_mission(case, taker)
 
     def take_back(self) -> None:
         """Take in what workers came back with."""
@@ -132,13 +147,13 @@ class Dispatch:
                 try:
                     self._finish(case, back.event, back.job.token)
                 except BodyDamaged as damaged:
-                    self._release(case, back.job.token)
+                    release(book, self.team, case, back.job.token)
                     self._cannot_go_on(case, damaged)
                 except MISTAKES as error:
-                    self._release(case, back.job.token)
+                    release(book, self.team, case, back.job.token)
                     self._hold_up(case, error)
             else:
-                self._release(case, back.job.token)
+                release(book, self.team, case, back.job.token)
 
     def heartbeat(self) -> None:
         """Renew the leases, if it is time; work that lost its lease is left."""
@@ -146,6 +161,8 @@ class Dispatch:
         if now - self.beaten_at < HEARTBEAT_S:
             return
         self.beaten_at = now
+        if self.team is not None:
+            return  # its workers renew them
         for job in self.book.crew.jobs.values():
             if job.token is None:
                 continue
@@ -160,18 +177,21 @@ class Dispatch:
     def _is_written(self, case: Case) -> bool:
         return self.drafts.is_draft(case) or self.drafts.left_s(case.request_path) > 0
 
-    def _start_planning(self, case: Case) -> None:
-        book = self.book
-        expect_model(book.ports)
+    def _start_planning(self, case: Case, taker: Taker | None) -> None:
+        book, token = self.book, None
+        if taker is None:
+            expect_model(book.ports)
+        elif (token := planner_token(book, case, taker)) is None:
+            return
         request = read_note(book.text(case.request_digest)).body
         current = (
             read_note(book.text(case.plan.basis_digest)).body
             if case.plan.basis_digest and not case.is_elsewhere
             else None
         )
-        job = Job(case.trace_id, case.generation, planning=True, token=None)
+        job = Job(case.trace_id, case.generation, planning=True, token=token)
         name = PurePosixPath(case.request_path).stem
-        assignment = Assignment(case, request, name, current, self._what_failed(case))
+        assignment = Assignment(case, request, name, current, self._what_failed(case), token)
         book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
@@ -189,6 +209,13 @@ class Dispatch:
 
     # --- missions
 
+    def _level(self, case: Case) -> int:
+        """Return the sandbox that a piece of work was promised."""
+        if case.state in DRAFTING:
+            return int(self.book.ports.sandbox)
+        plan = plan_of(self.book.text(case.approval.digest))
+        return case.approval.level if executes(plan) and not case.stop else 0
+
     def _needs_no_model(self, case: Case) -> bool:
         """Return whether the approved plan has literal steps only."""
         if case.state in DRAFTING:
@@ -199,73 +226,32 @@ class Dispatch:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
 
-    def _start_mission(self, case: Case) -> None:
+    def _start_mission(self, case: Case, taker: Taker | None) -> None:
         if case.state is State.APPROVED and not self._says_so_still(case):
             return
         ports = self.book.ports
         raw = self.book.text(case.approval.digest)
-        meta, plan = read_note(raw).meta, plan_of(raw)
-        if int(ports.sandbox) < case.approval.level and executes(plan) and not case.stop:
+        plan, sandbox = plan_of(raw), ports.sandbox if taker is None else Level(taker.level)
+        if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
-        try:
-            committed = self._begin(case, plan)
-        except LeaseHeld as held:
-            # The journal came from another machine, or this one had another name: the lease runs
-            # out unless its holder lives.
-            self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
-            return
+        token = taker.token if taker is not None else 0
+        if not token:
+            try:
+                token = begin(self.book, self.owner, case, plan, taker)
+            except LeaseHeld as held:
+                # The journal came from another machine, or this one had another name: the lease
+                # runs out unless its holder lives.
+                self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+                return
         case = self.book.cases[case.trace_id]
-        if not self._needs_no_model(case):
+        if taker is None and not self._needs_no_model(case):
             expect_model(ports)
-        token = committed.token
-        facts = {"token": token, "owner": str(self.owner)}
-        rows = [of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)]
-        if (before := committed.taken_from) is not None:
-            expired = of_case(ports.clock, case, Action.LEASE_EXPIRED, owner=str(before))
-            rows.insert(0, expired)
-        ports.journal.commit(rows)
-        mission = Mission(
-            case,
-            plan,
-            Complexity(str(meta.get("complexity") or Complexity.STANDARD)),
-            token,
-            str(meta.get("base_commit") or ""),
-            IfChanged(meta.get(KEY, IfChanged.ASK)),
-            open_comments(read_note(raw).body),
-        )
+        mission = mission_of(case, raw, token)
         job = Job(case.trace_id, case.generation, planning=False, token=token)
         if case.stop:
             job.cancel.set(case.stop)
-        self.book.crew.set_to(job, lambda: self._mission(mission, job))
-
-    def _begin(self, case: Case, plan: Plan) -> Committed:
-        """Record that a mission begins or goes on, with its lease; raises LeaseHeld."""
-        ports = self.book.ports
-        with ports.journal.read() as reader:
-            lease = reader.lease(case.trace_id)
-        # The vault's lock proves that no other daemon lives here, so a lease of this machine that
-        # is still held is a dead one's.
-        left = lease is not None and lease.held and lease.owner.host == self.owner.host
-        gone = lease.token if lease is not None and left else None
-        acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
-        facts = {
-            "digest": case.approval.digest,
-            "sandbox": ports.sandbox.title,
-            "revision": case.plan.revision,
-            "steps": len(plan.steps),
-            **({"steps_left_out": list(plan.left_out)} if plan.left_out else {}),
-        }
-        if case.state is State.APPROVED:
-            committed = self.book.apply(case, Started(case.generation, facts), acquire)
-            assert committed is not None, "an approved case can always be started"
-            return committed
-        record = Record.load(ports.journal, case, case.generation, ports.clock)
-        facts |= resumption(record)
-        row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
-        # With the case: who took this mission over while we stood still may have ended it, and its
-        # lease is free then.
-        return self.book.record(Decision(case, (row,)), writes=[acquire])
+        self.book.crew.set_to(job, lambda: self._mission(mission, job, sandbox))
 
     def _says_so_still(self, case: Case) -> bool:
         """Return whether the note in System/Active still has the approved text.
@@ -321,45 +307,16 @@ class Dispatch:
         if (note := self.decisions.intake.notes.get(case.plan.path)) is not None:
             self.book.apply(case, ApprovalVoid(kind, note, why))
 
-    def _mission(self, mission: Mission, job: Job) -> MissionEnded:
+    def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
-        ports = self.book.ports
+        ports = replace(self.book.ports, sandbox=sandbox)
         try:
             ended = self.carry_out(ports, mission, job.cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost):
             raise
         except Exception as error:
             ended = broken(ports, mission, error)
-        return self._report(mission, ended)
-
-    def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
-        ports = self.book.ports
-        case, moment = mission.case, ports.clock.wall()
-        record = Record.load(ports.journal, case, case.generation, ports.clock)
-        with ports.journal.read() as reader:
-            rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
-            costs = reader.calls.mission_costs(mission.complexity.value)
-            asked = asked_section(case, rows, record, reader)
-        return outcome_of(
-            ended,
-            Circumstances(
-                case,
-                mission.plan,
-                mission.complexity,
-                ports.config.model.name,
-                ports.config.model.provider,
-                ports.sandbox.title,
-                moment,
-                rfc3339(moment),
-                Frontmatter(ports.config.vault.frontmatter),
-                of_last_mission(rows),
-                median(costs),
-                lambda path: os.path.lexists(ports.vault / path),
-                record.pictures(),
-                mission.remarks,
-                asked,
-            ),
-        )
+        return report(ports, mission, ended)
 
     def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
         book = self.book
@@ -370,6 +327,8 @@ class Dispatch:
         if token is None:
             book.apply(case, event)
             return
+        ends = not isinstance(event, Asked)
+        over = () if self.team is None else self.team.over(case, ended=ends)
         note = self.decisions.intake.notes.get(case.plan.path)
         what: Event = event
         if (
@@ -387,18 +346,10 @@ class Dispatch:
                 Guard(case.trace_id, token),
                 ReleaseLease(case.trace_id, token),
                 of_case(book.ports.clock, case, Action.LEASE_RELEASED, token=token),
+                *over,
             )
         except LeaseLost:
             book.say(
                 f"{case.request_id}: another daemon has taken this mission over; what was done "
                 "here counts for nothing"
             )
-
-    def _release(self, case: Case, token: int | None) -> None:
-        if token is None:
-            return
-        row = of_case(self.book.ports.clock, case, Action.LEASE_RELEASED, token=token)
-        try:
-            self.book.ports.journal.commit([ReleaseLease(case.trace_id, token), row])
-        except LeaseLost:
-            self.book.say(f"{case.request_id}: another daemon has taken this mission over")

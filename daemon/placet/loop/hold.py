@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import is_alive
+from placet.journal.reader import VAULT
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,
@@ -21,8 +22,6 @@ from placet.journal.writes import (
     RenewLease,
 )
 
-VAULT = "vault"
-"""The name of the lease on the vault, and the digest under which its id is kept."""
 LOOK_S = 1.0
 """Seconds after which a daemon that waits for the vault looks again."""
 

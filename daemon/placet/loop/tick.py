@@ -31,11 +31,12 @@ from placet.loop.branches import BranchWatch, open_branches, settle
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Cases
 from placet.loop.decisions import Decisions
-from placet.loop.dispatch import DRAFTING, HEARTBEAT_S, CarryOut, Dispatch, Draft
+from placet.loop.dispatch import DRAFTING, CarryOut, Dispatch, Draft
 from placet.loop.intake import Intake
+from placet.loop.leases import HEARTBEAT_S
 from placet.loop.notices import Notices
 from placet.loop.requests import Drafts
-from placet.loop.workers import Crew
+from placet.loop.workers import Crew, Workers
 
 SCAN_SHARE = 1000
 """Scans of very full folders take at most a thousandth of the time, with events.
@@ -79,13 +80,15 @@ class Loop:
         start: Callable[[threading.Thread], None] = threading.Thread.start,
         *,
         hurried: bool = False,
+        team: Workers | None = None,
     ) -> None:
         """Build the parts.
 
         `ring` ends the bell's wait, `say` writes to the daemon's own log, `tell` is called with
         each case that entered a new state and with each hold, `reload` returns the ports with
         today's configuration; `draft` and `carry_out` are the workers, `start` starts a worker's
-        thread. `hurried` says that nobody is waited for who may still be writing.
+        thread. With a `team` its workers do the work, and `draft` and `carry_out` wait for them.
+        `hurried` says that nobody is waited for who may still be writing.
         """
         self.reload = reload
         self.stopping = False
@@ -97,7 +100,7 @@ class Loop:
         self.drafts = Drafts(book, self.sight, hurried)
         self.notices = Notices(vault, ports.journal, clock, say)
         self.decisions = Decisions(book, self.sight, self.drafts, self.notices)
-        self.dispatch = Dispatch(book, self.decisions, self.drafts, owner, draft, carry_out)
+        self.dispatch = Dispatch(book, self.decisions, self.drafts, owner, draft, carry_out, team)
         self.branches = BranchWatch(clock, say, ring)
         self.archive = Archive(book)
 
@@ -135,9 +138,12 @@ class Loop:
             left = [
                 case
                 for case in working
-                if ended_well and reader.has_record(case.trace_id, case.generation, LIFE.key)
+                if ended_well
+                and self.dispatch.team is None
+                and reader.has_record(case.trace_id, case.generation, LIFE.key)
             ]
-            asked = reader.asked()
+            # a worker's conversation goes on meanwhile
+            asked = reader.asked() if self.dispatch.team is None else ()
         # of any state: a case may have been decided before the daemon died
         for trace, attempt in asked:
             if (record := self._record(cases[trace], attempt)) is not None:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from placet.agent.calls import AsksPerson
 from placet.agent.record import Postponed
 from placet.agent.workplace import Ports
 from placet.core.errors import End, Interrupted, UserError, mistake
+from placet.core.life.case import Case
 from placet.core.life.events import Asked, Drafted, MissionEnded, PlanningFailed
+from placet.core.life.lease import Owner
 from placet.core.life.waiting import Why
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.talk import ModelError
 from placet.host.clock import Clock
-from placet.journal.writes import BodyDamaged
+from placet.journal.writes import BodyDamaged, Write
 from placet.models import prepare
 
 CANCEL_S = 2.0  # for a cancelled worker to kill its command and close its model call
@@ -142,6 +145,59 @@ class Crew:
         for job in list(self.jobs.values()):
             if job.thread is not None:
                 job.thread.join(max(0.0, until - self.clock.monotonic()))
+
+
+class Taker(Protocol):
+    """A worker of a team that took a piece of work.
+
+    `level` is its sandbox, `token` its lease, 0 before it has one, which runs for `lease_s`.
+    """
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+
+    @property
+    def owner(self) -> Owner:
+        """Its process."""
+
+    @property
+    def level(self) -> int:
+        """Its sandbox."""
+
+    @property
+    def token(self) -> int:
+        """The token of its lease."""
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds that its lease runs for from each sign of life on."""
+
+
+class Workers(Protocol):
+    """The workers of a team, which take work from a queue."""
+
+    def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Taker | None:
+        """Return who took a case's work, None while nobody has; raises Postponed.
+
+        `level` gives the sandbox that the work was promised.
+        """
+
+    def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
+        """Take back what was offered of cases that are not in `wanted`.
+
+        What was handed over is taken back where `works`, the generations of cases with work to be
+        done, do not have it any more.
+        """
+
+    def look(self) -> bool:
+        """Look at what workers did; return whether one came or went since then."""
+
+    def full(self, portal: str, working: Collection[Case]) -> bool:
+        """Return whether a portal has as many missions under way as it may."""
+
+    def over(self, case: Case, *, ended: bool) -> Sequence[Write]:
+        """Return the writes that clear a piece of work away, and all of it where it `ended`."""
 
 
 def expect_model(ports: Ports) -> None:

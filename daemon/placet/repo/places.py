@@ -34,7 +34,8 @@ class Repo:
     """A repository of the person's, as `open_repo` found it; no resource is held.
 
     `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is
-    this checkout's, `common_dir` what all its worktrees share.
+    this checkout's, `common_dir` what all its worktrees share. `clone_of` is where the person has
+    it, of a worker's clone.
     """
 
     path: Path
@@ -43,11 +44,12 @@ class Repo:
     is_bare: bool
     is_shallow: bool
     on_call: OnCall | None = field(default=None, compare=False, repr=False)
+    clone_of: Path | None = None
 
     @property
     def by_hand(self) -> str:
         """The git command line for a person, quoted for a shell."""
-        return f"git -C {shlex.quote(str(self.path))}"
+        return f"git -C {shlex.quote(str(self.clone_of or self.path))}"
 
     @cached_property
     def settings(self) -> Settings:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from placet.core.errors import UserError
-from placet.repo.values import BOT
+from placet.repo.values import BOT, GitError
 
 MINIMUM_GIT = (2, 38)
 """`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
@@ -22,28 +22,43 @@ CALL_TIMEOUT_S = 60.0
 def program_on(path: str) -> str:
     """Return the full path of `git` on this PATH.
 
-    Raises UserError where git is missing or too old.
+    Raises UserError where git is missing or too old. Raises GitError where it fails: that may be
+    the machine's fault.
     """
     git = shutil.which("git", path=path)
     if git is None:
         raise UserError(
             "git is not installed, or not on PATH", "Install git, then try again.", exit_code=2
         )
-    said = subprocess.run(
-        [git, "version"],
-        env=environment(path),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=CALL_TIMEOUT_S,
-    ).stdout.strip()
+    try:
+        ended = subprocess.run(
+            [git, "version"],
+            env=environment(path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=CALL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise GitError(("version",), 1, f"no answer within {CALL_TIMEOUT_S:g} s") from late
+    if ended.returncode != 0:
+        raise GitError(("version",), ended.returncode, why_ended(ended.returncode, ended.stderr))
+    said = ended.stdout.strip()
     found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
+    if found is None:
+        raise UserError(f"{git} does not say its version", f"Try it: {git} version", exit_code=2)
+    if (int(found[1]), int(found[2])) < MINIMUM_GIT:
         wanted = ".".join(map(str, MINIMUM_GIT))
         raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
     return git
+
+
+def why_ended(code: int, said: str) -> str:
+    """Return why a git process failed that ended with `code` and `said` so much about it."""
+    # not killed by us: by a system without memory, for one
+    return f"it was killed by signal {-code}" if code < 0 else said.strip() or "it said nothing"
 
 
 def git_found() -> tuple[str, str, bool]:

@@ -25,14 +25,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from placet.core.errors import Interrupted
-from placet.repo.program import CALL_TIMEOUT_S, environment, program_on
+from placet.repo.program import CALL_TIMEOUT_S, environment, program_on, why_ended
 from placet.repo.values import GitCall, GitError, OnCall, Settings
 
 BULK_TIMEOUT_S = 600.0
@@ -189,27 +189,39 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@contextmanager
+def _source(stdin: bytes | BinaryIO) -> Iterator[BinaryIO | None]:
+    """Give the file that git reads, None for nothing."""
+    if not isinstance(stdin, bytes):
+        yield stdin
+        return
+    if not stdin:
+        yield None
+        return
+    with tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        yield cast("BinaryIO", source)
+
+
 def run_git(
     place: Place,
     *args: str,
-    stdin: bytes = b"",
+    stdin: bytes | BinaryIO = b"",
     ok: Sequence[int] = (0,),
     config: Sequence[str] = (),
     timeout_s: float = CALL_TIMEOUT_S,
     max_bytes: int | None = None,
 ) -> tuple[int, bytes]:
-    """Run one git command and return its exit code and output.
+    """Run one git command and return its exit code and output; `stdin` may be a real file.
 
     Raises GitError unless the code is in `ok`, and Interrupted as `leavable` says. Output beyond
     the limit is an error, unless `max_bytes` asked for one: then the output is cut there.
     """
     began = time.monotonic()
     # Input comes from a file, so that git cannot wait for it while it is being waited for.
-    with tempfile.TemporaryFile() if stdin else nullcontext() as source:
-        if source is not None:
-            source.write(stdin)
-            source.seek(0)
-        process = start_git(place, args, cast("BinaryIO | None", source), config)
+    with _source(stdin) as source:
+        process = start_git(place, args, source, config)
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:
@@ -224,11 +236,8 @@ def run_git(
         wrong = f"no answer within {timeout_s:g} s"
     elif cut and max_bytes is None:
         wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
-    elif not cut and code < 0:
-        # not by us: by a system without memory, for one
-        wrong = f"it was killed by signal {-code}"
-    elif not cut and code not in ok:
-        wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
+    elif not cut and (code < 0 or code not in ok):
+        wrong = why_ended(code, err.decode("utf-8", "backslashreplace"))[:2000]
     if place.on_call is not None:
         place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
     if wrong:

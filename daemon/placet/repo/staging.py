@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -154,10 +156,20 @@ def update_ref(place: Place, ref: str, new: str, old: str) -> None:
     try:
         run_git(place, "update-ref", "-m", "placet", ref, new, old)
     except GitError as error:
+        _find_fault(error)
         _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
         now = text_of(out) or "0" * len(old)
-        if now == new and error.returncode < 0:  # git was killed right after it had done it
+        # git had done it: it was killed, or could not write its log of what a branch was
+        if now == new and (passing(error) or old != "0" * len(old)):
             return
         if now != old:
             raise RepositoryChanged(f"{ref} was moved by somebody else") from error
         raise
+
+
+def _find_fault(error: GitError) -> None:
+    """Set the machine's fault where git was not able to make a folder, and had the right to."""
+    for said in re.findall(r"unable to create directory for (.+)", error.stderr):
+        above = next((folder for folder in Path(said).parents if folder.is_dir()), None)
+        if above is not None and os.access(above, os.W_OK | os.X_OK):
+            error.errno = error.errno or errno.EIO

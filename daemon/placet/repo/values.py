@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -32,14 +33,22 @@ class GitError(PlacetError):
     `argv` is the sub-command and its arguments; `returncode` is negative if git was killed.
     """
 
-    _NUMBERS = MappingProxyType({os.strerror(number): number for number in MACHINE})
+    _NUMBERS = MappingProxyType(
+        {os.strerror(number): number for number in MACHINE}
+        # git's own words: of a lock that it holds, so that no permission can be what is missing
+        | {
+            "Out of diskspace": errno.ENOSPC,
+            "couldn't write '": errno.EIO,
+            "nable to write new index file": errno.EIO,
+        }
+    )
 
     def __init__(self, argv: tuple[str, ...], returncode: int, stderr: str) -> None:
         super().__init__(f"git {' '.join(argv)} failed ({returncode}): {stderr}")
         self.argv = argv
         self.returncode = returncode
         self.stderr = stderr
-        # git tells of the machine's faults by strerror(3)'s words alone
+        # git tells of the machine's faults by strerror(3)'s words, or by its own, alone
         self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
         self.was_killed = returncode < 0
 

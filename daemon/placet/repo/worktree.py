@@ -17,7 +17,7 @@ from placet.repo.places import Repo, configured, neutral
 from placet.repo.repository import private_dirs
 from placet.repo.runner import BULK_TIMEOUT_S, Place, run_git
 from placet.repo.staging import update_ref
-from placet.repo.values import RepositoryChanged
+from placet.repo.values import GitError, RepositoryChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def add_worktree(
                 _attach(wt, place)
             try:  # --reset writes over what a killed attempt had checked out
                 run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
-            except Interrupted:
+            except (Interrupted, GitError):
                 if not branch:  # nobody goes on with one that is only read
                     delete(wt)
                 raise

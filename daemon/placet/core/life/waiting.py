@@ -16,6 +16,7 @@ class Why(StrEnum):
     DAY = "day"  # what the vault may use today is used up: no work asks the model
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
+    WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
     WALL = "wall"  # commands would run in a weaker sandbox than the person knew of who approved
@@ -65,13 +66,21 @@ def told(why: Why, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
     if why in (Why.HISTORY, Why.WALL):
         return reason
-    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(
-        why, "the model"
-    )
+    who = _WAITED_FOR.get(why, "the model")
+    if not after_s:
+        return f"waiting for {who}: {reason.rstrip('.')}."
     return (
         f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within "
         f"{_duration(after_s)}."
     )
+
+
+_WAITED_FOR = {
+    Why.MISTAKE: "placet",
+    Why.MACHINE: "the machine",
+    Why.LEASE: "another daemon",
+    Why.WORKER: "a worker",
+}
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,298 @@
+"""The tables by which a team's machines tell each other what to do, and the writes to them.
+
+`team_work` has a row for each piece of work that a worker may take, `team_members` one for each
+process, `team_packs` and `team_refs` git's objects and references on their way, `team_bodies` what
+a worker needs of the vault. A row that another process waits for is announced to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import md5
+
+from placet.journal.writes import Change, LeaseLost
+
+HOST = "placet_host"
+"""The daemon's channel of NOTIFY; what is missed there is found by looking once a second."""
+TASK = "placet.work"
+"""The name of the queue's one task."""
+PART_BYTES = 8_000_000
+"""Maximum of a pack's part: a value's text is doubled on its way."""
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS team_work (
+     trace_id text COLLATE "C" PRIMARY KEY, generation bigint NOT NULL, planning boolean NOT NULL,
+     queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
+     level bigint NOT NULL DEFAULT 0, parcel text NOT NULL DEFAULT '',
+     told text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
+     result text NOT NULL DEFAULT '')""",
+    """CREATE TABLE IF NOT EXISTS team_members (
+     name text COLLATE "C" PRIMARY KEY, labels text NOT NULL, level bigint NOT NULL,
+     version text NOT NULL, slots bigint NOT NULL, owner text NOT NULL,
+     draining boolean NOT NULL DEFAULT FALSE, beat_s double precision NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS team_packs (
+     owner text COLLATE "C", seq bigint, part bigint, body bytea NOT NULL,
+     PRIMARY KEY (owner, seq, part))""",
+    """CREATE TABLE IF NOT EXISTS team_refs (
+     owner text COLLATE "C", seq bigint, refs text NOT NULL, PRIMARY KEY (owner, seq))""",
+    """CREATE TABLE IF NOT EXISTS team_bodies (
+     name text COLLATE "C" PRIMARY KEY, body bytea NOT NULL, at_s double precision NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS team_day (
+     one bigint PRIMARY KEY CHECK (one = 1), version bigint NOT NULL)""",
+    "INSERT INTO team_day VALUES (1, 0) ON CONFLICT DO NOTHING",
+    """CREATE TABLE IF NOT EXISTS team_held (
+     key text COLLATE "C" PRIMARY KEY, tokens bigint NOT NULL, usd text)""",
+)
+
+_TELL_HOST = f"SELECT pg_notify('{HOST}', '')"
+_TELL_WORKER = (
+    "SELECT pg_notify('placet_' || md5(worker), '') FROM team_work "
+    "WHERE trace_id = :trace_id AND worker IS NOT NULL"
+)
+_UNHELD = (
+    "DELETE FROM team_held WHERE NOT EXISTS (SELECT 1 FROM leases WHERE held "
+    "AND trace_id = split_part(key, ':', 1) AND split_part(key, ':', 3) IN ('', token::text))"
+)
+_OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
+
+
+def channel_of(worker: str) -> str:
+    """Return a worker's channel of NOTIFY."""
+    return f"placet_{md5(worker.encode(), usedforsecurity=False).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class PutWork(Change):
+    """Offer a piece of work in the queue `queue`; the highest `priority` is taken first."""
+
+    trace_id: str
+    generation: int
+    planning: bool
+    queue: str
+    priority: int
+    SQL = (
+        """INSERT INTO team_work (trace_id, generation, planning, queue, put_at)
+        VALUES (:trace_id, :generation, :planning, :queue, :now)
+        ON CONFLICT (trace_id) DO UPDATE SET generation = excluded.generation,
+          planning = excluded.planning, queue = excluded.queue, put_at = excluded.put_at,
+          worker = NULL, owner = NULL, token = NULL, parcel = '', told = '', kind = '',
+          result = ''""",
+        f"""SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(:queue, '{TASK}', :priority, NULL, NULL,
+          jsonb_build_object('trace_id', CAST(:trace_id AS text), 'generation', :generation), NULL)
+          ::procrastinate_job_to_defer_v1])""",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWork(Change):
+    """Take a piece of work for `worker`, whose sandbox is `level`; Conflict if it is gone."""
+
+    trace_id: str
+    generation: int
+    worker: str
+    owner: str
+    level: int
+    SQL = (
+        f"""UPDATE team_work SET worker = :worker, owner = :owner, level = :level
+          {_OF_WORK} AND worker IS NULL""",  # noqa: S608 - our own
+        _TELL_HOST,
+    )
+    ELSE = "{trace_id} is not to be had any more"
+
+
+@dataclass(frozen=True, slots=True)
+class HandWork(Change):
+    """Give a worker what it took, with the token of its lease; Conflict if it is gone."""
+
+    trace_id: str
+    generation: int
+    worker: str
+    token: int
+    parcel: str
+    SQL = (
+        f"UPDATE team_work SET token = :token, parcel = :parcel {_OF_WORK} "  # noqa: S608 - our own
+        "AND worker = :worker AND token IS NULL",
+        _TELL_WORKER,
+    )
+    ELSE = "{trace_id} is not with {worker} any more"
+
+
+@dataclass(frozen=True, slots=True)
+class TellWorker(Change):
+    """Tell the worker that has a piece of work to end it (`told` is a Stop as JSON)."""
+
+    trace_id: str
+    token: int
+    told: str
+    SQL = (
+        "UPDATE team_work SET told = :told WHERE trace_id = :trace_id AND token = :token",
+        _TELL_WORKER,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult(Change):
+    """Give a piece of work back with what came of it; LeaseLost if it is another one's."""
+
+    trace_id: str
+    token: int
+    kind: str
+    result: str
+    SQL = (
+        "UPDATE team_work SET kind = :kind, result = :result "
+        "WHERE trace_id = :trace_id AND token = :token AND kind = ''",
+        _TELL_HOST,
+    )
+    ELSE = "{trace_id} was taken away"
+    ERROR = LeaseLost
+
+
+@dataclass(frozen=True, slots=True)
+class DropWork(Change):
+    """Take a piece of work out of the table and out of the queue, if it is there.
+
+    What workers had taken from the queue that are long gone is taken out with it.
+    """
+
+    trace_id: str
+    generation: int
+    SQL = (
+        _TELL_WORKER,
+        f"DELETE FROM team_work {_OF_WORK}",  # noqa: S608 - our own
+        f"""DELETE FROM procrastinate_jobs WHERE status = 'todo' AND task_name = '{TASK}'
+          AND args = jsonb_build_object('trace_id', CAST(:trace_id AS text),
+          'generation', :generation)""",  # noqa: S608 - our own
+        """DELETE FROM procrastinate_jobs j WHERE status = 'doing' AND NOT EXISTS
+          (SELECT 1 FROM procrastinate_workers w WHERE w.id = j.worker_id
+          AND w.last_heartbeat > now() - interval '5 minutes')""",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Beat(Change):
+    """Show a sign of life of a member, and what it is.
+
+    `draining` stays as this process was told; a new one of that name takes work. Members that
+    were quiet for a day are forgotten.
+    """
+
+    name: str
+    labels: str
+    level: int
+    version: str
+    slots: int
+    owner: str
+    SQL = (
+        """INSERT INTO team_members (name, labels, level, version, slots, owner, beat_s)
+        VALUES (:name, :labels, :level, :version, :slots, :owner, :now_s)
+        ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
+          version = excluded.version, slots = excluded.slots, owner = excluded.owner,
+          draining = team_members.draining AND team_members.owner = excluded.owner,
+          beat_s = excluded.beat_s""",
+        "DELETE FROM team_members WHERE beat_s < :now_s - 86400",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Drain(Change):
+    """Tell a member to take no more work; Conflict where there is none of this name."""
+
+    name: str
+    draining: bool
+    SQL = (
+        "UPDATE team_members SET draining = :draining WHERE name = :name",
+        "SELECT pg_notify('placet_' || md5(:name), '')",
+    )
+    ELSE = "there is no worker named {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropMember(Change):
+    """Forget a member that ended."""
+
+    name: str
+    owner: str
+    SQL = ("DELETE FROM team_members WHERE name = :name AND owner = :owner",)
+
+
+@dataclass(frozen=True, slots=True)
+class PutPart(Change):
+    """Keep the last part as yet of the pack `seq` of an owner: a repository, or a mission."""
+
+    owner: str
+    seq: int
+    part: int
+    body: bytes
+    SQL = (
+        "INSERT INTO team_packs VALUES (:owner, :seq, :part, :body) "
+        "ON CONFLICT (owner, seq, part) DO UPDATE SET body = excluded.body",
+        "DELETE FROM team_packs WHERE owner = :owner AND seq = :seq AND part > :part",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PutRefs(Change):
+    """Say where an owner's references are once its packs up to `seq` are taken in (JSON)."""
+
+    owner: str
+    seq: int
+    refs: str
+    SQL = (
+        "INSERT INTO team_refs VALUES (:owner, :seq, :refs) "
+        "ON CONFLICT (owner, seq) DO UPDATE SET refs = excluded.refs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DropPacks(Change):
+    """Delete the packs and references of an owner before `seq`."""
+
+    owner: str
+    before: int
+    SQL = (
+        "DELETE FROM team_packs WHERE owner = :owner AND seq < :before",
+        "DELETE FROM team_refs WHERE owner = :owner AND seq < :before",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PutBody(Change):
+    """Keep what workers need of the vault; older ones that no work names go after an hour."""
+
+    name: str
+    body: bytes
+    SQL = (
+        "INSERT INTO team_bodies VALUES (:name, :body, :now_s) "
+        "ON CONFLICT (name) DO UPDATE SET at_s = excluded.at_s",
+        "DELETE FROM team_bodies WHERE at_s < :now_s - 3600 AND name <> :name AND NOT EXISTS "
+        "(SELECT 1 FROM team_work WHERE position(team_bodies.name in parcel) > 0)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HoldDay(Change):
+    """Hold a model call in the day's budget; Conflict unless `seen` is the last state of it.
+
+    `key` is the caller: a trace_id, the number of the conversation, the token of its lease. `usd`
+    is None if unknown.
+    """
+
+    key: str
+    tokens: int
+    usd: str | None
+    seen: int
+    SQL = (
+        "UPDATE team_day SET version = version + 1 WHERE version = :seen",
+        "INSERT INTO team_held VALUES (:key, :tokens, :usd) "
+        "ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, usd = excluded.usd",
+        _UNHELD,
+    )
+    ELSE = "the day's budget is not at {seen} any more"
+
+
+@dataclass(frozen=True, slots=True)
+class DropDay(Change):
+    """Hold a model call no longer."""
+
+    key: str
+    SQL = ("DELETE FROM team_held WHERE key = :key", _UNHELD)

@@ -1,0 +1,166 @@
+"""The rows of a team's tables, read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from placet.journal.reader import VAULT, Reader
+from placet.journal.sql import Connection
+
+T = TypeVar("T")
+
+LEASE_S = 30.0
+"""Seconds for which a sign of life is good where no daemon has said another number."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """A piece of work as the table has it.
+
+    `worker` is who took it, empty for nobody; `token` its lease, 0 before it was handed over;
+    `kind` what came of it, empty while it is under way. `expired` says that its lease ran out,
+    `queued` that it is in the queue still.
+    """
+
+    trace_id: str
+    generation: int
+    planning: bool
+    queue: str
+    put_at: str
+    worker: str
+    owner: str
+    level: int
+    token: int
+    told: str
+    kind: str
+    expired: bool
+    queued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A process of the team; `quiet_s` is how long nothing was heard of it."""
+
+    name: str
+    labels: str
+    level: int
+    version: str
+    slots: int
+    owner: str
+    draining: bool
+    quiet_s: float
+
+
+_WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(worker, ''),
+  coalesce(owner, ''), level, coalesce(w.token, 0), told, kind,
+  w.token IS NOT NULL AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.trace_id = w.trace_id
+    AND l.token = w.token AND held
+    AND l.expires_s > extract(epoch FROM clock_timestamp())),
+  EXISTS (SELECT 1 FROM procrastinate_jobs WHERE status = 'todo' AND args =
+    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation))
+  FROM team_work w"""
+
+
+def work_rows(connection: Connection, owner: str = "") -> list[WorkRow]:
+    """Return all work that was offered and not taken back, or one owner's, the oldest first."""
+    found = connection.execute(
+        f"{_WORK} WHERE :owner IN ('', w.owner) ORDER BY put_at, w.trace_id", {"owner": owner}
+    )
+    return _values(WorkRow, found)
+
+
+def work_row(connection: Connection, trace_id: str) -> WorkRow | None:
+    """Return a case's piece of work, None for none."""
+    found = _values(WorkRow, connection.execute(f"{_WORK} WHERE w.trace_id = ?", (trace_id,)))
+    return found[0] if found else None
+
+
+def work_named(connection: Connection) -> Mapping[str, tuple[str, str]]:
+    """Return the request_id of each piece of work, by trace_id, and since when its lease is held.
+
+    That is empty where it was not handed over.
+    """
+    found = connection.execute(
+        "SELECT w.trace_id, request_id, coalesce(acquired_at, '') FROM team_work w "
+        "JOIN cases c ON c.trace_id = w.trace_id "
+        "LEFT JOIN leases l ON l.trace_id = w.trace_id AND l.token = w.token"
+    ).fetchall()
+    return {trace_id: (request_id, since) for trace_id, request_id, since in found}
+
+
+def has_queue(connection: Connection) -> bool:
+    """Return whether the queue is there: a daemon has started with workers."""
+    row = connection.execute(
+        "SELECT to_regclass('placet.procrastinate_jobs') IS NOT NULL"
+    ).fetchone()
+    return bool(row[0])
+
+
+def server_now_s(connection: Connection) -> float:
+    """Return the time of the database, in seconds: that of all leases and signs of life."""
+    (now_s,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    return float(now_s)
+
+
+def quiet_limit_s(reader: Reader) -> float:
+    """Return the seconds after which who gives no sign of life is gone, as the daemon has it."""
+    lease = reader.lease(VAULT)
+    return LEASE_S if lease is None else lease.ttl_s
+
+
+def texts_of(connection: Connection, trace_id: str, token: int) -> tuple[str, str] | None:
+    """Return what a worker was handed and what came of it; None where that is another's now."""
+    row = connection.execute(
+        "SELECT parcel, result FROM team_work WHERE trace_id = ? AND token = ?", (trace_id, token)
+    ).fetchone()
+    return None if row is None else (str(row[0]), str(row[1]))
+
+
+def member_rows(connection: Connection) -> list[MemberRow]:
+    """Return the team's processes, by name."""
+    names = ", ".join(field.name for field in fields(MemberRow) if field.name != "quiet_s")
+    sql = (
+        f"SELECT {names}, extract(epoch FROM clock_timestamp())::float8 - beat_s "  # noqa: S608 - our own
+        "FROM team_members ORDER BY name"
+    )
+    return _values(MemberRow, connection.execute(sql))
+
+
+def refs_of(connection: Connection, owner: str) -> list[tuple[int, str]]:
+    """Return the numbers of an owner's packs, with its references after each (JSON), in order."""
+    rows = connection.execute(
+        "SELECT seq, refs FROM team_refs WHERE owner = ? ORDER BY seq", (owner,)
+    ).fetchall()
+    return [(int(seq), str(refs)) for seq, refs in rows]
+
+
+def part_of(connection: Connection, owner: str, seq: int, part: int) -> bytes | None:
+    """Return a part of a pack, from 0; None after the last one."""
+    row = connection.execute(
+        "SELECT body FROM team_packs WHERE owner = ? AND seq = ? AND part = ?", (owner, seq, part)
+    ).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def body_of(connection: Connection, name: str) -> bytes | None:
+    """Return what workers need of the vault, by its name; None where it is not there."""
+    row = connection.execute("SELECT body FROM team_bodies WHERE name = ?", (name,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def held_today(connection: Connection) -> tuple[int, list[tuple[str, int, str | None]]]:
+    """Return the state of the day's budget, and what living conversations hold in it."""
+    (version,) = connection.execute("SELECT version FROM team_day").fetchone()
+    rows = connection.execute(
+        "SELECT key, tokens, usd FROM team_held JOIN leases ON trace_id = split_part(key, ':', 1) "
+        "AND split_part(key, ':', 3) IN ('', token::text) "
+        "WHERE held AND expires_s > extract(epoch FROM clock_timestamp())"
+    ).fetchall()
+    return int(version), [(str(key), int(tokens), usd) for key, tokens, usd in rows]
+
+
+def _values(kind: type[T], rows: Any) -> list[T]:
+    found: Sequence[Any] = rows.fetchall()
+    return [kind(*row) for row in found]

@@ -1,0 +1,108 @@
+"""The leases of work: begun with it, released with what came of it."""
+
+from __future__ import annotations
+
+from placet.agent.checkpoints import resumption
+from placet.agent.record import Postponed, Record
+from placet.core.activity import Action
+from placet.core.box import Level
+from placet.core.life.case import Case, State
+from placet.core.life.commands import Decision
+from placet.core.life.events import Started
+from placet.core.life.lease import Owner
+from placet.core.life.waiting import Why
+from placet.core.text.plan import Plan
+from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
+from placet.loop.casebook import Casebook
+from placet.loop.rows import of_case
+from placet.loop.workers import Taker, Workers
+
+LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
+HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
+
+
+def begin(book: Casebook, owner: Owner, case: Case, plan: Plan, taker: Taker | None) -> int:
+    """Begin a mission, or go on with it, and journal its lease; return the lease's token.
+
+    `owner` is this process, `taker` a team's worker, whose the lease then is. Raises LeaseHeld.
+    """
+    clock = book.ports.clock
+    committed = _begun(book, case, plan, taker, _lease(book, owner, case, taker))
+    case = book.cases[case.trace_id]
+    facts: dict[str, object] = {
+        "token": committed.token,
+        "owner": str(owner if taker is None else taker.owner),
+        **({} if taker is None else {"worker": taker.worker}),
+    }
+    rows = [of_case(clock, case, Action.LEASE_ACQUIRED, **facts)]
+    if (before := committed.taken_from) is not None:
+        rows.insert(0, of_case(clock, case, Action.LEASE_EXPIRED, owner=str(before)))
+    book.ports.journal.commit(rows)
+    return committed.token
+
+
+def _lease(book: Casebook, owner: Owner, case: Case, taker: Taker | None) -> AcquireLease:
+    if taker is not None:
+        return AcquireLease(case.trace_id, taker.owner, taker.lease_s)
+    with book.ports.journal.read() as reader:
+        lease = reader.lease(case.trace_id)
+    # The vault's lock proves that no other daemon lives here, so a lease of this machine that is
+    # still held is a dead one's.
+    left = lease is not None and lease.held and lease.owner.host == owner.host
+    gone = lease.token if lease is not None and left else None
+    return AcquireLease(case.trace_id, owner, LEASE_TTL_S, gone)
+
+
+def _begun(
+    book: Casebook, case: Case, plan: Plan, taker: Taker | None, acquire: AcquireLease
+) -> Committed:
+    """Record that a mission begins or goes on, with its lease; raises LeaseHeld."""
+    ports = book.ports
+    sandbox = ports.sandbox if taker is None else Level(taker.level)
+    facts = {
+        "digest": case.approval.digest,
+        "sandbox": sandbox.title,
+        "revision": case.plan.revision,
+        "steps": len(plan.steps),
+        **({"steps_left_out": list(plan.left_out)} if plan.left_out else {}),
+    }
+    if case.state is State.APPROVED:
+        committed = book.apply(case, Started(case.generation, facts), acquire)
+        assert committed is not None, "an approved case can always be started"
+        return committed
+    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    facts |= resumption(record)
+    row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
+    # With the case: who took this mission over while we stood still may have ended it, and its
+    # lease is free then.
+    return book.record(Decision(case, (row,)), writes=[acquire])
+
+
+def planner_token(book: Casebook, case: Case, taker: Taker) -> int | None:
+    """Return the token of a worker that plans; None where another one holds its lease yet."""
+    if taker.token:
+        return taker.token
+    ports = book.ports
+    acquire = AcquireLease(case.trace_id, taker.owner, taker.lease_s)
+    try:
+        token = ports.journal.commit([acquire]).token
+    except LeaseHeld as held:
+        book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+        return None
+    facts = {"token": token, "owner": str(taker.owner), "worker": taker.worker}
+    ports.journal.commit([of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)])
+    return token
+
+
+def release(book: Casebook, team: Workers | None, case: Case, token: int | None) -> None:
+    """Release the lease of work that is not over, and clear it away where it was a team's."""
+    ports = book.ports
+    if token is None or (team is not None and ports.leaving.is_set()):
+        return  # a team's worker goes on while no daemon runs
+    row = of_case(ports.clock, case, Action.LEASE_RELEASED, token=token)
+    over = () if team is None else team.over(case, ended=False)
+    try:
+        ports.journal.commit([ReleaseLease(case.trace_id, token), row, *over])
+    except LeaseLost:
+        if team is None:  # a team's was taken from its worker, and is offered again
+            book.say(f"{case.request_id}: another daemon has taken this mission over")

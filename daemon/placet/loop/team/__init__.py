@@ -1,0 +1,1 @@
+"""Work on several machines: one daemon decides, workers carry out what they are handed."""

@@ -1,0 +1,103 @@
+"""The team's rows, looked at once for all threads of a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from placet.host.lock import boottime_s
+from placet.journal.errors import DatabaseAway
+from placet.journal.place import address_of
+from placet.journal.postgres import PostgresConnection
+from placet.journal.team_rows import MemberRow, WorkRow, member_rows, work_rows
+from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
+
+LOOK_S = 1.0
+"""Seconds after which it looks though nothing was announced: an announcement may be lost."""
+GAP_S = 2.5
+"""Seconds without a look after which the database, or this machine, counts as having been away."""
+
+
+class Lookout:
+    """The work and the members as they were at the last look; `changed` is called after a change.
+
+    `channel` is where news are announced. With an `owner` only the work that it took is looked at.
+    `looks` counts the looks. May be asked by any thread.
+    """
+
+    def __init__(
+        self, journal: Journal, channel: str, changed: Callable[[], None], owner: str = ""
+    ) -> None:
+        self._journal, self._changed = journal, changed
+        self._channel, self._owner = channel, owner
+        self._address = address_of(journal.path)
+        self._over = threading.Event()
+        self._news = threading.Condition()
+        self.work: Mapping[str, WorkRow] = {}
+        self.members: Mapping[str, MemberRow] = {}
+        self.looks = 0
+        self._looked_s = self._since_s = float("-inf")
+        self.look()
+
+    def look(self) -> None:
+        """Look now."""
+        with self._journal.read() as reader:
+            work = {row.trace_id: row for row in work_rows(reader.connection, self._owner)}
+            members = {row.name: row for row in member_rows(reader.connection)}
+        now_s = boottime_s()
+        with self._news:
+            if now_s - self._looked_s > GAP_S:
+                self._since_s = now_s
+            self._looked_s = max(now_s, self._looked_s)
+            new = work != self.work or members.keys() != self.members.keys()
+            self.work, self.members = work, members
+            self.looks += 1
+            self._news.notify_all()
+        if new:
+            self._changed()
+
+    def watched_s(self) -> float:
+        """Return for how long, in seconds, it has looked all the time.
+
+        A sign of life that is older says nothing: the database may have been away.
+        """
+        with self._news:
+            return boottime_s() - self._since_s
+
+    def wait(self, timeout_s: float = LOOK_S) -> None:
+        """Wait for the next look, at most so long."""
+        with self._news:
+            seen = self.looks
+            self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), timeout_s)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look whenever something is announced, in a thread of its own."""
+        thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            with self._news:
+                self._news.notify_all()
+
+    def _run(self) -> None:
+        line: PostgresConnection | None = None
+        while not self._over.is_set():
+            try:
+                if line is None:
+                    line = PostgresConnection(self._address)
+                line.notices(self._channel, LOOK_S)
+            except DatabaseAway:
+                if line is not None:
+                    line.close()
+                line = None
+                self._over.wait(LOOK_S)
+            with suppress(JournalPaused):
+                if not self._over.is_set():
+                    self.look()
+        if line is not None:
+            line.close()

@@ -1,0 +1,139 @@
+"""The values that travel as rows: work as it is handed to a worker, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from placet.agent.plan_writing import Assignment
+from placet.agent.record import Postponed
+from placet.core.life.case import Case
+from placet.core.life.events import Asked, Drafted, PlanningFailed
+from placet.core.life.waiting import Why
+from placet.core.stored import Stored
+from placet.core.turn.mission import Ended
+from placet.files.denied import Denied
+from placet.host.tables import Config
+
+LEFT = "left"
+"""The kind of a piece of work that was left to be taken up again."""
+MISTAKE = "mistake"
+"""The kind of a piece of work that met a mistake of placet's; its text is the error's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A repository as a worker makes a clone of it.
+
+    Its objects are the packs of `owner` up to number `seq`, with all of `commits`. `refs` are the
+    references to set (an empty commit deletes one), `head` is the one that the person has checked
+    out, at `path`. `settings`, `exclude` and `attributes` are the person's, as far as work depends
+    on them; `shallow` lists where its history ends. `denied` are the paths that nothing may write.
+    """
+
+    owner: str
+    seq: int
+    commits: tuple[str, ...]
+    refs: Mapping[str, str]
+    head: str
+    path: str
+    denied: Denied
+    sha256: bool = False
+    shallow: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    exclude: str = ""
+    attributes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A piece of work as a worker is handed it.
+
+    `assignment` is there for a planning, else the case's approved plan is carried out. `config` are
+    the settings (JSON), `vault` names what the worker needs of the vault, `level` is the sandbox
+    that the daemon's plans promise. The commits of earlier workers are the packs of `mission`.
+    """
+
+    case: Case
+    assignment: Assignment | None
+    config: str
+    vault: str
+    level: int
+    loan: Loan
+    mission: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Work that has to wait: for what, and for how many seconds."""
+
+    reason: str
+    after_s: float
+    why: Why
+
+    @classmethod
+    def of(cls, postponed: Postponed) -> Wait:
+        """Return a wait as a value."""
+        return cls(postponed.reason, postponed.after_s, postponed.why)
+
+    def error(self) -> Postponed:
+        """Return it as the error that it was."""
+        return Postponed(self.reason, self.after_s, self.why)
+
+
+Result = Drafted | PlanningFailed | Asked | Wait | Ended | str
+
+_KINDS: Mapping[str, Any] = {
+    "drafted": Drafted,
+    "not planned": PlanningFailed,
+    "asked": Asked,
+    "wait": Wait,
+    "ended": Ended,
+}
+
+
+@cache
+def _stored(kind: str) -> Stored[Any]:
+    return Stored(_KINDS[kind])
+
+
+PARCEL_JSON = Stored[Parcel](Parcel)
+
+
+def packed_config(config: Config) -> str:
+    """Return the settings that work needs, as JSON.
+
+    Who is notified and who may look at the board is nothing that a worker needs, and some of it
+    lets one in. A portal's path is the daemon's.
+    """
+    unsent = {"notify", "board", "portals", "team"}
+    return json.dumps(config.model_dump(exclude=unsent), default=_plain)
+
+
+def _plain(value: object) -> object:
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def config_of(text: str) -> Config:
+    """Return settings as they were; raises ValueError for those of another version."""
+    return Config.model_validate(json.loads(text))
+
+
+def packed_result(result: Drafted | PlanningFailed | Asked | Wait | Ended) -> tuple[str, str]:
+    """Return the kind of a result, and its JSON."""
+    for kind, what in _KINDS.items():
+        if isinstance(result, what):
+            return kind, _stored(kind).dump_json(result).decode()
+    raise TypeError(f"no result: {result!r:.80}")
+
+
+def result_of(kind: str, text: str) -> Result:
+    """Return a result as it was; its text where the work was left, or met a mistake."""
+    if kind not in _KINDS:
+        return text
+    found: Result = _stored(kind).validate_json(text)
+    return found

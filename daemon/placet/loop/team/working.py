@@ -1,0 +1,158 @@
+"""The process of a worker: what it opens, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from placet.core.box import Level
+from placet.core.errors import UserError, cannot_write
+from placet.core.wording import counted
+from placet.host.clock import Clock
+from placet.host.lock import VaultLock, boot_id, boottime_s, this_process
+from placet.host.state import make_empty, make_ready, write_private
+from placet.journal.place import address_file, must_have_driver
+from placet.journal.postgres import checked, shown
+from placet.journal.team import channel_of
+from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
+from placet.loop.daemon import Ending
+from placet.loop.means import own_secrets
+from placet.loop.team.engine import is_ready, queues_for, work
+from placet.loop.team.lookout import LOOK_S, Lookout
+from placet.loop.team.offers import OWNER_JSON
+from placet.loop.team.outfit import Outfit
+from placet.loop.team.packs import clear_clones
+from placet.loop.team.worker import Badge, Worker
+from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.probe import make_undumpable, probe
+
+TAKEN_S = 10.0
+"""Seconds for which a name is taken after the last sign of life."""
+
+
+def run(
+    address: str,
+    badge: Badge,
+    folder: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    ending: Ending,
+) -> None:
+    """Work for a team until `ending` is set; what is under way then ends its round.
+
+    While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
+    the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
+    UserError for a database that cannot be reached, or a name that another worker has.
+    """
+    must_have_driver()
+    make_undumpable()
+    with ExitStack() as stack:
+        path = _prepared(badge.name, folder, stack, say)
+        write_private(address_file(path), f"{checked(address)}\n".encode())
+        if not _awaited(address, say, ending):
+            return
+        journal = stack.enter_context(
+            Journal(
+                path,
+                now=Clock().wall,
+                boottime_s=boottime_s,
+                boot_id=boot_id(),
+                on_trouble=say,
+            )
+        )
+        ending.ring = journal.stop_waiting
+        try:
+            _work(address, badge, folder, env, say, ending, journal)
+        except JournalPaused as error:
+            say(f"Ended while the database could not be reached: {error}")
+
+
+def _work(
+    address: str,
+    badge: Badge,
+    folder: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    ending: Ending,
+    journal: Journal,
+) -> None:
+    with ExitStack() as stack:
+        level = probe().level
+        if level is Level.NONE:
+            say("This machine has no sandbox: it takes no work that runs commands.")
+        owner = OWNER_JSON.dump_json(this_process()).decode()
+        lookout = Lookout(journal, channel_of(badge.name), lambda: None, owner)
+        _must_be_free(badge.name, lookout)
+        stack.enter_context(lookout.looking())
+        outfit = Outfit(journal, folder, env, level, own_secrets(env), say)
+        worker = Worker(badge, journal, lookout, outfit, say, owner)
+        stack.enter_context(worker.alive())
+        said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
+        say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
+
+        def over() -> bool:
+            if ending.is_set():
+                outfit.leaving.set()
+            return ending.is_set() or worker.draining
+
+        queues = queues_for(badge.labels, int(level))
+        work(address, queues, badge.slots, worker.take, over, say)
+        if worker.draining:
+            say("It was told to take no more work, and has ended what it had.")
+
+
+def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
+    """Wait until a daemon with workers has made the queue; return False if told to end before."""
+    told = False
+    while not is_ready(address):
+        if not told:
+            told = True
+            say(
+                f"No team works with the database {shown(address)} yet. This worker waits until a "
+                "daemon has started whose System/placet.toml says [team] workers = true."
+            )
+        if ending.wait(LOOK_S):
+            return False
+    return True
+
+
+def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> Path:
+    """Make the worker's folder ready, held by this process alone; return where its journal is.
+
+    What a killed worker left of its work goes: nothing of it is missed.
+    """
+    try:
+        make_ready(folder)
+        stack.enter_context(VaultLock(folder / "lock", this_process(), Clock().now()))
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    except UserError as error:
+        raise UserError(
+            f"A worker named {name} runs on this machine already.",
+            "Stop it first, or give this one another name: placet worker --name NAME",
+            exit_code=2,
+        ) from error
+    worktrees = folder / "worktrees"
+    make_ready(worktrees)
+    if left := end_left_behind(worktrees):
+        say(f"Ended {counted(left, 'process', 'processes')} that a killed worker had left.")
+    make_empty(worktrees)
+    clear_clones(folder / "clones")
+    make_empty(folder / "vaults")
+    return folder / "journal.db"
+
+
+def _must_be_free(name: str, lookout: Lookout) -> None:
+    """Raise UserError where a worker of another machine has this name and lives."""
+    member = lookout.members.get(name)
+    if member is None or member.quiet_s > TAKEN_S:
+        return
+    owner = OWNER_JSON.validate_json(member.owner)
+    if owner.host != this_process().host:
+        raise UserError(
+            f"A worker named {name} runs already: {owner}.",
+            "Give this one another name: placet worker --name NAME",
+            exit_code=2,
+        )

@@ -1,0 +1,133 @@
+"""Packs: the objects that travel between a person's repository and a worker's clone of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from placet.disk import delete_tree
+from placet.repo.places import Repo, place_of, rows_of, with_env
+from placet.repo.repository import is_repository, open_repo
+from placet.repo.runner import BULK_TIMEOUT_S, Place, run_git
+from placet.repo.values import GitError, OnCall, RepositoryChanged
+from placet.repo.worktree import Worktree, delete, registered
+
+
+@contextmanager
+def packed(repo: Repo, wants: Sequence[str], haves: Sequence[str]) -> Iterator[Path | None]:
+    """Give a file with all that `wants` (commits) reach and `haves` do not; None for nothing."""
+    # Git makes a pack beside the objects and renames it, which does not work across file systems:
+    # so new objects go into the folder, and the repository's are a further place to find some.
+    objects = str(repo.common_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
+    revisions = "".join(f"{one}\n" for one in (*wants, *(f"^{have}" for have in haves)))
+    with tempfile.TemporaryDirectory(prefix="placet-pack-") as folder:
+        asked = ("pack-objects", "--revs", "-q", "--delta-base-offset", str(Path(folder) / "p"))
+        aside = {
+            "GIT_OBJECT_DIRECTORY": folder,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{objects}"',
+        }
+        place = with_env(place_of(repo), aside)
+        run_git(place, *asked, stdin=revisions.encode(), timeout_s=BULK_TIMEOUT_S)
+        found = next(Path(folder).glob("p-*.pack"), None)
+        # an empty pack has a header and a checksum alone
+        yield found if found is not None and found.stat().st_size > _EMPTY_BYTES else None
+
+
+_EMPTY_BYTES = 44
+"""Size of a pack without objects, with the longer checksum of the two that git has."""
+
+
+def unpack(repo: Repo, pack: BinaryIO) -> None:
+    """Take the objects of a pack in; what is there already does no harm."""
+    run_git(place_of(repo), "index-pack", "--stdin", stdin=pack, timeout_s=BULK_TIMEOUT_S)
+
+
+def must_be_whole(repo: Repo, commits: Sequence[str]) -> None:
+    """Raise RepositoryChanged where something that these commits need is missing."""
+    try:
+        asked = ("rev-list", "--objects", "--quiet", *commits, "--not", "--all")
+        run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
+    except GitError as error:
+        raise RepositoryChanged(f"commits came without all that they need: {error}") from error
+
+
+def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo:
+    """Return the bare repository at `path`, a new one where there is none."""
+    if not is_repository(path):
+        path.mkdir(parents=True, exist_ok=True)
+        what = ("--object-format=sha256",) if sha256 else ()
+        asked = ("init", "-q", "--bare", "--template=", *what, "--", str(path))
+        run_git(Place(None, None, path, on_call), *asked, config=("init.defaultRefFormat=files",))
+    return open_repo(path, on_call=on_call)
+
+
+def clear_clone(path: Path) -> None:
+    """Delete what is in a clone besides its objects and settings; the caller alone works on it.
+
+    That are references, worktrees, and what a killed git left: locks and half a pack.
+    """
+    for pattern in ("*.lock", "info/*.lock", "objects/pack/tmp_*", "objects/pack/*.lock"):
+        for left in path.glob(pattern):
+            left.unlink()
+    for part in ("worktrees", "refs", "logs"):
+        delete_tree(path / part)
+    (path / "packed-refs").unlink(missing_ok=True)
+    (path / "refs" / "heads").mkdir(parents=True)
+
+
+def forget_worktree(repo: Repo, path: Path) -> None:
+    """Delete a worktree and what git knows of it, whatever is in it; none is no error."""
+    admin = registered(repo, path)
+    if admin is not None:
+        delete(Worktree(repo, path, admin, "", ""))
+    delete_tree(path)
+
+
+def refs_at(repo: Repo, names: Sequence[str]) -> dict[str, str]:
+    """Return the commits of those of these references that exist."""
+    if not names:
+        return {}
+    found = rows_of(place_of(repo), ("refname", "objectname"), *names)
+    return {name: commit for name, commit in found if name in names}
+
+
+def loose_refs(repo: Repo, names: Sequence[str]) -> dict[str, str]:
+    """Return the same of a repository whose references nobody packs; starts no process."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = (repo.common_dir / name).read_text("ascii").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return {name: commit for name, commit in found.items() if commit}
+
+
+def move_refs(repo: Repo, to: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
+    """Move references, all or none; an empty commit deletes one.
+
+    With `known` each must be where that says (nowhere if it is not in it): else RepositoryChanged.
+    """
+    lines = []
+    for name, commit in to.items():
+        if known is None:
+            lines.append(f"update {name} {commit}" if commit else f"delete {name}")
+        else:
+            old = known.get(name, "")
+            nowhere = "0" * len(commit or old)
+            lines.append(
+                f"update {name} {commit} {old or nowhere}" if commit else f"delete {name} {old}"
+            )
+    if not lines:
+        return
+    try:
+        stdin = "".join(f"{line}\n" for line in lines).encode()
+        asked = ("update-ref", "--no-deref", "-m", "placet", "--stdin")  # HEAD itself, if named
+        run_git(place_of(repo), *asked, stdin=stdin)
+    except GitError as error:
+        now = refs_at(repo, [*to])
+        if known is not None and any(now.get(name) != known.get(name) for name in to):
+            raise RepositoryChanged(f"{', '.join(to)}: moved by somebody else") from error
+        raise

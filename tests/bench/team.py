@@ -1,0 +1,200 @@
+"""A team: missions a minute with so many workers, and what the database pays for them.
+
+`python -m tests.bench team` runs real workers, `simulated` such as have neither git nor sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pgkit
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.box import Level
+from placet.core.turn.cancel import Cancel
+from placet.core.turn.mission import Finished, Spent, WorkDone
+from placet.host.clock import Clock, wall
+from placet.host.lock import boot_id, boottime_s, this_process
+from placet.journal.place import address_file
+from placet.journal.postgres import PostgresConnection
+from placet.journal.team import PutResult, channel_of
+from placet.journal.team_rows import WorkRow
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, AddRecord, Guard
+from placet.loop.team.engine import queues_for, work
+from placet.loop.team.lookout import Lookout
+from placet.loop.team.offers import OWNER_JSON
+from placet.loop.team.outfit import Outfit
+from placet.loop.team.parcel import packed_result
+from placet.loop.team.worker import Badge, Worker
+from teamkit import Troupe, team
+from vaultkit import PLAN, make_vault, until
+
+TICK = os.sysconf("SC_CLK_TCK")
+MODEL_S = 0.2
+ROUNDS = 10
+COMMITS = 5
+"""Commits of a worker in a round, as the record of a real one has them."""
+
+
+def processor_s(postmaster: int) -> float:
+    """The processor's time of PostgreSQL: its processes, and those that ended."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(stat.parent.name) == postmaster:
+            total += sum(map(int, fields[11:15]))
+        elif int(fields[1]) == postmaster:
+            total += sum(map(int, fields[11:13]))
+    return total / TICK
+
+
+@contextmanager
+def planned(server: pgkit.Server, missions: int) -> Iterator[Troupe]:
+    """A vault with so many plans that wait, and nobody of the team at work."""
+    with tempfile.TemporaryDirectory(prefix="placet-bench-") as name:
+        folder = Path(name)
+        vault = make_vault(folder)
+        writes = [
+            {
+                "delay_s": MODEL_S,
+                "calls": [("write_file", {"path": "hello.txt", "content": f"{n}\n"})],
+            }
+            for n in range(ROUNDS - 2)
+        ]
+        vault.script(
+            ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+            (
+                "execute",
+                [
+                    *writes,
+                    {"delay_s": MODEL_S, "calls": [("complete_step", {"step": 1, "summary": "-"})]},
+                    {"delay_s": MODEL_S, "calls": [("finish", {"summary": "Done."})]},
+                ],
+            ),
+        )
+        vault.cli("config", "set", "vault.history", "true")
+        vault.cli("config", "set", "daemon.missions_at_once", "500")
+        vault.cli("config", "set", "daemon.plans_at_once", "8")
+        with team(folder, server, lease_s=60, vault=vault) as found:
+            found.host()
+            planner = found.worker("planner", "--slots", "4")
+            for n in range(missions):
+                vault.drop("# Say hello\n", f"r{n}.md")
+            plans = vault.root / "Inbox/Plans"
+            until(lambda: len(list(plans.glob("*_plan.md"))) == missions, "plans", 900)
+            planner.terminate()
+            planner.wait()
+            yield found
+
+
+def carried_out(found: Troupe, missions: int) -> float:
+    """Approve all plans; return the seconds until the last mission has ended."""
+    until(lambda: found.sql("SELECT count(*) FROM team_members")[0][0] > 0)
+    began = time.monotonic()
+    for plan in (found.vault.root / "Inbox/Plans").glob("*_plan.md"):
+        plan.rename(found.vault.root / "System/Active" / plan.name.replace("_plan", ""))
+    sql = "SELECT count(*) FROM activity WHERE action_type = 'execution.completed'"
+    with closing(PostgresConnection(found.address)) as connection:
+        while connection.execute(sql).fetchone()[0] < missions:
+            time.sleep(0.25)
+    return time.monotonic() - began
+
+
+def measured(workers: int, each: int, simulated: bool) -> tuple[float, float, float]:
+    """Return seconds, the ideal ones, and the database's processor time for a mission."""
+    missions = workers * each
+    with pgkit.server() as server, planned(server, missions) as found:
+        if simulated:
+            for n in range(0, workers, 8):
+                some = min(8, workers - n)
+                argv = [sys.executable, "-m", "bench.team", found.address, f"{n}", f"{some}"]
+                log = open(found.folder / f"simulated{n}.log", "wb")  # noqa: PTH123, SIM115 - a handle for the child
+                found.processes.append(
+                    subprocess.Popen(argv, stderr=log, stdout=log, cwd=Path(__file__).parents[1])
+                )
+        else:
+            for n in range(workers):
+                found.worker(f"w{n}")
+        until(lambda: found.sql("SELECT count(*) FROM team_members")[0][0] == workers, "", 120)
+        before = processor_s(server.running.pid)
+        took_s = carried_out(found, missions)
+        paid_s = processor_s(server.running.pid) - before
+    return took_s, MODEL_S * ROUNDS * each, paid_s / missions
+
+
+# --- workers without git and sandbox: `python -m bench.team ADDRESS FIRST COUNT`, in tests
+
+
+class Simulated(Worker):
+    """A worker that commits what a real one does, and does nothing else."""
+
+    def _carry(self, row: WorkRow) -> None:
+        self.under_way[row.trace_id] = row.token, Cancel()
+        guard = Guard(row.trace_id, row.token)
+        seq = 1_000  # above those of the daemon
+        for n in range(ROUNDS):
+            time.sleep(MODEL_S)
+            for _ in range(COMMITS):
+                seq += 1
+                entry = AddRecord(
+                    row.trace_id, row.generation, seq, "outcome", f"x:{seq}", bytes(800)
+                )
+                about = Activity(
+                    Clock().now(),
+                    row.trace_id,
+                    Actor.AGENT,
+                    Action.TOOL_CALLED,
+                    Entity.MISSION,
+                    "x",
+                    "default",
+                    {"tool": "write_file", "target": "hello.txt", "ok": True, "iteration": n},
+                )
+                self.journal.commit([guard, entry, AddActivity(about)])
+        done = Finished(
+            work=WorkDone(iterations=ROUNDS, spent=Spent(), duration_s=1.0, repository="")
+        )
+        result = PutResult(row.trace_id, row.token, *packed_result(done))
+        self.journal.commit([guard, result])
+        del self.under_way[row.trace_id]
+
+
+def simulate(address: str, name: str, folder: Path) -> None:
+    address_file(folder / "journal.db").write_text(address)
+    owner = OWNER_JSON.dump_json(this_process()).decode().replace('"pid"', f'"of":"{name}","pid"')
+    with Journal(
+        folder / "journal.db", now=wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=print
+    ) as journal:
+        lookout = Lookout(journal, channel_of(name), lambda: None, owner)
+        outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print)
+        badge = Badge(name, ("any",), 1)
+        worker = Simulated(badge, journal, lookout, outfit, print, owner)
+        with lookout.looking(), worker.alive():
+            work(address, queues_for(["any"], 3), 1, worker.take, lambda: False, print)
+
+
+def main() -> None:
+    address, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    threads = []
+    for n in range(first, first + count):
+        folder = Path(tempfile.mkdtemp(prefix="placet-simulated-"))
+        threads.append(
+            threading.Thread(target=simulate, args=(address, f"s{n}", folder), daemon=True)
+        )
+    for thread in threads:
+        thread.start()
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

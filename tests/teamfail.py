@@ -1,0 +1,73 @@
+"""A process of placet's that kills itself at a chosen place: `python teamfail.py NUMBER LOG WORDS…`.
+
+Its places are before and after each transaction of the journal that a piece of work makes, and each
+git process. Their names go to LOG, and at place NUMBER (from 0; -1 for none) it dies of SIGKILL, or
+of the signal that is named in FAULT_SIGNAL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from placet.cli.main import main
+from placet.journal.team import Beat, DropMember
+from placet.journal.writer import Journal
+from placet.journal.writes import RenewLease, Write
+from placet.repo import runner
+
+_APART = (Beat, DropMember, RenewLease)
+_count = 0
+_lock = threading.Lock()
+
+
+def point(name: str, at: int, log: Path) -> None:
+    global _count
+    with _lock:
+        number = _count
+        _count += 1
+        with log.open("a") as file:
+            file.write(f"{name}\n")
+    if number == at:
+        os.kill(os.getpid(), getattr(signal, os.environ.get("FAULT_SIGNAL", "SIGKILL")))
+        time.sleep(0.2)
+
+
+def patch(at: int, log: Path) -> None:
+    commit = Journal.commit
+
+    def committed(self: Journal, writes: Sequence[Write], **how: Any) -> Any:
+        if not writes or all(isinstance(write, _APART) for write in writes):
+            return commit(self, writes, **how)
+        name = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
+        point(f"before {name}", at, log)
+        answer = commit(self, writes, **how)
+        point(f"after {name}", at, log)
+        return answer
+
+    Journal.commit = committed  # type: ignore[method-assign]
+    start, read = runner.start_git, runner._read_all
+
+    def started(place: Any, args: Sequence[str], *rest: Any) -> Any:
+        point(f"before git {args[0]}", at, log)
+        return start(place, args, *rest)
+
+    def read_all(*how: Any) -> Any:
+        answer = read(*how)
+        point("after git", at, log)
+        return answer
+
+    runner.start_git, runner._read_all = started, read_all
+
+
+if __name__ == "__main__":
+    number, log, *words = sys.argv[1:]
+    patch(int(number), Path(log))
+    sys.argv = ["placet", *words]
+    main(words)

@@ -1,0 +1,156 @@
+"""A team: the daemon decides, workers on other machines carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pgkit
+from gitkit import git, make_repo
+from teamkit import Troupe, team
+from vaultkit import DONE, PLAN, TestVault, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+@pytest.fixture
+def hello(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    with team(tmp_path, server, vault=vault) as found:
+        yield found
+
+
+def test_a_worker_plans_and_carries_out_what_the_daemon_hands_it(hello: Troupe) -> None:
+    vault = hello.vault
+    hello.host()
+    until(lambda: "done by workers" in hello.log("host"))
+    hello.worker("ann")
+    vault.drop("# Say hello\n")
+    hello.until("plan.created", patience_s=20)
+    until(vault.plan().exists)
+    vault.approve()
+    hello.until("report.written", patience_s=25)
+    branch = git(vault.root, "branch", "--list", "feat/*").strip()
+    assert git(vault.root, "show", f"{branch}:hello.txt") == "hello"
+    assert hello.sql("SELECT count(*) FROM team_work") == [(0,)]
+    assert vault.cli("journal", "verify").stdout
+    print(hello.logs())
+
+
+def portal_of(vault: TestVault, folder: Path) -> Path:
+    code = make_repo(folder / "code", {"a.txt": "one\n"})
+    vault.cli("portal", "add", "code", str(code))
+    return code
+
+
+def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    code = portal_of(vault, tmp_path)
+    slow = [{"calls": DONE[0]["calls"][:2]}, {"delay_s": 2.0, "calls": DONE[0]["calls"][2:]}]
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", slow))
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann")
+        vault.drop("---\nportal: code\n---\n# Say hello\n")
+        until(vault.plan().exists)
+        vault.approve()
+        found.until("step.completed")
+        code.rename(tmp_path / "away")
+        until(lambda: "is not a folder" in found.log("host"), found.logs(), 60)
+        (tmp_path / "away").rename(code)
+        found.until("report.written")
+        assert found.rows("execution.completed")
+        branch = git(code, "branch", "--list", "feat/*").strip()
+        assert git(code, "show", f"{branch}:hello.txt") == "hello"
+        assert found.sql("SELECT count(*) FROM team_packs WHERE owner LIKE 'mission/%'") == [(0,)]
+
+
+def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    code = portal_of(vault, tmp_path)
+    git(code, "checkout", "-q", "-b", "topic")
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann")
+        for name in ("one", "two"):
+            vault.drop("---\nportal: code\n---\n# Say hello\n", f"{name}.md")
+        for name in ("one", "two"):
+            until(vault.plan(name).exists)
+        vault.approve("one")
+        found.until("report.written")
+        git(code, "checkout", "-q", "main")
+        git(code, "branch", "-q", "-D", "topic")
+        vault.approve("two")
+        found.until("report.written", 2)
+        assert len(found.rows("execution.completed")) == 2, found.logs()
+
+
+MISTAKEN = """
+import sys
+import placet.agent.mission as mission
+def conclude(*_): raise RuntimeError("a mistake of placet's")
+mission.conclude = conclude
+from placet.cli.main import main
+main()
+"""
+
+
+def test_a_mistake_of_a_workers_loses_no_commit_and_no_checkpoint(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    code = portal_of(vault, tmp_path)
+    said = [
+        {"calls": DONE[0]["calls"][:2]},
+        {"calls": [("write_file", {"path": "hello.txt", "content": "more\n"})]},
+        {"calls": [("give_up", {"reason": "No."})]},
+    ]
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", said))
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann", program=("-c", MISTAKEN))
+        vault.drop("---\nportal: code\n---\n# Say hello\n")
+        until(vault.plan().exists)
+        vault.approve()
+        found.until("report.written")
+        refs = git(code, "for-each-ref", "--format=%(refname)").split()
+        (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+        (kept,) = [ref for ref in refs if ref.startswith("refs/placet/failed/")]
+        assert git(code, "show", f"{branch}:hello.txt") == "hello"
+        assert git(code, "show", f"{kept}:hello.txt") == "more"
+
+
+def test_a_worker_plans_and_works_from_a_commit_that_no_branch_has_checked_out(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    code = portal_of(vault, tmp_path)
+    tip = git(code, "rev-parse", "HEAD")
+    git(code, "commit", "-q", "--allow-empty", "-m", "More")
+    git(code, "checkout", "-q", "--detach", tip)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann")
+        vault.drop("---\nportal: code\n---\n# Say hello\n")
+        until(vault.plan().exists)
+        vault.approve()
+        found.until("report.written")
+        assert found.rows("execution.completed"), found.logs()
+        (clone,) = tmp_path.glob("state-ann/workers/ann/clones/*.git")
+        assert (clone / "HEAD").read_text().strip() == tip
+        assert git(code, "rev-parse", "main") != tip

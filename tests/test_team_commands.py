@@ -1,0 +1,475 @@
+"""`placet team`, and what other commands say of a team: from rows that a journal put there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+import psycopg
+import pytest
+import yaml
+
+import pgkit
+from guidekit import blocks
+from placet import __version__
+from placet.cli.team_checks import team_lines
+from placet.cli.team_look import sections_screen, status_sections, workers_section
+from placet.cli.team_look import team as look
+from placet.cli.worker import worker_command
+from placet.core.life.lease import Owner
+from placet.host.lock import this_process
+from placet.journal.errors import DatabaseAway
+from placet.journal.place import address_file
+from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
+from placet.journal.postgres_schema import make_ready
+from placet.journal.team import Beat, ClaimWork, Drain, PutResult
+from placet.journal.team_rows import member_rows, work_rows
+from placet.journal.writer import Journal
+from placet.loop.team.engine import make_queue
+from placet.loop.team.offers import OWNER_JSON
+from placet.models.server import CREDENTIAL as KEY
+from teamkit import Troupe, team
+from test_completion import completed
+from test_journal import World
+from vaultkit import DONE, PLAN, TestVault, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+@pytest.fixture
+def address(server: pgkit.Server) -> str:
+    found = server.fresh()
+    make_ready(found)
+    make_queue(found)
+    return found
+
+
+@pytest.fixture
+def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
+    (tmp_path / "writer").mkdir()
+    path = tmp_path / "writer" / "journal.db"
+    address_file(path).write_text(address)
+    with World(path).open() as found:
+        yield found
+
+
+def beat(name: str, **other: object) -> Beat:
+    values = {"labels": "any", "level": 3, "version": __version__, "slots": 2, "owner": name}
+    return Beat(name=name, **{**values, **other})  # type: ignore[arg-type]
+
+
+def draining(journal: Journal, name: str) -> bool:
+    with journal.read() as reader:
+        (found,) = [one for one in member_rows(reader.connection) if one.name == name]
+    return found.draining
+
+
+def test_a_new_process_of_a_name_is_not_draining_and_the_old_one_stays(journal: Journal) -> None:
+    journal.commit([beat("ann", owner="first")])
+    journal.commit([Drain("ann", draining=True)])
+    journal.commit([beat("ann", owner="first")])
+    assert draining(journal, "ann")
+    journal.commit([beat("ann", owner="second")])
+    assert not draining(journal, "ann")
+
+
+def test_a_worker_that_was_quiet_for_a_day_is_forgotten(journal: Journal, address: str) -> None:
+    journal.commit([beat("ann"), beat("bob"), beat("cyd")])
+    with closing(PostgresConnection(address)) as connection:
+        for name, hours in (("bob", 23), ("cyd", 25)):
+            connection.execute(
+                "UPDATE team_members SET beat_s = beat_s - ? WHERE name = ?", (hours * 3600, name)
+            )
+        journal.commit([beat("ann")])
+        assert [one.name for one in member_rows(connection)] == ["ann", "bob"]
+
+
+def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    killed = OWNER_JSON.dump_json(this_process()).decode()
+    journal.commit([beat("ann", owner=killed)])
+    journal.commit([Drain("ann", draining=True)])
+    with open(tmp_path / "log", "wb") as log:  # noqa: PTH123 - a handle for the child
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
+            env={"PLACET_STATE_HOME": str(tmp_path / "state"), "PATH": "/usr/bin:/bin"},
+            stdout=log,
+            stderr=log,
+        )
+    said = tmp_path / "log"
+    try:
+        until(lambda: "takes work" in said.read_text(), "a start", 60)
+        time.sleep(1.5)  # a look at its rows
+        assert worker.poll() is None, said.read_text()
+        journal.commit([Drain("ann", draining=True)])
+        assert worker.wait(30) == 0, said.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+    assert "has ended what it had" in said.read_text()
+    with closing(PostgresConnection(address)) as connection:
+        assert member_rows(connection) == []
+
+
+OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
+"""A worker's process on another machine."""
+
+
+@pytest.fixture
+def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+    """A vault whose journal is in a database that is as a daemon leaves it; none runs."""
+    with team(tmp_path, server, lease_s=600) as found:
+        make_ready(found.address)
+        make_queue(found.address)
+        state = found.vault.site.state
+        state.folder.mkdir(parents=True, exist_ok=True)
+        address_file(state.journal).write_text(found.address)
+        yield found
+
+
+@pytest.fixture
+def rows(troupe: Troupe) -> Iterator[Journal]:
+    """A journal by which a test does what the team's other machines do."""
+    (troupe.folder / "writer").mkdir()
+    path = troupe.folder / "writer" / "journal.db"
+    address_file(path).write_text(troupe.address)
+    with World(path).open() as found:
+        yield found
+
+
+def asked(vault: TestVault, *words: str) -> Any:
+    return json.loads(vault.click(*words, "--json").stdout)
+
+
+def test_the_table_of_workers_says_who_takes_work_and_who_does_not(
+    troupe: Troupe, rows: Journal
+) -> None:
+    vault = troupe.vault
+    said = vault.click("team", "workers")
+    assert said.stdout == ""
+    assert "no worker is there. On any machine: placet worker" in said.stderr
+    assert asked(vault, "team", "workers") == []
+    rows.commit(
+        [
+            beat("ann", labels="gpu,any"),
+            beat("bob", version="9.1.0"),
+            beat("cyd", level=1, slots=1),
+            beat("dan", level=7),
+            Drain("cyd", draining=True),
+        ]
+    )
+    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'dan' RETURNING 1")
+    lines = vault.click("team", "workers").stdout.splitlines()
+    assert lines[0].split() == ["worker", "labels", "slots", "sandbox", "version", "heard", "state"]
+    assert len({line.index("any") for line in lines[1:] if " gpu" not in line}) == 1
+    ann, bob, cyd, dan = lines[1:]
+    assert ann.startswith("ann     gpu, any  0/2    3, ")
+    assert ann.endswith("takes work")
+    assert bob.endswith("takes nothing: it is of version 9.1.0, the daemon of 0.1")
+    assert cyd.endswith("draining")
+    assert dan.endswith("gone: nothing was heard of it for 11 min")
+    found = {one["name"]: one for one in asked(vault, "team", "workers")}
+    assert found["ann"]["labels"] == ["gpu", "any"]
+    assert (found["ann"]["slots"], found["ann"]["used"]) == (2, 0)
+    assert [name for name, one in found.items() if one["gone"]] == ["dan"]
+    assert [name for name, one in found.items() if one["other_version"]] == ["bob"]
+    assert [name for name, one in found.items() if one["draining"]] == ["cyd"]
+    assert 0 <= found["ann"]["quiet_s"] < 60 < found["dan"]["quiet_s"]
+
+
+def test_a_worker_is_told_to_end_and_that_is_taken_back(troupe: Troupe, rows: Journal) -> None:
+    vault = troupe.vault
+    rows.commit([beat("ann"), beat("bob")])
+    assert "ann takes no more work, and then stops" in vault.click("team", "drain", "ann").stderr
+    assert draining(rows, "ann")
+    assert not draining(rows, "bob")
+    assert "ann takes work" in vault.click("team", "drain", "ann", "--undo").stderr
+    assert not draining(rows, "ann")
+    wrong = vault.click("team", "drain", "anna", check=False)
+    assert wrong.returncode == 3
+    assert "There is no worker named 'anna'." in wrong.stderr
+    assert "Did you mean ann?" in wrong.stderr
+    assert "placet team workers" in vault.click("team", "drain", "zz", check=False).stderr
+    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'bob' RETURNING 1")
+    assert "nothing was heard of bob for 11 min" in vault.click("team", "drain", "bob").stderr
+    assert draining(rows, "bob")
+    assert completed(vault, "team", "drain", "") == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("words", [("status",), ("workers",), ("drain", "ann")])
+def test_without_a_team_the_next_command_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    vault = make_vault(tmp_path)
+    done = vault.click("team", *words, check=False)
+    assert done.returncode == 2
+    assert "This vault has no team: its journal is in a file" in done.stderr
+    assert "placet team init ADDRESS" in done.stderr
+
+
+def test_a_database_that_no_daemon_used_and_a_daemon_that_works_itself(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.click("team", "init", server.fresh())
+    done = vault.click("team", "status", check=False)
+    assert (done.returncode, "placet run" in done.stderr) == (2, True)
+    assert "No daemon has used the database postgresql://" in done.stderr
+    vault.once()
+    done = vault.click("team", "status", check=False)
+    assert done.returncode == 2
+    assert "its daemon does the work itself" in done.stderr
+    assert "placet config set team.workers true" in done.stderr
+    vault.click("config", "set", "team.workers", "true")
+    done = vault.click("team", "workers", check=False)
+    assert (done.returncode, "placet run" in done.stderr) == (2, True)
+    assert "No daemon has started since" in done.stderr
+
+
+def named(troupe: Troupe, ident: str) -> tuple[str, int]:
+    sql = f"SELECT trace_id, generation FROM team_work JOIN cases USING (trace_id) WHERE request_id = '{ident}'"
+    ((trace_id, generation),) = until(lambda: troupe.sql(sql), f"an offer of {ident}", 30)
+    return trace_id, generation
+
+
+def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows: Journal) -> None:
+    vault = troupe.vault
+    host = troupe.host()
+    vault.drop("Say hello.\n")
+    troupe.until("request.detected")
+    until(lambda: "no worker is there for it" in vault.click("why", "say-hello").stdout, "", 30)
+    assert "say-hello  waits for a worker" in vault.click("status").stdout
+
+    rows.commit([beat("ann", slots=1, owner=OWNER)])
+    trace_id, generation = named(troupe, "say-hello")
+    (queued,) = look(vault.site)["queued"]
+    assert (queued["label"], queued["pieces"]) == ("any", 1)
+    assert queued["waits_for"] == "a worker takes it within seconds"
+    assert 0 <= queued["oldest_s"] < 60
+    rows.commit([beat("ann", labels="gpu", slots=1, owner=OWNER)])
+    said = vault.click("why", "say-hello").stdout
+    assert "waits for a worker: no worker is there for it." in said
+    assert "placet team status" in said
+
+    rows.commit(
+        [beat("ann", slots=1, owner=OWNER), ClaimWork(trace_id, generation, "ann", OWNER, 3)]
+    )
+    until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
+    (case,) = asked(vault, "status")["cases"]
+    assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
+    by = "a plan is being written, carried out by worker ann"
+    assert f"planning   say-hello  {by}" in vault.click("status").stdout
+    assert by in vault.click("show", "say-hello").stdout
+    assert "It is carried out by worker ann since " in vault.click("why", "say-hello").stdout
+
+    vault.drop("Say goodbye.\n", "Say goodbye.md")
+    goodbye = named(troupe, "say-goodbye")
+    said = vault.click("why", "say-goodbye").stdout
+    assert "waits for a worker: 1 slot is used, of all that may take it (ann)." in said
+    text = vault.click("team", "status").stdout
+    assert "1 worker, 1 of 1 slot used" in text
+    assert "any  1 piece  the oldest for " in text
+    assert "say-hello  planning  ann  for " in text
+
+    host.terminate()
+    host.wait(30)
+    assert (
+        "daemon    none: nothing is handed over (placet run)"
+        in vault.click("team", "status").stdout
+    )
+    status = vault.click("status").stdout
+    assert f"say-hello  {by}" in status
+    assert "say-goodbye  its plan is written when a daemon runs" in status
+    said = vault.click("why", "say-hello").stdout
+    assert "carried out by worker ann" in said
+    assert "What comes of it is taken in when a daemon runs" in said
+    rows.commit([ClaimWork(*goodbye, "ann", OWNER, 3)])
+    states = {one["request_id"]: one["state"] for one in look(vault.site)["under_way"]}
+    assert states == {"say-hello": "at work", "say-goodbye": "taken"}
+    with rows.read() as reader:
+        (token,) = [row.token for row in work_rows(reader.connection) if row.token]
+    rows.commit([PutResult(trace_id, token, "left", "")])
+    assert "worker ann is done, what came of it is taken in when" in vault.click("status").stdout
+    assert "is to take in what came of it" in vault.click("why", "say-hello").stdout
+    assert "given back" in vault.click("team", "status").stdout
+
+
+def test_no_line_of_a_team_is_wider_than_the_terminal(troupe: Troupe, rows: Journal) -> None:
+    rows.commit(
+        [beat("a-worker-with-a-rather-long-name", labels="gpu,any,large"), beat("b", version="9")]
+    )
+    found = look(troupe.vault.site)
+    for width in (40, 80):
+        for sections in ([workers_section(found)], list(status_sections(found))):
+            shown = click.unstyle(sections_screen(sections, width=width))
+            assert max(map(len, shown.splitlines())) <= width
+            assert "a-worker-with-a-rather-long-name" in shown
+
+
+def test_without_a_team_nothing_of_its_packages_is_imported(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    script = (
+        "import sys; from placet.cli.main import main\n"
+        "try: main(sys.argv[1:], standalone_mode=False)\n"
+        "finally: assert not [m for m in sys.modules if m.partition('.')[0] in "
+        "('psycopg', 'procrastinate')]"
+    )
+    for words in (("status",), ("show", "say-hello"), ("why", "say-hello"), ("run", "--once")):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words], env=vault.env, cwd=vault.root, timeout=60
+        )
+        assert done.returncode == 0, words
+
+
+def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:
+    """What the doctor finds of a team: a state and words, by what it looked at."""
+    lines = list(team_lines(vault.site, vault.site.in_force().config))
+    for line in lines:
+        assert bool(line["helps"]) == (line["state"] != "good"), line
+    return {line["what"]: (line["state"], line["found"]) for line in lines}
+
+
+def test_the_doctor_looks_at_database_clock_queue_and_workers(
+    troupe: Troupe, rows: Journal
+) -> None:
+    vault = troupe.vault
+    found = checked(vault)
+    told = r"user=placet .*: PostgreSQL \d+\.\d+, a round trip takes \d+\.\d ms"
+    assert re.fullmatch(told, found["database"][1])
+    assert found["database"][0] == "good"
+    assert found["clock"] == ("good", "the same as the database's")
+    assert found["tables"] == ("good", "schema 6")
+    assert found["queue"] == ("good", "0 pieces of work in it")
+    assert found["workers"] == ("warn", "none is there")
+    rows.commit([beat("ann"), beat("bob", version="9.1.0")])
+    ahead = datetime.now(UTC) + timedelta(minutes=5)
+    with patch("placet.cli.team_checks.wall", return_value=ahead):
+        found = checked(vault)
+    assert found["clock"][0] == "warn"
+    assert re.search(r"is (299|300)\.\d s ahead of the database's", found["clock"][1])
+    assert found["workers"] == ("warn", "of another version: bob (9.1.0)")
+    said = vault.cli("doctor", check=False).stdout
+    assert "ok    workers        1 worker there\n" in said
+    assert re.search(r"(?m)^ok    model          .*: the workers ask it, each with a key", said)
+    assert "note  workers        of another version: bob (9.1.0)\n" in said
+    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 RETURNING 1")
+    assert checked(vault)["workers"] == ("warn", "none is there; the last was heard 11 min ago")
+
+
+def test_the_doctor_says_what_a_database_lacks(tmp_path: Path, server: pgkit.Server) -> None:
+    vault = make_vault(tmp_path)
+    assert checked(vault) == {}
+    address = server.fresh()
+    vault.click("team", "init", address)
+    assert list(checked(vault)) == ["database", "clock", "tables"], (
+        "its daemon does the work itself"
+    )
+    vault.click("config", "set", "team.workers", "true")
+    assert checked(vault)["queue"] == ("warn", "there is none, though [team] workers is set")
+    server.sql("UPDATE placet.schema_number SET number = 99", address.rpartition("/")[2])
+    assert checked(vault)["tables"] == ("bad", "schema 99, of a newer placet; this one knows 6")
+    server.sql("DROP SCHEMA placet CASCADE", address.rpartition("/")[2])
+    found = checked(vault)
+    assert found["tables"] == ("warn", "there are none yet")
+    assert "queue" not in found
+    vault.click("config", "set", "team.database", "postgresql://placet@127.0.0.1:1/placet")
+    found = checked(vault)
+    assert found["database"][0] == "bad"
+    assert "cannot be reached" in found["database"][1]
+
+
+def test_the_doctor_says_that_a_user_may_not(troupe: Troupe, server: pgkit.Server) -> None:
+    server.sql("CREATE ROLE nobody_here LOGIN")
+    address = troupe.address.replace("//placet@", "//nobody_here@")
+    troupe.vault.click("config", "set", "team.database", address)
+    found = checked(troupe.vault)
+    assert "cannot be used: permission denied for " in found["database"][1]
+
+
+def sql_blocks(page: str) -> list[str]:
+    return [block.text for block in blocks(page, "sql")]
+
+
+def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    roles, *watch, lost = sql_blocks("team.md")
+    with team(tmp_path, server, vault=vault) as found:
+        database = found.address.rpartition("/")[2]
+        found.host()
+        until(lambda: "done by workers" in found.log("host"), "the daemon", 60)
+        server.sql(roles, database)
+        theirs = found.address.replace("//placet@", "//placet_worker@")
+        home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
+        found.start("worker", theirs, "--name", "ann", log="ann", env=home)
+        vault.drop("Say hello.\n")
+        found.until("plan.created")
+        until(vault.plan().exists)
+        vault.approve()
+        found.until("report.written")
+        assert (
+            server.sql("SELECT count(*) FROM placet.activity WHERE actor = 'agent'", database)
+            != "0"
+        )
+        for refused in (
+            "UPDATE placet.activity SET actor = 'human'",
+            "DELETE FROM placet.activity",
+            "TRUNCATE placet.activity",
+            "DROP TABLE placet.chain",
+            "CREATE TABLE placet.more (one int)",
+        ):
+            with (
+                closing(PostgresConnection(theirs)) as connection,
+                pytest.raises(psycopg.Error, match=r"permission denied|must be owner"),
+            ):
+                connection.execute(refused)
+        server.sql("CREATE ROLE anna LOGIN IN ROLE placet_reader, pg_monitor")
+        reads = found.address.replace("//placet@", "//anna@")
+        with closing(PostgresConnection(reads)) as connection:
+            told = [connection.execute(query).fetchall() for query in watch]
+            with pytest.raises(psycopg.Error, match="permission denied"):
+                connection.execute("INSERT INTO team_bodies VALUES ('x', '', 0)")
+        assert len(told) == 5
+        assert [row[0] for row in told[1]] == ["ann"]
+        assert all(told[1:]), "each but the queue has rows"
+        for settings in sql_blocks("scale.md"):
+            server.sql(settings, database)
+        server.sql(lost, database)
+        with pytest.raises(DatabaseAway, match="not permitted to log in"):
+            PostgresConnection(theirs)
+
+
+def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read() -> None:
+    (block,) = blocks("team.md", "yaml")
+    found = yaml.safe_load(block.text)
+    worker, database = found["services"]["worker"], found["services"]["database"]
+    assert worker["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
+    assert sorted(worker["secrets"]) == sorted([KEY, CREDENTIAL]) == sorted(found["secrets"])
+    assert database["environment"]["POSTGRES_PASSWORD_FILE"] == f"/run/secrets/{CREDENTIAL}"
+    address = worker["environment"]["PLACET_DATABASE"]
+    assert shown(address) == "user=placet dbname=placet host=database"
+    with patch.dict("os.environ", {"PLACET_DATABASE": address}):
+        given = worker_command.make_context("worker", worker["command"].split()[2:]).params
+    assert given == {"address": address, "name": "", "labels": "any", "slots": 2}

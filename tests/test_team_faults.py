@@ -614,9 +614,12 @@ def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) 
     reached(squad, ident, "lease.acquired", 3)
     took_s = time.monotonic() - froze
     until(lambda: squad.troupe.sql("SELECT 1 FROM team_held"), "a call of its successor", 30)
+    calls = squad.count(ident)["model.called"]
     one.send_signal(signal.SIGCONT)
     until(lambda: "was taken away" in squad.troupe.log("frozen"), "the frozen one", 30)
-    assert squad.troupe.sql("SELECT 1 FROM team_held"), "the successor's call is held no more"
+    held = squad.troupe.sql("SELECT 1 FROM team_held")
+    answered = squad.count(ident)["model.called"] > calls
+    assert held or answered, "the successor's call is held no more"
     squad.ended(ident)
     bad = squad.judge(ident, *EXPECTED["slow"])
     squad.fire(one, two)
@@ -785,8 +788,11 @@ def test_work_waits_for_a_worker_whose_disk_is_full(squad: Squad) -> None:
         squad.ready("full")
         fill_up(disk / "filling")
         squad.approve(ident)
-        until(lambda: f"{ident}: waiting" in squad.troupe.log("host").split("full")[-1], "", 20)
-        until(lambda: "No space left" in squad.troupe.log("host"), squad.told(ident), 20)
+        waits = f"{ident}: waiting for the machine"
+        try:
+            until(lambda: waits in squad.troupe.log("host"), waits, 60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{squad.told(ident)}") from None
         squad.fire(one)
     two = squad.troupe.worker("roomy")
     squad.ended(ident)

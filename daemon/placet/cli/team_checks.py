@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING
 
+from placet.cli.portals import problem_of
 from placet.cli.reachable import Line, finding
 from placet.cli.site import Site
 from placet.core.errors import UserError
+from placet.core.text.names import show as visible
 from placet.core.wording import age, counted
 from placet.host.clock import Clock, wall
+from placet.host.config import portal_path
 from placet.host.tables import Config
 from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_of, must_have_driver
 from placet.journal.schema import latest
 from placet.journal.team_rows import has_queue, member_rows, server_now_s, work_rows
+from placet.repo.fetching import has_branches, url_of
+from placet.repo.repository import open_repo
+from placet.repo.values import GitError
 
 if TYPE_CHECKING:
     from placet.journal.postgres import PostgresConnection
@@ -30,6 +37,8 @@ SKEW_S = 5.0
 
 def team_lines(site: Site, config: Config) -> Iterator[Line]:
     """Give findings on a team's database, and on its workers where these do the work."""
+    if config.team.workers:
+        yield from _remotes(site, config)
     try:
         address = config.team.database or address_of(site.state.journal)
         if not address:
@@ -60,6 +69,31 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
             f"{shown(address)} cannot be reached: {error}",
             "Look whether it runs, and whether this machine may reach it (pg_hba.conf, a "
             "firewall). While it is away all work waits.",
+        )
+
+
+def _remotes(site: Site, config: Config) -> Iterator[Line]:
+    for name, portal in config.portals.items():
+        place = portal_path(site.vault, config, name)
+        # what is wrong with a portal has its own line
+        if not portal.remote or problem_of(site.vault, place):
+            continue
+        try:
+            repo = open_repo(place)
+            url, there = url_of(repo, portal.remote), has_branches(repo, portal.remote)
+        except (UserError, GitError):
+            continue
+        if url and there:
+            yield finding(f"remote of {name}", "good", f"workers fetch from {url}")
+            continue
+        what = "has no branch here: workers get everything through the database"
+        yield finding(
+            f"remote of {name}",
+            "warn",
+            f"{portal.remote} of {visible(str(place))} {what}",
+            f"git -C {quote(str(place))} fetch {portal.remote}"
+            if url
+            else f"placet config set {quote(f'portals.{name}.remote')} ''",
         )
 
 

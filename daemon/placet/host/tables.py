@@ -1,7 +1,4 @@
-"""The settings: tables, types and defaults.
-
-An unknown key is an error, so that a misspelt setting is noticed.
-"""
+"""The settings: tables, types and defaults. An unknown key is an error: it may be misspelt."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
 
 
 def is_for_next_start(key: tuple[str, ...]) -> bool:
-    """Return whether a running daemon keeps the old value of a setting until it starts again."""
+    """Return whether a running daemon keeps a setting's old value until it starts again."""
     return any(key[: len(one)] == one for one in FOR_NEXT_START)
 
 
@@ -260,13 +257,14 @@ class NotifyTable(_Table):
 class PortalTable(_Table):
     """A repository that requests may name.
 
-    Of a team only workers with its `label` take its work, and carry out `missions_at_once` of it
-    at most (0: no limit of its own).
+    Of a team those workers take its work that have its `label`. `missions_at_once` 0 is no limit;
+    a git `remote`, if any, is where they fetch from.
     """
 
     path: str
     label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,40}$")
     missions_at_once: int = Field(default=0, ge=0, le=1000)
+    remote: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")
 
 
 class Config(_Table):

@@ -40,22 +40,19 @@ BULK_TIMEOUT_S = 600.0
 
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
-# Configuration that can start a program or reach the network, each with a value that does neither.
-# Git lets the command line win over every file. An empty fsmonitor, not `false`: before 2.37
-# `false` was a path.
+# Configuration that can start a program or (below) reach the network, each with a value that does
+# neither. Git lets the command line win over every file. An empty fsmonitor, not `false`: before
+# 2.37 `false` was a path.
 _OVERRIDES = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=",
     "core.pager=cat",
     "core.editor=false",
-    "core.sshCommand=false",
-    "credential.helper=",
     "commit.gpgSign=false",
     "log.showSignature=false",
     "gpg.program=false",
     "gpg.ssh.program=false",
     "gpg.x509.program=false",
-    "protocol.allow=never",
     "submodule.recurse=false",
     "safe.bareRepository=explicit",
     "gc.auto=0",
@@ -71,13 +68,18 @@ _OVERRIDES = (
     "i18n.logOutputEncoding=UTF-8",
 )
 
+_UNREACHING = ("core.sshCommand=false", "credential.helper=", "protocol.allow=never")
+
 UNFLUSHED = "core.fsyncMethod=writeout-only"
 """The setting to make objects with: `update_ref` flushes them, before anything names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The location of a git process: --git-dir, --work-tree and extra environment."""
+    """The location of a git process: --git-dir, --work-tree and extra environment.
+
+    Only where it `reaches` the network may git start ssh, or ask a helper for a password.
+    """
 
     git_dir: Path | None
     work_tree: Path | None
@@ -86,6 +88,7 @@ class Place:
     env: Mapping[str, str] = field(default_factory=dict)
     held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
     settings: Settings = ()  # the configuration that `neutral` read
+    reaches: bool = False
 
 
 _POLL_S = 0.1  # how often a git that says nothing is asked about
@@ -164,7 +167,7 @@ def start_git(
     """
     path = os.environ.get("PATH", os.defpath)
     argv = [program_on(path), "-C", str(place.cwd)]
-    for override in (*_OVERRIDES, *config):
+    for override in (*_OVERRIDES, *(() if place.reaches else _UNREACHING), *config):
         argv += ["-c", override]
     if place.git_dir is not None:
         argv.append(f"--git-dir={place.git_dir}")

@@ -25,7 +25,7 @@ from placet.journal.writes import (
 )
 from placet.loop.means import model_opener, prices
 from placet.loop.team.day import TeamDay
-from placet.loop.team.packs import PackCarrier, borrow, rows_of_mission, take
+from placet.loop.team.packs import PackCarrier, borrow, clone_of, rows_of_mission, take
 from placet.loop.team.parcel import (
     Parcel,
     config_of,
@@ -33,6 +33,7 @@ from placet.loop.team.parcel import (
 from placet.loop.team.vault import unpacked
 from placet.repo.packs import forget_worktree, loose_refs, move_refs
 from placet.repo.places import Repo
+from placet.repo.runner import leavable
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Outfit:
     leaving: Cancel = field(default_factory=Cancel)
     clock: Clock = field(default_factory=Clock)
     making: threading.Lock = field(default_factory=threading.Lock)
+    fetching: dict[str, threading.Lock] = field(default_factory=dict)
     daybook: Daybook = field(init=False)
     openers: dict[str, Callable[[], Model]] = field(default_factory=dict)
 
@@ -60,7 +62,7 @@ class Outfit:
 
     @contextmanager
     def mission(
-        self, parcel: Parcel, token: int
+        self, parcel: Parcel, token: int, cancel: Cancel
     ) -> Iterator[tuple[Ports, Mission, list[PackCarrier]]]:
         """Give what a mission needs: its ports, the plan, and what carries its commits.
 
@@ -71,7 +73,7 @@ class Outfit:
             raw = reader.text(case.approval.digest)
         if raw is None:
             raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
-        ports, repo = self.ports(parcel, parcel.mission, carriers)
+        ports, repo = self.ports(parcel, cancel, carriers)
         record = Record.load(self.journal, case, case.generation, self.clock)
         path = path_of(ports, case, record)
         place = record.get(PLACE)
@@ -90,18 +92,26 @@ class Outfit:
             move_refs(repo, dict.fromkeys(loose_refs(repo, names), ""))
 
     def ports(
-        self, parcel: Parcel, mission: str, carriers: list[PackCarrier] | None = None
+        self, parcel: Parcel, cancel: Cancel, carriers: list[PackCarrier] | None = None
     ) -> tuple[Ports, Repo]:
-        """Return the ports for a piece of work, with the clone of its repository."""
+        """Return the ports for a piece of work, with the clone of its repository.
+
+        Raises Postponed where a remote does not give what the work begins with.
+        """
         config = config_of(parcel.config)
+        with (
+            leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
+            self.fetching.setdefault(parcel.loan.owner, threading.Lock()),
+        ):
+            repo = clone_of(self.folder / "clones", parcel.loan)
         with self.making:
             vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
-            repo = borrow(self.journal, self.folder / "clones", parcel.loan)
+            repo = borrow(self.journal, repo, parcel.loan)
 
         def carry(repo: Repo, names: Sequence[str]) -> PackCarrier:
-            rows = rows_of_mission(self.journal, mission)
+            rows = rows_of_mission(self.journal, parcel.mission)
             carrier = PackCarrier(
-                repo, names, mission, rows[-1][0] if rows else 0, parcel.loan.commits
+                repo, names, parcel.mission, rows[-1][0] if rows else 0, parcel.loan.commits
             )
             if carriers is not None:
                 carriers.append(carrier)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placet.agent.record import Postponed
 from placet.agent.workplace import Ports, denied_in
+from placet.core.life.waiting import Why
 from placet.core.stored import Stored
 from placet.host.state import write_private
 from placet.journal.team import PART_BYTES, DropPacks, PutPart, PutRefs
@@ -17,17 +21,32 @@ from placet.journal.team_rows import part_of, refs_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Write
 from placet.loop.team.parcel import Loan
+from placet.repo.fetching import fetch, has_all, met_at, said_of, url_of
 from placet.repo.packs import clear_clone, clone_at, loose_refs, move_refs, packed, refs_at, unpack
 from placet.repo.places import Repo, place_of
 from placet.repo.repository import KEPT_MARK, current_branch, resolve
 from placet.repo.runner import run_git
+from placet.repo.values import GitError
 
+FETCH_RETRY_S = 5.0
+"""Retry interval while a remote gives nothing."""
 LONGEST_CHAIN = 50
 """Packs of a repository after which one begins anew with all of it."""
 _KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MARK)
 _AS_LENT = "placet.json"
 """The file in a clone that says how it was lent last."""
 _LOAN_JSON = Stored[Loan](Loan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lending:
+    """A pack of a portal's repository brings all of `commits`, but what a remote has."""
+
+    commits: tuple[str, ...]
+    at_remote: tuple[str, ...]
+
+
+_LENDING_JSON = Stored[_Lending](_Lending)
 
 
 def owner_of_portal(portal: str) -> str:
@@ -50,21 +69,27 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
     empty commit for a reference that is gone.
     """
     owner, wants = owner_of_portal(portal), sorted({one for one in commits.values() if one})
+    table = ports.config.portals.get(portal)
+    remote = table.remote if table is not None and not repo.is_shallow else ""
     with ports.journal.read() as reader:
-        known = refs_of(reader.connection, owner)
+        rows = refs_of(reader.connection, owner)
+    known = [(seq, _LENDING_JSON.validate_json(text)) for seq, text in rows]
+    had = [one for _, lent in known for one in lent.commits]
+    met = [one for _, lent in known for one in lent.at_remote]
+    gone = met and not (remote and has_all(repo, remote, met))
+    anew = gone or len(known) >= LONGEST_CHAIN
     last = known[-1][0] if known else 0
-    had = [one for _, refs in known for one in json.loads(refs)]
-    anew = len(known) >= LONGEST_CHAIN
-    haves = [] if anew else [one for one in dict.fromkeys(had) if resolve(repo, one) is not None]
     if anew or not set(wants) <= set(had):
-        with packed(repo, wants, haves) as pack:
-            if pack is not None:
-                last += 1
-                for part in _parts(owner, last, pack):
-                    ports.journal.commit([part])
-                ports.journal.commit([PutRefs(owner, last, json.dumps(wants))])
-                if anew:
-                    ports.journal.commit([DropPacks(owner, last)])
+        last += 1
+        now = _Lending(tuple(wants), tuple(met_at(repo, remote, wants)) if remote else ())
+        haves = [] if anew else [one for one in had if resolve(repo, one) is not None]
+        with packed(repo, wants, [*haves, *now.at_remote]) as pack:
+            for part in _parts(owner, last, pack) if pack is not None else []:
+                ports.journal.commit([part])
+        ports.journal.commit([PutRefs(owner, last, _LENDING_JSON.dump_json(now).decode())])
+        if anew:
+            ports.journal.commit([DropPacks(owner, last)])
+        met = [*([] if anew else met), *now.at_remote]
     branch = current_branch(repo)
     settings = {key: value for key in _KEPT_SETTINGS if (value := repo.setting(key)) is not None}
     return Loan(
@@ -80,6 +105,8 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
         settings=settings,
         exclude=_text(repo.common_dir / "info" / "exclude"),
         attributes=_text(repo.common_dir / "info" / "attributes"),
+        remote=url_of(repo, remote) if met else "",
+        at_remote=tuple(dict.fromkeys(met)),
     )
 
 
@@ -99,14 +126,37 @@ def _text(path: Path) -> str:
 # --- to a worker's clone
 
 
-def borrow(journal: Journal, folder: Path, loan: Loan) -> Repo:
-    """Return a worker's clone of a repository, brought up to what was lent."""
+def clone_of(folder: Path, loan: Loan) -> Repo:
+    """Return a worker's clone of a repository, with what the remote has of the loan.
+
+    Raises Postponed where the remote does not give it.
+    """
     name = loan.owner.removeprefix("portal/") or "vault"
     suffix = ".sha256.git" if loan.sha256 else ".git"
-    path = folder / f"{name}{suffix}"
-    repo = clone_at(path, sha256=loan.sha256)
+    repo = clone_at(folder / f"{name}{suffix}", sha256=loan.sha256)
+    try:
+        fetch(repo, loan.remote, loan.at_remote)
+    except GitError as error:
+        raise Postponed(
+            f"a worker cannot fetch from {loan.remote}: {said_of(error.stderr)}. There, try: "
+            f"git ls-remote {shlex.quote(loan.remote)}. If that has the commit no more: "
+            f"git -C {shlex.quote(loan.path)} fetch",
+            FETCH_RETRY_S,
+            Why.MACHINE,
+        ) from error
+    return repo
+
+
+def borrow(journal: Journal, repo: Repo, loan: Loan) -> Repo:
+    """Return a worker's clone, brought up to what was lent.
+
+    Raises Postponed where the repository was lent anew meanwhile.
+    """
+    path = repo.path
     known = _known(path)
     taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)
+    if not all(resolve(repo, commit) for commit in loan.commits):
+        raise Postponed("its repository was lent anew meanwhile", 0.0, Why.WORKER)
     now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
     if now == known:
         return repo

@@ -29,7 +29,8 @@ MISTAKE = "mistake"
 class Loan:
     """A repository as a worker makes a clone of it.
 
-    Its objects are the packs of `owner` up to number `seq`, with all of `commits`. `refs` are the
+    Its objects are what `remote` has up to the commits `at_remote`, and the packs of `owner` up to
+    number `seq`: together they have all of `commits`. `remote` is an address. `refs` are the
     references to set (an empty commit deletes one), `head` is the one that the person has checked
     out, at `path`. `settings`, `exclude` and `attributes` are the person's, as far as work depends
     on them; `shallow` lists where its history ends. `denied` are the paths that nothing may write.
@@ -47,6 +48,8 @@ class Loan:
     settings: Mapping[str, str] = field(default_factory=dict)
     exclude: str = ""
     attributes: str = ""
+    remote: str = ""
+    at_remote: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,10 +179,10 @@ class Worker:
             what = "plans" if parcel.assignment is not None else "carries out"
             self.say(f"{what} {parcel.case.request_id}")
             if parcel.assignment is not None:
-                ports, _ = self.outfit.ports(parcel, "")
+                ports, _ = self.outfit.ports(parcel, cancel)
                 drafted = draft(ports, parcel.assignment, cancel)
                 return *packed_result(drafted), writes
-            with self.outfit.mission(parcel, token) as (ports, mission, carriers):
+            with self.outfit.mission(parcel, token, cancel) as (ports, mission, carriers):
                 ended = self._ended(ports, mission, cancel)
                 for carrier in carriers[-1:]:
                     writes += carrier.writes()

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: in
 SERVER = shutil.which("postgres") or (str(PROGRAMS[-1] / "postgres") if PROGRAMS else "")
 WHY_NOT = "needs PostgreSQL: apt-get install postgresql"
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "200",
     "shared_buffers": "32MB",
@@ -41,10 +40,15 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    """A server that can be stopped, killed and started again; `fresh` makes a database."""
+    """A server that can be stopped, killed and started again; `fresh` makes a database.
+
+    The words `before` start it somewhere else, where `host` is its address.
+    """
 
     folder: Path
     port: int
+    host: str = "127.0.0.1"
+    before: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
     made: int = 0
 
@@ -54,13 +58,18 @@ class Server:
         return self.process
 
     def start(self) -> None:
-        settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        said = {"listen_addresses": self.host, **_SETTINGS}
+        settings = [word for name, value in said.items() for word in ("-c", f"{name}={value}")]
+        user = _as_ordinary_user()
+        before = (
+            [*self.before, "setpriv", f"--reuid={user}", "--clear-groups"] if self.before else []
+        )
         with open(self.folder / "log", "ab") as log:  # noqa: PTH123 - a handle for the child
             self.process = subprocess.Popen(
-                [SERVER, "-D", str(self.folder / "data"), "-p", str(self.port), *settings],
+                [*before, SERVER, "-D", str(self.folder / "data"), "-p", f"{self.port}", *settings],
                 stdout=log,
                 stderr=log,
-                user=_as_ordinary_user(),
+                user=None if before else user,
                 cwd=self.folder,
             )
         until = time.monotonic() + 60
@@ -91,7 +100,7 @@ class Server:
         ).stdout.strip()
 
     def address(self, database: str) -> str:
-        return f"postgresql://placet@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://placet@{self.host}:{self.port}/{database}"
 
     def fresh(self) -> str:
         """Return the address of a new, empty database."""
@@ -101,7 +110,7 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server(host: str = "127.0.0.1", before: Sequence[str] = ()) -> Iterator[Server]:
     """Give a new server; it and its folder are gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="placet-pg."))
     user = _as_ordinary_user()
@@ -119,7 +128,9 @@ def server() -> Iterator[Server]:
             user=user,
             cwd=folder,
         )
-        found = Server(folder, free_port())
+        with open(folder / "data" / "pg_hba.conf", "a") as access:  # noqa: PTH123
+            access.write("host all all samenet trust\nhost all all 10.0.0.0/8 trust\n")
+        found = Server(folder, free_port(), host, before)
         found.start()
         try:
             yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,17 @@ LEASE_S = 2
 
 @dataclass
 class Troupe:
-    """A vault whose work is done by workers. `said` is where each process says what it does."""
+    """A vault whose work is done by workers.
+
+    `before` has the words that start a process, by its log's name, where it is elsewhere.
+    """
 
     vault: TestVault
     address: str
     folder: Path
     lease_s: float = LEASE_S
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    before: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def start(
         self,
@@ -36,7 +40,7 @@ class Troupe:
     ) -> Any:
         with open(self.folder / f"{log}.log", "ab") as said:  # noqa: PTH123 - a handle for the child
             process = subprocess.Popen(
-                [sys.executable, *program, *words],
+                [*self.before.get(log, ()), sys.executable, *program, *words],
                 env={**self.vault.env, **(env or {})},
                 stdout=said,
                 stderr=said,

@@ -341,6 +341,9 @@ class Squad:
     def refs(self, repo: Path) -> list[str]:
         return git(repo, "for-each-ref", "--format=%(refname)").split()
 
+    def refs_with(self, repo: Path) -> str:
+        return git(repo, "for-each-ref", "--format=%(refname) %(objectname)")
+
     def left_at(self, name: str) -> list[str]:
         """Return what a worker's folder has of any mission."""
         folder = self.troupe.folder / f"state-{name}" / "workers" / name
@@ -627,6 +630,66 @@ def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) 
     print(f"taken over {took_s:.1f} s after it froze")
     # twice the lease where nobody else works on the machine; the second worker starts meanwhile
     assert took_s < 12 * LEASE_S
+
+
+def frozen_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
+    """Freeze a worker at each of these points of a mission, until another has ended it; thaw it.
+
+    Return what went wrong: what the mission is not, and what the thawed one wrote.
+    """
+    idents = planned(squad, "whole", len(numbers))
+    names = [f"ice-{number}-{len(squad.made)}" for number in numbers]
+    frozen = [
+        squad.failing(name, number, how="SIGSTOP")
+        for name, number in zip(names, numbers, strict=True)
+    ]
+    squad.ready(*names)
+    squad.approve(*idents)
+    for one in frozen:
+        until(lambda one=one: is_stopped(one.pid) or one.poll() is not None, "ice", 60)
+    healthy = [squad.troupe.worker(f"{names[0]}-sane-{n}") for n in range(2)]
+    squad.ended(*idents, patience_s=90)
+    bad = [f"{one}: {what}" for one in idents for what in squad.judge(one, *EXPECTED["whole"])]
+    asked = (
+        "SELECT trace_id, action_type, id FROM activity ORDER BY id",
+        "SELECT trace_id, attempt, seq FROM records ORDER BY 1, 2, 3",
+        "SELECT owner, seq FROM team_refs WHERE owner LIKE 'mission/%' ORDER BY 1, 2",
+        "SELECT trace_id, generation, worker, token, kind FROM team_work ORDER BY 1",
+    )
+    before = [squad.troupe.sql(sql) for sql in asked], squad.refs_with(squad.repo)
+    for one in frozen:
+        one.send_signal(signal.SIGCONT)
+    time.sleep(LEASE_S)
+    after = [squad.troupe.sql(sql) for sql in asked], squad.refs_with(squad.repo)
+    if before != after:
+        bad.append(f"the thawed ones wrote: {before} and then {after}")
+    squad.fire(*frozen, *healthy)
+    bad += [f"left at {name}: {left}" for name in names if (left := squad.left_at(name))]
+    if bad:
+        bad.append(f"the points were {numbers}")
+    return bad
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is frozen."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    except OSError:
+        return False
+
+
+@pytest.mark.sweep
+def test_frozen_at_fifty_places(squad: Squad) -> None:
+    points = points_of(squad, "whole")
+    count = int(os.environ.get("PLACES", "50"))
+    numbers = sorted({round(n * (len(points) - 1) / (count - 1)) for n in range(count)})
+    bad: list[str] = []
+    for at in range(0, len(numbers), AT_ONCE):
+        wrong = frozen_at(squad, numbers[at : at + AT_ONCE])
+        bad += wrong
+        print(numbers[at : at + AT_ONCE], "\n".join(w[:6000] for w in wrong), flush=True)
+    print(f"{len(numbers)} of {len(points)} places")
+    assert not bad
 
 
 @pytest.mark.sweep
@@ -1037,7 +1100,7 @@ def test_a_storm(squad: Squad, seed: int) -> None:
     began = time.monotonic()
     waiting = list(idents)
     while waiting or not all(squad.count(one)["report.written"] for one in idents):
-        assert time.monotonic() - began < 400, [
+        assert time.monotonic() - began < 400 + 10 * count, [
             squad.told(one) for one in idents if not squad.count(one)["report.written"]
         ]
         for ident in waiting[:2]:

@@ -16,9 +16,11 @@ from placet.repo.runner import BULK_TIMEOUT_S, run_git
 KEPT = "refs/lent/"
 """Where a clone keeps what it fetched, so that the next time git need not ask for it."""
 _MAX_KEPT = 100
-_LINE_S = 20
-"""Seconds without a byte after which a line counts as dead."""
-_SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_LINE_S} -oServerAliveInterval={_LINE_S // 4}"
+_ANSWER_S = 10.0
+"""Seconds within which a remote has to answer a question, before much is asked of it."""
+_SILENT_S = 60
+"""Seconds without a byte after which a line counts as dead; a server may think for a while."""
+_SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
 _PROTOCOLS = "file:git:http:https:ssh"
 _USERS = re.compile(
     r"(HOME|USER|LOGNAME|XDG_CONFIG_HOME|SSH_AUTH_SOCK|GIT_SSH(_COMMAND)?|GIT_SSL_CAINFO"
@@ -74,12 +76,13 @@ def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         return
     env = {name: said for name, said in os.environ.items() if _USERS.fullmatch(name)}
     env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
-    slow = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_LINE_S}")
+    place = replace(place_of(repo), env=env, reaches=True)
+    run_git(place, "ls-remote", "--quiet", "--", url, "HEAD", timeout_s=_ANSWER_S)
     run_git(
-        replace(place_of(repo), env=env, reaches=True),
+        place,
         *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--", url),
         *(f"+{commit}:{KEPT}{commit}" for commit in wanted),
-        config=slow,
+        config=("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}"),
         timeout_s=BULK_TIMEOUT_S,
     )
     kept = [name for (name,) in rows_of(place_of(repo), ("refname",), KEPT)]

@@ -108,6 +108,8 @@ class Batches:
             now=rfc3339(self._now()),
             durable=any(job.durable for job in group),
         )
-        answers = [transaction.answer(job.writes) for job in group]
+        alone = len(group) == 1
+        answers = [transaction.answer(job.writes, alone=alone) for job in group]
         sent.append((transaction.write(), answers))
-        self._store.connection.execute("COMMIT")
+        if self._store.connection.in_transaction:
+            self._store.connection.execute("COMMIT")

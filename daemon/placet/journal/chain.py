@@ -91,40 +91,40 @@ class Chain:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # max(id) too: a row that someone inserted by hand must not stop the daemon; verify names it
-        self._id: int
-        self._hash: str
-        self._id, self._hash = connection.execute(
-            "SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), "
-            "last_hash FROM chain"
-        ).fetchone()
+        self._end: tuple[int, str] | None = None  # read for the first event: many batches have none
         self.rows: list[tuple[Any, ...]] = []
         self._sums: list[tuple[int, CallUse | Paid]] = []
 
+    def _last(self) -> tuple[int, str]:
+        # max(id) too: a row that someone inserted by hand must not stop the daemon; verify names it
+        last_id, last_hash = self._connection.execute(
+            "SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), "
+            "last_hash FROM chain"
+        ).fetchone()
+        return last_id, last_hash
+
     def append(self, row: ReadyRow) -> None:
         """Add an event."""
-        self._id += 1
-        self._hash = link(self._hash, self._id, row.chained)
-        self.rows.append((self._id, *row.columns, self._hash))
+        before, last_hash = self._end or self._last()
+        self._end = new, chained = before + 1, link(last_hash, before + 1, row.chained)
+        self.rows.append((new, *row.columns, chained))
         if row.adds is not None:
-            self._sums.append((self._id, row.adds))
+            self._sums.append((new, row.adds))
 
-    def mark(self) -> tuple[int, str, int, int]:
+    def mark(self) -> tuple[tuple[int, str] | None, int, int]:
         """Return the current end, for `back_to`."""
-        return self._id, self._hash, len(self.rows), len(self._sums)
+        return self._end, len(self.rows), len(self._sums)
 
-    def back_to(self, mark: tuple[int, str, int, int]) -> None:
+    def back_to(self, mark: tuple[tuple[int, str] | None, int, int]) -> None:
         """Undo what was added since the mark."""
-        self._id, self._hash, rows, sums = mark
+        self._end, rows, sums = mark
         del self.rows[rows:], self._sums[sums:]
 
     def write(self) -> None:
         """Write the new rows, their sums and the chain's end."""
-        if self.rows:
+        if self.rows and self._end:
             self._connection.executemany(
                 "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows
             )
-            self._connection.execute(
-                "UPDATE chain SET last_id = ?, last_hash = ?", (self._id, self._hash)
-            )
+            self._connection.execute("UPDATE chain SET last_id = ?, last_hash = ?", self._end)
             add(self._connection, self._sums)

@@ -27,6 +27,8 @@ OPTIONS = (
     " -c idle_in_transaction_session_timeout=60s"  # one that is cut off
 )
 """The settings of each connection."""
+FROZEN_S = 5
+"""Seconds after which the server ends the transaction of a writer that says nothing."""
 
 _LINE: dict[str, Any] = {
     "connect_timeout": 5,
@@ -35,8 +37,8 @@ _LINE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
-    "options": OPTIONS,
 }
+_WRITER = f" -c idle_in_transaction_session_timeout={FROZEN_S}s"
 _PASSING = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -44,10 +46,6 @@ _PASSING = (
     pg.InFailedSqlTransaction,
     pg.IdleInTransactionSessionTimeout,
 )
-
-
-FROZEN_S = 5
-"""Seconds after which the server ends the transaction of a writer that says nothing."""
 
 
 class _Cursor(psycopg.ClientCursor[Any]):
@@ -60,13 +58,15 @@ class _Cursor(psycopg.ClientCursor[Any]):
 class PostgresConnection:
     """A connection with the face of SQLite's; in no transaction but between BEGIN and its end.
 
-    Raises DatabaseAway for trouble that may pass, and psycopg.Error for any other.
+    `options` are more settings. Raises DatabaseAway for trouble that may pass, and psycopg.Error
+    for any other.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, options: str = "") -> None:
+        line = {**_LINE, **password_of(address), "options": f"{OPTIONS}{options}"}
         with _plain():
             self._connection = psycopg.connect(
-                make_conninfo(address, **_LINE, **password_of(address)),
+                make_conninfo(address, **line),
                 autocommit=True,
                 cursor_factory=_Cursor,
             )
@@ -164,13 +164,13 @@ class PostgresStore:
     def __init__(self, address: str) -> None:
         self._address = address
         self.name = f"in {shown(address)}"
-        self.connection = PostgresConnection(address)
+        self.connection = PostgresConnection(address, _WRITER)
         self._writer, self._turn = uuid4().hex, 0
 
     def ready(self) -> None:
         """Connect anew where the line was cut; raises DatabaseAway."""
         if self.connection.is_broken:
-            self.connection = PostgresConnection(self._address)
+            self.connection = PostgresConnection(self._address, _WRITER)
 
     def begin(self, *, durable: bool) -> float:  # noqa: ARG002 - each commit is flushed
         """Take the chain's row, which orders all writers.
@@ -182,7 +182,6 @@ class PostgresStore:
         self._turn += 1
         (now_s,) = self.connection.last_of(
             "BEGIN",
-            f"SET LOCAL idle_in_transaction_session_timeout = '{FROZEN_S}s'",
             "SELECT 1 FROM chain FOR UPDATE",
             f"INSERT INTO writers VALUES ('{self._writer}', {self._turn}) ON CONFLICT (writer) "  # noqa: S608 - our own
             "DO UPDATE SET turn = excluded.turn, at = excluded.at",

@@ -95,15 +95,17 @@ class Transaction:
         self._connection = store.connection
         self._chain = Chain(self._connection)
 
-    def answer(self, batch: Sequence[Prepared]) -> Committed | Exception:
+    def answer(self, batch: Sequence[Prepared], *, alone: bool = False) -> Committed | Exception:
         """Apply a batch as a whole, or none of it; return its answer or its error.
 
-        Raises OSError, sqlite3.OperationalError and damage: they are no batch's own.
+        The error of one that is `alone` in its transaction ends that. Raises OSError,
+        sqlite3.OperationalError and damage: they are no batch's own.
         """
         execute = self._connection.execute
         mark = self._chain.mark()
         simple = all(isinstance(write, ReadyRow) for write in batch)
-        if not simple:
+        apart = not (simple or alone)
+        if apart:
             execute("SAVEPOINT batch")
         answer: Committed | Exception
         try:
@@ -114,9 +116,9 @@ class Transaction:
             if is_damage(error):
                 raise
             self._chain.back_to(mark)
-            execute("ROLLBACK TO batch")
+            execute("ROLLBACK" if alone else "ROLLBACK TO batch")
             answer = error
-        if not simple:
+        if apart:
             execute("RELEASE batch")
         return answer
 

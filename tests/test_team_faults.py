@@ -650,24 +650,41 @@ def frozen_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
     healthy = [squad.troupe.worker(f"{names[0]}-sane-{n}") for n in range(2)]
     squad.ended(*idents, patience_s=90)
     bad = [f"{one}: {what}" for one in idents for what in squad.judge(one, *EXPECTED["whole"])]
-    asked = (
-        "SELECT trace_id, action_type, id FROM activity ORDER BY id",
-        "SELECT trace_id, attempt, seq FROM records ORDER BY 1, 2, 3",
-        "SELECT owner, seq FROM team_refs WHERE owner LIKE 'mission/%' ORDER BY 1, 2",
-        "SELECT trace_id, generation, worker, token, kind FROM team_work ORDER BY 1",
-    )
-    before = [squad.troupe.sql(sql) for sql in asked], squad.refs_with(squad.repo)
+    before = settled(squad)
     for one in frozen:
         one.send_signal(signal.SIGCONT)
     time.sleep(LEASE_S)
-    after = [squad.troupe.sql(sql) for sql in asked], squad.refs_with(squad.repo)
-    if before != after:
-        bad.append(f"the thawed ones wrote: {before} and then {after}")
+    if news := all_written(squad) ^ before:
+        bad.append(f"the thawed ones changed: {sorted(map(str, news))}")
     squad.fire(*frozen, *healthy)
     bad += [f"left at {name}: {left}" for name in names if (left := squad.left_at(name))]
     if bad:
         bad.append(f"the points were {numbers}")
     return bad
+
+
+def all_written(squad: Squad) -> set[tuple[Any, ...]]:
+    """Return all that a worker could have written: rows, and references of the repository."""
+    found = {("ref", line) for line in squad.refs_with(squad.repo).splitlines()}
+    for what in (
+        "'event', trace_id, action_type, id FROM activity WHERE trace_id <> ''",
+        "'record', trace_id, attempt, seq FROM records",
+        "'pack', owner, seq FROM team_refs WHERE owner LIKE 'mission/%'",
+        "'work', trace_id, generation, worker, token, kind FROM team_work",
+    ):
+        found |= set(squad.troupe.sql(f"SELECT {what}"))
+    return found
+
+
+def settled(squad: Squad) -> set[tuple[Any, ...]]:
+    """Return the same once nothing of it changes any more."""
+    last = all_written(squad)
+    while True:
+        time.sleep(1.0)
+        now = all_written(squad)
+        if now == last:
+            return now
+        last = now
 
 
 def is_stopped(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,12 @@ def must_be_whole(repo: Repo, commits: Sequence[str]) -> None:
         run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
     except GitError as error:
         raise RepositoryChanged(f"commits came without all that they need: {error}") from error
+
+
+def is_whole(repo: Repo, commits: Sequence[str], but: Sequence[str] = ()) -> bool:
+    """Return whether all is there that these commits need, and `but`, whole ones, do not."""
+    asked = ("rev-list", "--objects", "--quiet", *commits, *(f"^{one}" for one in but))
+    return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
 
 
 def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo:
@@ -123,7 +130,7 @@ def move_refs(repo: Repo, to: Mapping[str, str], known: Mapping[str, str] | None
     if not lines:
         return
     try:
-        stdin = "".join(f"{line}\n" for line in lines).encode()
+        stdin = os.fsencode("".join(f"{line}\n" for line in lines))
         asked = ("update-ref", "--no-deref", "-m", "placet", "--stdin")  # HEAD itself, if named
         run_git(place_of(repo), *asked, stdin=stdin)
     except GitError as error:

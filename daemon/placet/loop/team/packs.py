@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from placet.agent.calls import MACHINE_RETRY_S
+from placet.agent.record import Postponed
 from placet.agent.workplace import Ports, denied_in
+from placet.core.life.waiting import Why
 from placet.core.stored import Stored
-from placet.host.state import write_private
+from placet.host.state import make_empty, write_private
 from placet.journal.team import PART_BYTES, DropPacks, PutPart, PutRefs
 from placet.journal.team_rows import part_of, refs_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Write
 from placet.loop.team.parcel import Loan
-from placet.repo.packs import clear_clone, clone_at, loose_refs, move_refs, packed, refs_at, unpack
+from placet.repo.packs import (
+    clear_clone,
+    clone_at,
+    is_whole,
+    loose_refs,
+    move_refs,
+    packed,
+    refs_at,
+    unpack,
+)
 from placet.repo.places import Repo, place_of
 from placet.repo.repository import KEPT_MARK, current_branch, resolve
 from placet.repo.runner import run_git
@@ -54,7 +69,11 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
         known = refs_of(reader.connection, owner)
     last = known[-1][0] if known else 0
     had = [one for _, refs in known for one in json.loads(refs)]
-    anew = len(known) >= LONGEST_CHAIN
+    shallow = _text(repo.common_dir / "shallow")
+    # a commit brings more objects once its history was cut short no longer, and none where the
+    # portal names a repository of the other kind now
+    kind = f"shallow: {len(wants[0])} {sha256(os.fsencode(shallow)).hexdigest()}"
+    anew = len(known) >= LONGEST_CHAIN or kind not in had[-1:]
     haves = [] if anew else [one for one in dict.fromkeys(had) if resolve(repo, one) is not None]
     if anew or not set(wants) <= set(had):
         with packed(repo, wants, haves) as pack:
@@ -62,9 +81,8 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
                 last += 1
                 for part in _parts(owner, last, pack):
                     ports.journal.commit([part])
-                ports.journal.commit([PutRefs(owner, last, json.dumps(wants))])
-                if anew:
-                    ports.journal.commit([DropPacks(owner, last)])
+                void = [DropPacks(owner, last)] if anew else []
+                ports.journal.commit([PutRefs(owner, last, json.dumps([*wants, kind])), *void])
     branch = current_branch(repo)
     settings = {key: value for key in _KEPT_SETTINGS if (value := repo.setting(key)) is not None}
     return Loan(
@@ -76,7 +94,7 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
         str(repo.path),
         denied_in(repo, ports.vault),
         sha256=len(wants[0]) > 40,
-        shallow=_text(repo.common_dir / "shallow"),
+        shallow=shallow,
         settings=settings,
         exclude=_text(repo.common_dir / "info" / "exclude"),
         attributes=_text(repo.common_dir / "info" / "attributes"),
@@ -101,24 +119,31 @@ def _text(path: Path) -> str:
 
 def borrow(journal: Journal, folder: Path, loan: Loan) -> Repo:
     """Return a worker's clone of a repository, brought up to what was lent."""
-    name = loan.owner.removeprefix("portal/") or "vault"
-    suffix = ".sha256.git" if loan.sha256 else ".git"
-    path = folder / f"{name}{suffix}"
+    path = folder / _name_of(loan)
     repo = clone_at(path, sha256=loan.sha256)
     known = _known(path)
     taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)
-    now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
-    if now == known:
+    if {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))} == known:
         return repo
     if loan.shallow:
-        write_private(repo.git_dir / "shallow", loan.shallow.encode())
+        write_private(repo.git_dir / "shallow", loan.shallow.encode("utf-8", "surrogateescape"))
     else:
         (repo.git_dir / "shallow").unlink(missing_ok=True)
+    if not is_whole(repo, loan.commits, known.get("commits", ())):
+        # what it took was of another database, or is damaged
+        taken = take(journal, repo, loan.owner, until=loan.seq)
+        if not is_whole(repo, loan.commits):
+            write_private(path / _AS_LENT, json.dumps({"damaged": True}).encode())
+            raise Postponed(_lacks(path), MACHINE_RETRY_S, Why.MACHINE)
+    now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
     for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
         (repo.git_dir / "info").mkdir(exist_ok=True)
         write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
-    for key, value in loan.settings.items():
-        run_git(place_of(repo), "config", key, value)
+    if known.get("settings") != loan.settings:
+        for key in _KEPT_SETTINGS:
+            run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
+        for key, value in loan.settings.items():
+            run_git(place_of(repo), "config", "--end-of-options", key, value)
     there = refs_at(repo, [*loan.refs])
     move_refs(repo, {name: commit for name, commit in loan.refs.items() if commit or name in there})
     if loan.head:
@@ -127,12 +152,33 @@ def borrow(journal: Journal, folder: Path, loan: Loan) -> Repo:
     return clone_at(path, sha256=loan.sha256)  # with its settings read anew
 
 
+def _name_of(loan: Loan) -> str:
+    """Return the name of a clone's folder: a portal's may be any text, and differ in case alone."""
+    owner = f"{loan.owner} {loan.sha256}"
+    shown = re.sub(r"[^A-Za-z0-9_-]", "_", loan.owner.removeprefix("portal/"))[:40] or "vault"
+    return f"{shown}-{sha256(owner.encode()).hexdigest()[:8]}.git"
+
+
+def _lacks(clone: Path) -> str:
+    return (
+        f"the worker's clone {clone} lacks commits. Either they are handed over again, or it is "
+        "damaged: then stop the worker and start it again, which makes a new one"
+    )
+
+
 def clear_clones(folder: Path) -> None:
-    """Delete from all clones what a killed worker left of its work; their objects stay."""
+    """Delete from all clones what a killed worker left of its work; their objects stay.
+
+    A damaged one goes, as nobody works in it now.
+    """
     for path in folder.glob("*.git"):
-        seq = _known(path).get("seq", 0)
+        known = _known(path)
+        if "seq" not in known:
+            make_empty(path)
+            continue
         clear_clone(path)
-        write_private(path / _AS_LENT, json.dumps({"seq": seq}).encode())
+        kept = {key: known[key] for key in ("seq", "commits") if key in known}
+        write_private(path / _AS_LENT, json.dumps(kept).encode())
 
 
 def _known(clone: Path) -> Mapping[str, Any]:

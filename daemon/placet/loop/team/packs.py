@@ -39,6 +39,8 @@ from placet.repo.runner import run_git
 
 LONGEST_CHAIN = 50
 """Packs of a repository after which one begins anew with all of it."""
+LAST = 1 << 60
+"""A number above that of any pack."""
 _KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MARK)
 _AS_LENT = "placet.json"
 """The file in a clone that says how it was lent last."""
@@ -212,6 +214,16 @@ def take(
                 unpack(repo, pack)
         after = seq
     return after
+
+
+def lend_mission(
+    journal: Journal, repo: Repo, names: Sequence[str], owner: str, lent: Sequence[str]
+) -> None:
+    """Give workers a mission that none had: its references `names`; `lent` are what all have."""
+    at = refs_at(repo, names)
+    with packed(repo, sorted({*at.values()}), lent) as pack:
+        parts = _parts(owner, 1, pack) if pack is not None else []
+    journal.commit([*parts, PutRefs(owner, 1, json.dumps(at))])
 
 
 # --- and back

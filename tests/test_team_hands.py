@@ -1,0 +1,85 @@
+"""Missions that change hands while they are under way, and workers that name what is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pgkit
+from gitkit import git, make_repo
+from teamkit import Troupe, team
+from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
+from vaultkit import TestVault, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+SLOW = [
+    {"calls": [write("hello.txt", "one\n"), RUN, step(1)]},
+    {"calls": [RUN], "delay_s": 8.0},
+    {"calls": [FINISH]},
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+@pytest.fixture
+def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(plan(agent("One")), ("execute", SLOW))
+    with team(tmp_path, server, 5, vault) as found:
+        yield found
+
+
+def approved(vault: TestVault) -> None:
+    vault.drop("---\nportal: code\n---\n# Say hello\n")
+    until(vault.plan().exists, "a plan", 60)
+    vault.approve()
+
+
+def ended(found: Troupe) -> None:
+    """Fail unless the mission came to what it comes to when nobody disturbs it."""
+    found.until("report.written")
+    assert found.rows("execution.completed"), found.logs()
+    code = found.folder / "code"
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt") == "one\nmore\nmore"
+    assert not [ref for ref in refs if ref.startswith("refs/placet/")]
+    assert len(git(code, "worktree", "list").splitlines()) == 1
+    assert found.sql("SELECT 1 FROM team_refs WHERE owner LIKE 'mission/%'") == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    if done:
+        until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.host()
+    ended(troupe)
+
+
+def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None:
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    host = troupe.host()
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    troupe.vault.cli("config", "set", "team.workers", "true")
+    troupe.host()
+    troupe.worker("ann")
+    ended(troupe)

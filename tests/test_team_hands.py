@@ -11,7 +11,7 @@ import pgkit
 from gitkit import git, make_repo
 from teamkit import Troupe, team
 from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
-from vaultkit import TestVault, make_vault, until
+from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
@@ -83,3 +83,40 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
+
+
+EVIL = """
+import json
+import placet.loop.team.packs as packs
+real = packs.PackCarrier.writes
+def writes(self):
+    found = real(self)
+    for n, one in enumerate(found):
+        if isinstance(one, packs.PutRefs):
+            refs = json.loads(one.refs)
+            ref, commit = next(iter(refs.items()))
+            refs[NAME.format(ref=ref, commit=commit)] = commit
+            found[n] = packs.PutRefs(one.owner, one.seq, json.dumps(refs))
+    return found
+packs.PackCarrier.writes = writes
+from placet.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["refs/tags/theirs", "{ref} {commit}\nupdate refs/tags/theirs"])
+def test_a_worker_moves_no_reference_but_its_missions(
+    tmp_path: Path, server: pgkit.Server, name: str
+) -> None:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code")
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    before = git(code, "for-each-ref")
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
+        approved(vault)
+        found.until("report.written")
+        until(lambda: "another reference" in found.log("host"), found.logs(), 30)
+    assert git(code, "for-each-ref") == before

@@ -29,7 +29,7 @@ from placet.journal.team import DropWork, HandWork, TellWorker
 from placet.journal.team_rows import texts_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
-from placet.loop.team.home import AWAY_RETRY_S, Mislaid, hand_over, kept_ref, move
+from placet.loop.team.home import AWAY_RETRY_S, Mislaid, hand_over, kept_ref, may_move, move
 from placet.loop.team.lookout import Lookout
 from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission, take
 from placet.loop.team.parcel import (
@@ -216,6 +216,8 @@ class Handing:
 
     def _settled(self, ports: Ports, case: Case, record: Record, ended: Ended) -> Ended:
         """Put a mission's commits into the person's repository; return its end as it is there."""
+        if ended.work.branch and not may_move(case, f"refs/heads/{ended.work.branch}"):
+            raise Mislaid(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
         owner = owner_of_mission(case.trace_id, case.generation)
         rows = rows_of_mission(ports.journal, owner)

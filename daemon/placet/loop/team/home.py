@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from placet.agent.checkpoints import keep_apart
@@ -32,6 +33,7 @@ from placet.repo.worktree import add_worktree, clear_stale_locks, open_worktree
 
 AWAY_RETRY_S = 15.0
 """Retry interval while a person's repository is not there to take what a worker did."""
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Mislaid(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -114,16 +116,31 @@ def kept_ref(case: Case) -> str:
     return f"refs/placet/failed/{case.request_id}-{case.trace8}-{case.generation}"
 
 
+def may_move(case: Case, name: str) -> bool:
+    """Return whether a reference is a mission's own: its branch, or what placet keeps of it.
+
+    Workers name them, and whoever can write in the database could name any.
+    """
+    ident = f"{case.request_id}-{case.trace8}"
+    branches = (f"refs/heads/feat/{ident}", f"refs/heads/feat-{ident}")
+    kept = (f"refs/placet/{kind}/{ident}-" for kind in ("failed", "left"))
+    ours = (*branches, *kept, f"refs/placet/ckpt/{case.trace8}-")
+    return name.startswith(ours) and not re.search(r"\s", name)
+
+
 def move(case: Case, repo: Repo, to: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> None:
     """Set a mission's references to where a worker left them; `rows` are where they were.
 
     Where somebody has moved one, the branch's commits are kept at a reference of placet's own, and
     RepositoryChanged is raised.
     """
+    for name, commit in to.items():
+        if not may_move(case, name) or not _COMMIT.fullmatch(commit):
+            raise Mislaid(f"a worker gave back another reference: {name!r:.200}")
     if not to:
         return
     must_be_whole(repo, [*to.values()])
-    gone = {name for row in rows for name in row if name not in rows[-1]}
+    gone = {name for row in rows for name in row if name not in rows[-1] and may_move(case, name)}
     known = refs_at(repo, [*to, *gone])
     to = {**to, **{name: "" for name in gone if name in known}}
     moved = [

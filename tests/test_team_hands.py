@@ -68,6 +68,10 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
     if done:
         until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
     troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.cli("config", "set", "team.database", "")
+    refused = troupe.vault.cli("journal", "move", check=False)
+    assert "What workers did of 1 mission is in the database alone." in refused.stderr
+    troupe.vault.cli("config", "set", "team.database", troupe.address)
     troupe.host()
     ended(troupe)
 
@@ -83,6 +87,23 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
+
+
+def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    until(lambda: "takes work" in troupe.log("ann"), troupe.logs(), 60)
+    host.terminate()
+    host.wait(30)
+    for workers, address in (("false", ""), ("true", troupe.address)):
+        troupe.vault.cli("config", "set", "team.workers", "false")
+        troupe.vault.cli("config", "set", "team.database", address)
+        troupe.vault.cli("journal", "move")
+        troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.host()
+    troupe.vault.drop("---\nportal: code\n---\n# Say hello\n")
+    until(troupe.vault.plan().exists, troupe.logs(), 60)
+    assert "Traceback" not in troupe.logs()
 
 
 EVIL = """

@@ -15,6 +15,7 @@ from typing import Any
 from placet.agent.calls import MACHINE_RETRY_S
 from placet.agent.record import Postponed
 from placet.agent.workplace import Ports, denied_in
+from placet.core.errors import UserError, passing
 from placet.core.life.waiting import Why
 from placet.core.stored import Stored
 from placet.host.state import make_empty, write_private
@@ -36,6 +37,7 @@ from placet.repo.packs import (
 from placet.repo.places import Repo, place_of
 from placet.repo.repository import KEPT_MARK, current_branch, resolve
 from placet.repo.runner import run_git
+from placet.repo.values import GitError, RepositoryChanged
 
 LONGEST_CHAIN = 50
 """Packs of a repository after which one begins anew with all of it."""
@@ -120,8 +122,26 @@ def _text(path: Path) -> str:
 
 
 def borrow(journal: Journal, folder: Path, loan: Loan) -> Repo:
-    """Return a worker's clone of a repository, brought up to what was lent."""
+    """Return a worker's clone of a repository, brought up to what was lent.
+
+    Raises Postponed for one that is damaged, or for packs that are there no more.
+    """
     path = folder / _name_of(loan)
+    try:
+        return _borrow(journal, path, loan)
+    except (UserError, GitError, RepositoryChanged) as error:
+        if passing(error):
+            raise
+        write_private(path / _AS_LENT, json.dumps({"damaged": True}).encode())
+        raise Postponed(
+            f"the worker's clone {path} is damaged, or lacks commits: {error}. Where they are not "
+            "handed over again: stop the worker and start it again, which makes a new one",
+            MACHINE_RETRY_S,
+            Why.MACHINE,
+        ) from error
+
+
+def _borrow(journal: Journal, path: Path, loan: Loan) -> Repo:
     repo = clone_at(path, sha256=loan.sha256)
     known = _known(path)
     taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)
@@ -135,8 +155,7 @@ def borrow(journal: Journal, folder: Path, loan: Loan) -> Repo:
         # what it took was of another database, or is damaged
         taken = take(journal, repo, loan.owner, until=loan.seq)
         if not is_whole(repo, loan.commits):
-            write_private(path / _AS_LENT, json.dumps({"damaged": True}).encode())
-            raise Postponed(_lacks(path), MACHINE_RETRY_S, Why.MACHINE)
+            raise RepositoryChanged(f"not all is there of {', '.join(loan.commits)}")
     now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
     for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
         (repo.git_dir / "info").mkdir(exist_ok=True)
@@ -159,13 +178,6 @@ def _name_of(loan: Loan) -> str:
     owner = f"{loan.owner} {loan.sha256}"
     shown = re.sub(r"[^A-Za-z0-9_-]", "_", loan.owner.removeprefix("portal/"))[:40] or "vault"
     return f"{shown}-{sha256(owner.encode()).hexdigest()[:8]}.git"
-
-
-def _lacks(clone: Path) -> str:
-    return (
-        f"the worker's clone {clone} lacks commits. Either they are handed over again, or it is "
-        "damaged: then stop the worker and start it again, which makes a new one"
-    )
 
 
 def clear_clones(folder: Path) -> None:

@@ -447,6 +447,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         for refused in (
             "UPDATE placet.activity SET actor = 'human'",
             "DELETE FROM placet.activity",
+            "UPDATE placet.cases SET body = ''",
+            "INSERT INTO placet.outbox (trace_id) VALUES ('x')",
             "TRUNCATE placet.activity",
             "DROP TABLE placet.chain",
             "CREATE TABLE placet.more (one int)",

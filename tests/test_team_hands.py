@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import pgkit
-from gitkit import git, make_repo
+from gitkit import commit_all, git, make_repo
 from teamkit import Troupe, team
 from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
@@ -87,6 +88,31 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
+
+
+@pytest.mark.parametrize("what", ["clone", "base"])
+def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted(
+    troupe: Troupe, what: str
+) -> None:
+    troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    code = troupe.folder / "code"
+    if what == "clone":
+        (clone,) = troupe.folder.glob("state-ann/workers/ann/clones/*.git")
+        shutil.rmtree(clone)
+    else:
+        git(code, "checkout", "-q", "--orphan", "other")
+        commit_all(code, "Anew")
+        git(code, "branch", "-q", "-D", "main")
+        git(code, "reflog", "expire", "--expire=now", "--all")
+        git(code, "gc", "-q", "--prune=now")
+    troupe.until("report.written")
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
+    assert "Begin" in git(code, "log", branch)
 
 
 def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:

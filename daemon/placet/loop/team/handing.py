@@ -31,7 +31,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet.loop.team.home import AWAY_RETRY_S, Mislaid, hand_over, kept_ref, may_move, move
 from placet.loop.team.lookout import Lookout
-from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission, take
+from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission
 from placet.loop.team.parcel import (
     LEFT,
     MISTAKE,
@@ -222,13 +222,12 @@ class Handing:
         owner = owner_of_mission(case.trace_id, case.generation)
         rows = rows_of_mission(ports.journal, owner)
         if rows:
-            take(ports.journal, repo, owner)
             last = rows[-1][1]
             to = {name: at for name, at in last.items() if not name.startswith(checkpoint_ref(""))}
             for name in last.keys() - to.keys():
                 if not ended.work.branch:  # a mistake ended it: nobody looked at what no commit has
                     to[kept_ref(case)] = last[name]
-            move(case, repo, to, [refs for _, refs in rows])
+            move(ports.journal, case, repo, to, [refs for _, refs in rows])
         tidy_up(ports, repo, record)
         work = replace(ended.work, repository=str(repo.path))
         if isinstance(ended, Stopped):

@@ -23,8 +23,16 @@ from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
 from placet.journal.team import DropPacks, DropWork
 from placet.journal.team_rows import has_queue, work_row
+from placet.journal.writer import Journal
 from placet.journal.writes import Guard
-from placet.loop.team.packs import LAST, lend_mission, owner_of_mission, rows_of_mission, take
+from placet.loop.team.packs import (
+    LAST,
+    lend_mission,
+    owner_of_mission,
+    owner_of_portal,
+    rows_of_mission,
+    take,
+)
 from placet.repo.checkpoints import restore
 from placet.repo.packs import forget_worktree, move_refs, must_be_whole, refs_at
 from placet.repo.places import Repo
@@ -53,7 +61,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     if rows:
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         try:
-            _fetch(ports, mission, record, owner, rows)
+            _fetch(ports, mission, record, rows)
         except RepositoryChanged as error:
             return unable(ports, mission, error, began_s, End.REPOSITORY, record)
         except (UserError, GitError, OSError) as error:
@@ -69,15 +77,14 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
 
 
 def _fetch(
-    ports: Ports, mission: Mission, record: Record, owner: str, rows: Sequence[Mapping[str, str]]
+    ports: Ports, mission: Mission, record: Record, rows: Sequence[Mapping[str, str]]
 ) -> None:
     """Make references and worktree what they were at the last worker. Safe to repeat."""
     case, last, place = mission.case, rows[-1], record.get(PLACE)
     repo = repository(ports, case.request.portal, record)
     path = path_of(ports, case, record)
-    take(ports.journal, repo, owner)
     forget_worktree(repo, path)
-    move(case, repo, last, rows)
+    move(ports.journal, case, repo, last, rows)
     if place is None or f"refs/heads/{place.branch}" not in last:
         return
     by_name = mission.plan.scope.by_name()
@@ -128,7 +135,13 @@ def may_move(case: Case, name: str) -> bool:
     return name.startswith(ours) and not re.search(r"\s", name)
 
 
-def move(case: Case, repo: Repo, to: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> None:
+def move(
+    journal: Journal,
+    case: Case,
+    repo: Repo,
+    to: Mapping[str, str],
+    rows: Sequence[Mapping[str, str]],
+) -> None:
     """Set a mission's references to where a worker left them; `rows` are where they were.
 
     Where somebody has moved one, the branch's commits are kept at a reference of placet's own, and
@@ -139,7 +152,13 @@ def move(case: Case, repo: Repo, to: Mapping[str, str], rows: Sequence[Mapping[s
             raise Mislaid(f"a worker gave back another reference: {name!r:.200}")
     if not to:
         return
-    must_be_whole(repo, [*to.values()])
+    take(journal, repo, owner_of_mission(case.trace_id, case.generation))
+    try:
+        must_be_whole(repo, [*to.values()])
+    except RepositoryChanged:
+        # a person deleted what the mission began from; workers were lent that
+        take(journal, repo, owner_of_portal(case.request.portal))
+        must_be_whole(repo, [*to.values()])
     gone = {name for row in rows for name in row if name not in rows[-1] and may_move(case, name)}
     known = refs_at(repo, [*to, *gone])
     to = {**to, **{name: "" for name in gone if name in known}}

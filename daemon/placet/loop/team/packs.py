@@ -35,7 +35,7 @@ from placet.repo.packs import (
     unpack,
 )
 from placet.repo.places import Repo, place_of
-from placet.repo.repository import KEPT_MARK, current_branch, resolve
+from placet.repo.repository import KEPT_MARK, current_branch, is_repository, resolve
 from placet.repo.runner import run_git
 from placet.repo.values import GitError, RepositoryChanged
 
@@ -256,8 +256,8 @@ class PackCarrier:
     def writes(self) -> list[Write]:
         """Return the writes that bring what changed."""
         now = loose_refs(self._repo, self._names)
-        if now == self._known:
-            return []
+        if now == self._known or not is_repository(self._repo.common_dir):
+            return []  # of a clone that was deleted no reference was
         had = {*self._known.values()}
         news = sorted(set(now.values()) - had)
         seq, found = self._seq + 1, list[Write]()

@@ -46,6 +46,27 @@ def test_a_worker_plans_and_carries_out_what_the_daemon_hands_it(hello: Troupe) 
     print(hello.logs())
 
 
+AHEAD = """
+from datetime import timedelta
+from placet.host import clock
+wall, given = clock.wall, clock.Clock.__init__
+given.__defaults__ = (lambda: wall() + timedelta(days=1), *given.__defaults__[1:])
+from placet.cli.main import main
+main()
+"""
+
+
+def test_a_worker_whose_clock_is_a_day_ahead_goes_by_the_databases(hello: Troupe) -> None:
+    hello.host()
+    hello.worker("ann", program=("-c", AHEAD))
+    hello.vault.drop("# Say hello\n")
+    until(hello.vault.plan().exists, "a plan", 60)
+    hello.vault.approve()
+    hello.until("report.written")
+    assert hello.sql("SELECT 1 FROM activity WHERE timestamp::timestamptz > now() + '1 hour'") == []
+    assert hello.sql("SELECT 1 FROM activity WHERE action_type = 'model.called'") != []
+
+
 def portal_of(vault: TestVault, folder: Path) -> Path:
     code = make_repo(folder / "code", {"a.txt": "one\n"})
     vault.cli("portal", "add", "code", str(code))

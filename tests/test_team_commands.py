@@ -28,14 +28,15 @@ from placet.cli.team_look import team as look
 from placet.cli.worker import worker_command
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
+from placet.host.tables import PortalTable
 from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_file
 from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
 from placet.journal.postgres_schema import make_ready
-from placet.journal.team import Beat, ClaimWork, Drain, PutResult
+from placet.journal.team import Beat, ClaimWork, Drain, PutResult, PutWork
 from placet.journal.team_rows import member_rows, work_rows
 from placet.journal.writer import Journal
-from placet.loop.team.engine import make_queue
+from placet.loop.team.engine import make_queue, queue_of
 from placet.loop.team.offers import OWNER_JSON
 from placet.models.server import CREDENTIAL as KEY
 from teamkit import Troupe, team
@@ -72,6 +73,16 @@ def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
 def beat(name: str, **other: object) -> Beat:
     values = {"labels": "any", "level": 3, "version": __version__, "slots": 2, "owner": name}
     return Beat(name=name, **{**values, **other})  # type: ignore[arg-type]
+
+
+def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
+    longest = "L" * 30
+    assert PortalTable(path="code", label=longest).label == longest
+    with pytest.raises(ValueError, match="should match"):
+        PortalTable(path="code", label=longest + "L")
+    with patch("placet.loop.team.engine.__version__", "10.123.4"):
+        queue = queue_of(longest, 3)
+        journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
 
 
 def draining(journal: Journal, name: str) -> bool:
@@ -436,6 +447,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         for refused in (
             "UPDATE placet.activity SET actor = 'human'",
             "DELETE FROM placet.activity",
+            "UPDATE placet.cases SET body = ''",
+            "INSERT INTO placet.outbox (trace_id) VALUES ('x')",
             "TRUNCATE placet.activity",
             "DROP TABLE placet.chain",
             "CREATE TABLE placet.more (one int)",

@@ -10,8 +10,8 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo, settle_home, write
-from placet.repo.fetching import KEPT, fetch, has_all, met_at, said_of, url_of
-from placet.repo.packs import clone_at
+from placet.repo.fetching import fetch, has_all, met_at, said_of, url_of
+from placet.repo.packs import FETCHED, clone_at
 from placet.repo.repository import open_repo, resolve
 from placet.repo.values import GitError
 from remotekit import git_server
@@ -76,7 +76,7 @@ def test_what_is_kept_of_old_fetches_is_cleared_away(tmp_path: Path) -> None:
     git(code, "push", "-q", "origin", "main")
     fetch(clone, str(remote), commits[:-1])
     fetch(clone, str(remote), commits[-1:])
-    assert git(clone.path, "for-each-ref", "--format=%(refname)", KEPT) == KEPT + commits[-1]
+    assert git(clone.path, "for-each-ref", "--format=%(refname)", FETCHED) == FETCHED + commits[-1]
 
 
 @pytest.mark.parametrize(

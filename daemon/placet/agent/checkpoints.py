@@ -10,13 +10,16 @@ from placet.agent.calls import changes_files, effect_of, may_be_half_done, may_c
 from placet.agent.entries import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key
 from placet.agent.record import Record
 from placet.agent.underway import Underway, name_of, refs, whole
+from placet.agent.workplace import Ports
 from placet.core.errors import Stop, ToolError
 from placet.core.life.events import Asked
 from placet.core.turn.talk import ToolUse
 from placet.repo.checkpoints import checkpoint, delete_ref, restore
 from placet.repo.commit import commit_message
+from placet.repo.places import Repo
 from placet.repo.repository import resolve
 from placet.repo.values import GitError, RepositoryChanged
+from placet.repo.worktree import Worktree
 from placet.tools.base import Effect, Outcome, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME
@@ -61,6 +64,18 @@ def keep(work: Underway, entry: Key[str]) -> None:
             with suppress(GitError):
                 delete_ref(work.repo, ref, kept)
         raise
+
+
+def keep_apart(ports: Ports, repo: Repo, tree: Worktree, ref: str) -> None:
+    """Keep a worktree that nobody works in at `ref`.
+
+    Raises ToolError where git would keep a secret with it.
+    """
+
+    def allow(changed: list[str]) -> None:
+        refuse_secrets(repo, tree, whole(changed), ports.secrets)
+
+    checkpoint(tree, ref, "Work under way", ports.clock.wall(), allow)
 
 
 def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> None:

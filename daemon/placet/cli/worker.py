@@ -14,7 +14,8 @@ from placet.host.state import state_home
 from placet.loop.daemon import heeding_signals
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
+# As a portal's; it is part of the name of a channel, and PostgreSQL's have 63 bytes at most.
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,30}")
 
 
 @click.command("worker")
@@ -47,7 +48,7 @@ def worker_command(address: str, name: str, labels: str, slots: int) -> None:
     if bad or not wanted or not _NAME.fullmatch(name):
         what = f"the label {bad[0]!r}" if bad else "a name or label"
         raise UserError(
-            f"This cannot be {what}: letters, digits, `-` and `_` make one.",
+            f"This cannot be {what}: letters, digits, `-` and `_` make one, a label of 30 at most.",
             "For example: placet worker ADDRESS --name build-1 --labels gpu,any",
             exit_code=2,
         )

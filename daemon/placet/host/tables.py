@@ -262,7 +262,7 @@ class PortalTable(_Table):
     """
 
     path: str
-    label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,30}$")
     missions_at_once: int = Field(default=0, ge=0, le=1000)
     remote: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import UserError
+from placet.core.wording import counted
 from placet.disk import put
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
@@ -121,6 +122,7 @@ def to_file(path: Path) -> str:
         raise UserError(f"{path} is there already.", "Move it away, then try again.")
     address = address_of(path)
     with snapshot(path) as source, new_journal(path) as target:
+        _must_have_no_commits(source)
         copy_tables(source, target, None)
         must_be_equal(source, target)
     address_file(path).unlink()
@@ -131,6 +133,20 @@ def to_file(path: Path) -> str:
     except (DatabaseAway, psycopg.Error):
         return "placet"  # it is moved; under that name no other journal begins beside it
     return kept
+
+
+def _must_have_no_commits(source: Connection) -> None:
+    """Raise UserError where workers' commits are in the database alone: they would stay there."""
+    missions = source.execute(
+        "SELECT count(DISTINCT owner) FROM team_refs WHERE owner LIKE 'mission/%'"
+    ).fetchone()[0]
+    if missions:
+        raise UserError(
+            f"What workers did of {counted(missions, 'mission')} is in the database alone.",
+            "Set team.database again and start the daemon, without workers if you like: placet "
+            "config set team.workers false. Let what is under way come to its end, with answers to "
+            "its questions; then stop it and try again.",
+        )
 
 
 def _stamp() -> str:

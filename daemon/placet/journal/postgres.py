@@ -45,6 +45,7 @@ _PASSING = (
     pg.ReadOnlySqlTransaction,  # a standby, before it takes over
     pg.InFailedSqlTransaction,
     pg.IdleInTransactionSessionTimeout,
+    pg.UndefinedTable,  # the journal was moved away, and may come back
 )
 
 

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from placet.repo.packs import loose_refs, move_refs
+from placet.repo.packs import FETCHED, loose_refs, move_refs
 from placet.repo.places import Repo, ask, place_of, rows_of
 from placet.repo.repository import resolve
 from placet.repo.runner import BULK_TIMEOUT_S, run_git
 
-KEPT = "refs/lent/"
-"""Where a clone keeps what it fetched, so that the next time git need not ask for it."""
 _MAX_KEPT = 100
 _ANSWER_S = 10.0
 """Seconds within which a remote has to answer a question, before much is asked of it."""
@@ -71,7 +69,7 @@ def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
 
     Raises GitError, without a password in its words.
     """
-    wanted = [commit for commit in commits if not loose_refs(repo, [KEPT + commit])]
+    wanted = [commit for commit in commits if not loose_refs(repo, [FETCHED + commit])]
     if not wanted:
         return
     env = {name: said for name, said in os.environ.items() if _USERS.fullmatch(name)}
@@ -81,13 +79,13 @@ def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
     run_git(
         place,
         *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--", url),
-        *(f"+{commit}:{KEPT}{commit}" for commit in wanted),
+        *(f"+{commit}:{FETCHED}{commit}" for commit in wanted),
         config=("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}"),
         timeout_s=BULK_TIMEOUT_S,
     )
-    kept = [name for (name,) in rows_of(place_of(repo), ("refname",), KEPT)]
+    kept = [name for (name,) in rows_of(place_of(repo), ("refname",), FETCHED)]
     if len(kept) > _MAX_KEPT:
-        move_refs(repo, {name: "" for name in kept if name.removeprefix(KEPT) not in commits})
+        move_refs(repo, {name: "" for name in kept if name.removeprefix(FETCHED) not in commits})
 
 
 def said_of(error: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ def packed(repo: Repo, wants: Sequence[str], haves: Sequence[str]) -> Iterator[P
         yield found if found is not None and found.stat().st_size > _EMPTY_BYTES else None
 
 
+FETCHED = "refs/lent/"
+"""Where a clone keeps what it fetched, so that the next time git need not ask for it."""
 _EMPTY_BYTES = 44
 """Size of a pack without objects, with the longer checksum of the two that git has."""
 
@@ -54,6 +57,12 @@ def must_be_whole(repo: Repo, commits: Sequence[str]) -> None:
         raise RepositoryChanged(f"commits came without all that they need: {error}") from error
 
 
+def is_whole(repo: Repo, commits: Sequence[str], but: Sequence[str] = ()) -> bool:
+    """Return whether all is there that these commits need, and `but`, whole ones, do not."""
+    asked = ("rev-list", "--objects", "--quiet", *commits, *(f"^{one}" for one in but))
+    return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
+
+
 def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo:
     """Return the bare repository at `path`, a new one where there is none."""
     if not is_repository(path):
@@ -67,15 +76,17 @@ def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo
 def clear_clone(path: Path) -> None:
     """Delete what is in a clone besides its objects and settings; the caller alone works on it.
 
-    That are references, worktrees, and what a killed git left: locks and half a pack.
+    That are references (but what was fetched), worktrees, and what a killed git left: locks and
+    half a pack.
     """
     for pattern in ("*.lock", "info/*.lock", "objects/pack/tmp_*", "objects/pack/*.lock"):
         for left in path.glob(pattern):
             left.unlink()
-    for part in ("worktrees", "refs", "logs"):
-        delete_tree(path / part)
+    refs = [one for one in path.glob("refs/*") if f"refs/{one.name}/" != FETCHED]
+    for part in (path / "worktrees", path / "logs", *refs):
+        delete_tree(part)
     (path / "packed-refs").unlink(missing_ok=True)
-    (path / "refs" / "heads").mkdir(parents=True)
+    (path / "refs" / "heads").mkdir(parents=True, exist_ok=True)
 
 
 def forget_worktree(repo: Repo, path: Path) -> None:
@@ -123,7 +134,7 @@ def move_refs(repo: Repo, to: Mapping[str, str], known: Mapping[str, str] | None
     if not lines:
         return
     try:
-        stdin = "".join(f"{line}\n" for line in lines).encode()
+        stdin = os.fsencode("".join(f"{line}\n" for line in lines))
         asked = ("update-ref", "--no-deref", "-m", "placet", "--stdin")  # HEAD itself, if named
         run_git(place_of(repo), *asked, stdin=stdin)
     except GitError as error:

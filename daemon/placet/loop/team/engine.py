@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import procrastinate
@@ -64,15 +64,21 @@ def make_queue(address: str) -> None:
 
 def is_ready(address: str) -> bool:
     """Return whether a database has the queue; raises UserError where it cannot be reached."""
+    with reached(address) as connection:
+        return has_queue(connection)
+
+
+@contextmanager
+def reached(address: str) -> Iterator[PostgresConnection]:
+    """Give a connection to a database; raises UserError where it cannot be reached."""
     try:
-        connection = PostgresConnection(address)
+        with closing(PostgresConnection(address)) as connection:
+            yield connection
     except DatabaseAway as error:
         raise UserError(
             f"The database {shown(address)} cannot be reached: {error}",
             "Look whether it runs, and whether this machine may reach it.",
         ) from error
-    with closing(connection):
-        return has_queue(connection)
 
 
 def work(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.ending import broken, unable
+from placet.agent.entries import BRANCH
 from placet.agent.mission_place import place_of_mission
 from placet.agent.plan_writing import Assignment
 from placet.agent.planner import base_of
@@ -28,8 +29,9 @@ from placet.journal.team import DropWork, HandWork, TellWorker
 from placet.journal.team_rows import texts_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
+from placet.loop.team.home import AWAY_RETRY_S, Mislaid, hand_over, kept_ref, may_move, move
 from placet.loop.team.lookout import Lookout
-from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission, take
+from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission
 from placet.loop.team.parcel import (
     LEFT,
     MISTAKE,
@@ -42,17 +44,9 @@ from placet.loop.team.parcel import (
 )
 from placet.loop.team.vault import keep_for_workers
 from placet.repo.afterwards import look_after
-from placet.repo.packs import move_refs, must_be_whole, refs_at
 from placet.repo.places import Repo
 from placet.repo.repository import current_branch, head, resolve
 from placet.repo.values import GitError, RepositoryChanged
-
-AWAY_RETRY_S = 15.0
-"""Retry interval while a person's repository is not there to take what a worker did."""
-
-
-class Mislaid(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """A mistake of placet's on a worker, in its own words."""
 
 
 @dataclass(slots=True)
@@ -197,6 +191,8 @@ class Handing:
             name = f"refs/heads/{case.plan.base_branch}"
             needed[name] = resolve(repo, name) or ""  # empty: somebody deleted it
         parcel = self._parcel(ports, case, repo, needed)
+        if record.has(BRANCH):  # begun, maybe by this daemon itself
+            hand_over(ports, case, repo, record, place, parcel.loan.commits)
         record.close()
         return parcel
 
@@ -220,12 +216,18 @@ class Handing:
 
     def _settled(self, ports: Ports, case: Case, record: Record, ended: Ended) -> Ended:
         """Put a mission's commits into the person's repository; return its end as it is there."""
+        if ended.work.branch and not may_move(case, f"refs/heads/{ended.work.branch}"):
+            raise Mislaid(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
         owner = owner_of_mission(case.trace_id, case.generation)
         rows = rows_of_mission(ports.journal, owner)
         if rows:
-            take(ports.journal, repo, owner)
-            _move(case, repo, ended, [refs for _, refs in rows])
+            last = rows[-1][1]
+            to = {name: at for name, at in last.items() if not name.startswith(checkpoint_ref(""))}
+            for name in last.keys() - to.keys():
+                if not ended.work.branch:  # a mistake ended it: nobody looked at what no commit has
+                    to[kept_ref(case)] = last[name]
+            move(ports.journal, case, repo, to, [refs for _, refs in rows])
         tidy_up(ports, repo, record)
         work = replace(ended.work, repository=str(repo.path))
         if isinstance(ended, Stopped):
@@ -233,30 +235,3 @@ class Handing:
         into = case.plan.base_branch
         after = look_after(repo, work.branch, into) if ended.commit else None
         return replace(ended, work=work, after=after)
-
-
-def _move(case: Case, repo: Repo, ended: Ended, rows: Sequence[Mapping[str, str]]) -> None:
-    """Set branch and references to where the worker left them.
-
-    Where somebody has moved one, the branch's commits are kept at a reference of placet's own, and
-    RepositoryChanged is raised.
-    """
-    last, kept = rows[-1], f"refs/placet/failed/{case.request_id}-{case.trace8}-{case.generation}"
-    to = {name: commit for name, commit in last.items() if not name.startswith(checkpoint_ref(""))}
-    for name in last.keys() - to.keys():
-        if not ended.work.branch:  # a mistake ended it: nobody has looked at what no commit has
-            to[kept] = last[name]
-    if not to:
-        return
-    must_be_whole(repo, [*to.values()])
-    known = refs_at(repo, [*to])
-    moved = [
-        name
-        for name, commit in known.items()
-        if commit not in {to[name], *(row.get(name) for row in rows)}
-    ]
-    if not moved:
-        move_refs(repo, to, known)
-        return
-    move_refs(repo, {kept: to[moved[0]]})
-    raise RepositoryChanged(f"{', '.join(moved)} was moved by somebody else; see {kept}")

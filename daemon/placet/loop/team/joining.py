@@ -35,9 +35,15 @@ def hands(
     without a database.
     """
     config = settings()
+    address = address_of(journal.path)
     if not config.team.workers:
-        return draft, carry_out, None
-    if not (address := address_of(journal.path)):
+        if not address:
+            return draft, carry_out, None
+        # Only here, as below: workers may have had work until now.
+        from placet.loop.team.home import carry_out_here
+
+        return draft, carry_out_here, None
+    if not address:
         raise UserError(
             "[team] workers is set in System/placet.toml, and the journal is in a file, which no "
             "other machine reaches.",

@@ -24,13 +24,11 @@ from placet.journal.writer import Journal
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
 from placet.loop.team.engine import ANY, needs, queue_of
 from placet.loop.team.lookout import Lookout
-from placet.loop.team.packs import owner_of_mission
+from placet.loop.team.packs import LAST, owner_of_mission
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
 """Seconds after which work is offered again for which there was no worker."""
-LAST = 1 << 60
-"""A number above that of any pack."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from placet.journal.writes import (
     BodyDamaged,
 )
 from placet.loop.means import model_opener, prices
+from placet.loop.team.clones import borrow, fetched
 from placet.loop.team.day import TeamDay
-from placet.loop.team.packs import PackCarrier, borrow, clone_of, rows_of_mission, take
+from placet.loop.team.packs import PackCarrier, rows_of_mission, take
 from placet.loop.team.parcel import (
     Parcel,
     config_of,
@@ -103,10 +104,10 @@ class Outfit:
             leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
             self.fetching.setdefault(parcel.loan.owner, threading.Lock()),
         ):
-            repo = clone_of(self.folder / "clones", parcel.loan)
+            clone = fetched(self.folder / "clones", parcel.loan)
         with self.making:
             vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
-            repo = borrow(self.journal, repo, parcel.loan)
+            repo = borrow(self.journal, clone, parcel.loan)
 
         def carry(repo: Repo, names: Sequence[str]) -> PackCarrier:
             rows = rows_of_mission(self.journal, parcel.mission)

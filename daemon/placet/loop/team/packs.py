@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from placet.agent.record import Postponed
 from placet.agent.workplace import Ports, denied_in
-from placet.core.life.waiting import Why
 from placet.core.stored import Stored
-from placet.host.state import write_private
 from placet.journal.team import PART_BYTES, DropPacks, PutPart, PutRefs
 from placet.journal.team_rows import part_of, refs_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Write
 from placet.loop.team.parcel import Loan
-from placet.repo.fetching import fetch, has_all, met_at, said_of, url_of
-from placet.repo.packs import clear_clone, clone_at, loose_refs, move_refs, packed, refs_at, unpack
-from placet.repo.places import Repo, place_of
-from placet.repo.repository import KEPT_MARK, current_branch, resolve
-from placet.repo.runner import run_git
-from placet.repo.values import GitError
+from placet.repo.fetching import has_all, met_at, url_of
+from placet.repo.packs import (
+    loose_refs,
+    packed,
+    refs_at,
+    unpack,
+)
+from placet.repo.places import Repo
+from placet.repo.repository import KEPT_MARK, current_branch, is_repository, resolve
 
-FETCH_RETRY_S = 5.0
-"""Retry interval while a remote gives nothing."""
 LONGEST_CHAIN = 50
 """Packs of a repository after which one begins anew with all of it."""
-_KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MARK)
-_AS_LENT = "placet.json"
-"""The file in a clone that says how it was lent last."""
-_LOAN_JSON = Stored[Loan](Loan)
+LAST = 1 << 60
+"""A number above that of any pack."""
+KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MARK)
+"""Settings of git that a clone has from the person's repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lending:
-    """A pack of a portal's repository brings all of `commits`, but what a remote has."""
+    """A pack of a portal's repository brings all of `commits`, but what a remote has.
+
+    Only packs of repositories of the same `kind` go together.
+    """
 
     commits: tuple[str, ...]
     at_remote: tuple[str, ...]
+    kind: str
 
 
 _LENDING_JSON = Stored[_Lending](_Lending)
@@ -73,25 +74,28 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
     remote = table.remote if table is not None and not repo.is_shallow else ""
     with ports.journal.read() as reader:
         rows = refs_of(reader.connection, owner)
-    known = [(seq, _LENDING_JSON.validate_json(text)) for seq, text in rows]
-    had = [one for _, lent in known for one in lent.commits]
-    met = [one for _, lent in known for one in lent.at_remote]
+    known = [_LENDING_JSON.validate_json(text) for _, text in rows]
+    had = [one for lent in known for one in lent.commits]
+    met = [one for lent in known for one in lent.at_remote]
+    shallow = _text(repo.common_dir / "shallow")
+    # a commit brings more objects once its history was cut short no longer, and none where the
+    # portal names a repository of the other kind now
+    kind = f"{len(wants[0])} {sha256(os.fsencode(shallow)).hexdigest()}"
     gone = met and not (remote and has_all(repo, remote, met))
-    anew = gone or len(known) >= LONGEST_CHAIN
-    last = known[-1][0] if known else 0
+    anew = not known or known[-1].kind != kind or len(known) >= LONGEST_CHAIN or gone
+    last = rows[-1][0] if rows else 0
     if anew or not set(wants) <= set(had):
         last += 1
-        now = _Lending(tuple(wants), tuple(met_at(repo, remote, wants)) if remote else ())
+        now = _Lending(tuple(wants), tuple(met_at(repo, remote, wants)) if remote else (), kind)
         haves = [] if anew else [one for one in had if resolve(repo, one) is not None]
-        with packed(repo, wants, [*haves, *now.at_remote]) as pack:
+        with packed(repo, wants, [*dict.fromkeys(haves), *now.at_remote]) as pack:
             for part in _parts(owner, last, pack) if pack is not None else []:
                 ports.journal.commit([part])
-        ports.journal.commit([PutRefs(owner, last, _LENDING_JSON.dump_json(now).decode())])
-        if anew:
-            ports.journal.commit([DropPacks(owner, last)])
+        void = [DropPacks(owner, last)] if anew else []
+        ports.journal.commit([PutRefs(owner, last, _LENDING_JSON.dump_json(now).decode()), *void])
         met = [*([] if anew else met), *now.at_remote]
     branch = current_branch(repo)
-    settings = {key: value for key in _KEPT_SETTINGS if (value := repo.setting(key)) is not None}
+    settings = {key: value for key in KEPT_SETTINGS if (value := repo.setting(key)) is not None}
     return Loan(
         owner,
         last,
@@ -101,7 +105,7 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
         str(repo.path),
         denied_in(repo, ports.vault),
         sha256=len(wants[0]) > 40,
-        shallow=_text(repo.common_dir / "shallow"),
+        shallow=shallow,
         settings=settings,
         exclude=_text(repo.common_dir / "info" / "exclude"),
         attributes=_text(repo.common_dir / "info" / "attributes"),
@@ -121,76 +125,6 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8", "surrogateescape")
     except OSError:
         return ""
-
-
-# --- to a worker's clone
-
-
-def clone_of(folder: Path, loan: Loan) -> Repo:
-    """Return a worker's clone of a repository, with what the remote has of the loan.
-
-    Raises Postponed where the remote does not give it.
-    """
-    name = loan.owner.removeprefix("portal/") or "vault"
-    suffix = ".sha256.git" if loan.sha256 else ".git"
-    repo = clone_at(folder / f"{name}{suffix}", sha256=loan.sha256)
-    try:
-        fetch(repo, loan.remote, loan.at_remote)
-    except GitError as error:
-        raise Postponed(
-            f"a worker cannot fetch from {loan.remote}: {said_of(error.stderr)}. There, try: "
-            f"git ls-remote {shlex.quote(loan.remote)}. If that has the commit no more: "
-            f"git -C {shlex.quote(loan.path)} fetch",
-            FETCH_RETRY_S,
-            Why.MACHINE,
-        ) from error
-    return repo
-
-
-def borrow(journal: Journal, repo: Repo, loan: Loan) -> Repo:
-    """Return a worker's clone, brought up to what was lent.
-
-    Raises Postponed where the repository was lent anew meanwhile.
-    """
-    path = repo.path
-    known = _known(path)
-    taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)
-    if not all(resolve(repo, commit) for commit in loan.commits):
-        raise Postponed("its repository was lent anew meanwhile", 0.0, Why.WORKER)
-    now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
-    if now == known:
-        return repo
-    if loan.shallow:
-        write_private(repo.git_dir / "shallow", loan.shallow.encode())
-    else:
-        (repo.git_dir / "shallow").unlink(missing_ok=True)
-    for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
-        (repo.git_dir / "info").mkdir(exist_ok=True)
-        write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
-    for key, value in loan.settings.items():
-        run_git(place_of(repo), "config", key, value)
-    there = refs_at(repo, [*loan.refs])
-    move_refs(repo, {name: commit for name, commit in loan.refs.items() if commit or name in there})
-    if loan.head:
-        run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
-    write_private(repo.git_dir / _AS_LENT, json.dumps(now).encode())
-    return clone_at(path, sha256=loan.sha256)  # with its settings read anew
-
-
-def clear_clones(folder: Path) -> None:
-    """Delete from all clones what a killed worker left of its work; their objects stay."""
-    for path in folder.glob("*.git"):
-        seq = _known(path).get("seq", 0)
-        clear_clone(path)
-        write_private(path / _AS_LENT, json.dumps({"seq": seq}).encode())
-
-
-def _known(clone: Path) -> Mapping[str, Any]:
-    with suppress(OSError, ValueError):
-        found = json.loads((clone / _AS_LENT).read_bytes())
-        if isinstance(found, dict):
-            return found
-    return {}
 
 
 def take(
@@ -218,6 +152,16 @@ def take(
     return after
 
 
+def lend_mission(
+    journal: Journal, repo: Repo, names: Sequence[str], owner: str, lent: Sequence[str]
+) -> None:
+    """Give workers a mission that none had: its references `names`; `lent` are what all have."""
+    at = refs_at(repo, names)
+    with packed(repo, sorted({*at.values()}), lent) as pack:
+        parts = _parts(owner, 1, pack) if pack is not None else []
+    journal.commit([*parts, PutRefs(owner, 1, json.dumps(at))])
+
+
 # --- and back
 
 
@@ -236,8 +180,8 @@ class PackCarrier:
     def writes(self) -> list[Write]:
         """Return the writes that bring what changed."""
         now = loose_refs(self._repo, self._names)
-        if now == self._known:
-            return []
+        if now == self._known or not is_repository(self._repo.common_dir):
+            return []  # of a clone that was deleted no reference was
         had = {*self._known.values()}
         news = sorted(set(now.values()) - had)
         seq, found = self._seq + 1, list[Write]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.core.box import Level
@@ -15,15 +16,16 @@ from placet.host.state import make_empty, make_ready, write_private
 from placet.journal.place import address_file, must_have_driver
 from placet.journal.postgres import checked, shown
 from placet.journal.team import channel_of
+from placet.journal.team_rows import server_now_s
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.daemon import Ending
 from placet.loop.means import own_secrets
-from placet.loop.team.engine import is_ready, queues_for, work
+from placet.loop.team.clones import clear_clones
+from placet.loop.team.engine import is_ready, queues_for, reached, work
 from placet.loop.team.lookout import LOOK_S, Lookout
 from placet.loop.team.offers import OWNER_JSON
 from placet.loop.team.outfit import Outfit
-from placet.loop.team.packs import clear_clones
 from placet.loop.team.worker import Badge, Worker
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
@@ -53,10 +55,11 @@ def run(
         write_private(address_file(path), f"{checked(address)}\n".encode())
         if not _awaited(address, say, ending):
             return
+        clock = _clock_of(address)
         journal = stack.enter_context(
             Journal(
                 path,
-                now=Clock().wall,
+                now=clock.wall,
                 boottime_s=boottime_s,
                 boot_id=boot_id(),
                 on_trouble=say,
@@ -64,7 +67,7 @@ def run(
         )
         ending.ring = journal.stop_waiting
         try:
-            _work(address, badge, folder, env, say, ending, journal)
+            _work(address, badge, folder, env, say, ending, journal, clock)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
 
@@ -77,6 +80,7 @@ def _work(
     say: Callable[[str], None],
     ending: Ending,
     journal: Journal,
+    clock: Clock,
 ) -> None:
     with ExitStack() as stack:
         level = probe().level
@@ -86,7 +90,7 @@ def _work(
         lookout = Lookout(journal, channel_of(badge.name), lambda: None, owner)
         _must_be_free(badge.name, lookout)
         stack.enter_context(lookout.looking())
-        outfit = Outfit(journal, folder, env, level, own_secrets(env), say)
+        outfit = Outfit(journal, folder, env, level, own_secrets(env), say, clock=clock)
         worker = Worker(badge, journal, lookout, outfit, say, owner)
         stack.enter_context(worker.alive())
         said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
@@ -101,6 +105,17 @@ def _work(
         work(address, queues, badge.slots, worker.take, over, say)
         if worker.draining:
             say("It was told to take no more work, and has ended what it had.")
+
+
+def _clock_of(address: str) -> Clock:
+    """Return a clock that goes with the database's, whatever this machine's says.
+
+    By it the team knows which day it is, whose budget is used. Raises UserError where the database
+    cannot be reached.
+    """
+    with reached(address) as connection:
+        ahead_s = server_now_s(connection) - boottime_s()
+    return Clock(wall=lambda: datetime.fromtimestamp(boottime_s() + ahead_s, UTC))
 
 
 def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:

@@ -1,0 +1,122 @@
+"""A worker's clones: of any portal, of another database's, of a repository that is another one now."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pgkit
+from gitkit import commit_all, git, make_repo
+from teamkit import Troupe, team
+from vaultkit import DONE, PLAN, TestVault, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+def vault_at(folder: Path, **portals: Path) -> TestVault:
+    folder.mkdir(exist_ok=True)
+    vault = make_vault(folder)
+    for name, path in portals.items():
+        vault.cli("portal", "add", name, str(path))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    return vault
+
+
+def carried_out(found: Troupe, ident: str, portal: str) -> None:
+    """Let a request be planned and carried out."""
+    done = len(found.rows("execution.completed"))
+    found.vault.drop(f'---\nportal: "{portal}"\n---\n# Say hello\n', f"{ident}.md")
+    try:
+        until(found.vault.plan(ident).exists, ident, 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{found.logs()}") from None
+    found.vault.approve(ident)
+    found.until("execution.completed", done + 1)
+
+
+def clones(found: Troupe) -> list[Path]:
+    return sorted(found.folder.glob("state-ann/workers/ann/clones/**/HEAD"))
+
+
+def test_portals_of_all_names_have_clones_of_their_own(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    code = make_repo(tmp_path / "code")
+    vault = vault_at(tmp_path, vault=code)
+    settings = vault.root / "System" / "placet.toml"
+    odd = f'[portals."../../../up"]\npath = "{code}"\n[portals.Vault]\npath = "{code}"\n'
+    vault.configure(settings.read_text() + odd)
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann")
+        for ident, portal in (("a", "vault"), ("b", ""), ("c", "../../../up"), ("d", "Vault")):
+            carried_out(found, ident, portal)
+        assert len({path.parent.name.casefold() for path in clones(found)}) == 4
+        assert not list(tmp_path.glob("state-ann/*.git"))
+
+
+def test_a_worker_that_had_work_of_another_database_makes_its_clones_whole(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        vault = vault_at(folder, code=make_repo(folder / "code", {f"{name}.txt": name}))
+        with team(folder, server, 10, vault) as found:
+            found.host()
+            found.start("worker", found.address, "--name", "ann", log="ann", env=home)
+            carried_out(found, "hello", "code")
+
+
+def test_a_clone_follows_a_repository_whatever_becomes_of_it(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    far, code = make_repo(tmp_path / "far"), tmp_path / "code"
+    commit_all(far, "More")
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{far}", "code")
+    git(code, "config", "core.autocrlf", "input")
+    with team(tmp_path, server, 10, vault_at(tmp_path, code=code)) as found:
+        found.host()
+        ann = found.worker("ann")
+        carried_out(found, "shallow", "code")
+        git(code, "fetch", "-q", "--unshallow")
+        git(code, "config", "--unset", "core.autocrlf")
+        carried_out(found, "whole", "code")
+        clone = clones(found)[0].parent
+        assert "Begin" in git(clone, "log", "main")
+        assert git(clone, "config", "core.autocrlf", check=False) == ""
+        found.change("UPDATE team_packs SET seq = seq + 10")  # it began anew
+        found.change("UPDATE team_refs SET seq = seq + 10")
+        shutil.rmtree(clone)
+        carried_out(found, "anew", "code")
+        for pack in clone.glob("objects/pack/*.pack"):
+            pack.chmod(0o600)
+            pack.write_bytes(b"")
+        commit_all(code, "More")
+        found.vault.drop("---\nportal: code\n---\n# Say hello\n", "damaged.md")
+        until(lambda: "lacks commits" in found.log("host"), found.logs(), 30)
+        ann.terminate()
+        ann.wait(30)
+        ann = found.worker("ann")
+        until(found.vault.plan("damaged").exists, found.logs(), 60)
+        (clone / "HEAD").write_text("garbage")
+        found.vault.drop("---\nportal: code\n---\n# Say hello\n", "garbage.md")
+        until(lambda: "clones/" in found.log("host").partition("garbage: wait")[2], "", 30)
+        ann.terminate()
+        ann.wait(30)
+        found.worker("ann")
+        until(found.vault.plan("garbage").exists, found.logs(), 60)
+        shutil.rmtree(code)
+        code.mkdir()
+        git(code, "init", "-q", "-b", "caf\udce9", "--object-format=sha256")
+        commit_all(code, "Begin")
+        carried_out(found, "other", "code")

@@ -1,0 +1,169 @@
+"""Missions that change hands while they are under way, and workers that name what is not theirs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pgkit
+from gitkit import commit_all, git, make_repo
+from teamkit import Troupe, team
+from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
+from vaultkit import DONE, PLAN, TestVault, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+SLOW = [
+    {"calls": [write("hello.txt", "one\n"), RUN, step(1)]},
+    {"calls": [RUN], "delay_s": 8.0},
+    {"calls": [FINISH]},
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+@pytest.fixture
+def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(plan(agent("One")), ("execute", SLOW))
+    with team(tmp_path, server, 5, vault) as found:
+        yield found
+
+
+def approved(vault: TestVault) -> None:
+    vault.drop("---\nportal: code\n---\n# Say hello\n")
+    until(vault.plan().exists, "a plan", 60)
+    vault.approve()
+
+
+def ended(found: Troupe) -> None:
+    """Fail unless the mission came to what it comes to when nobody disturbs it."""
+    found.until("report.written")
+    assert found.rows("execution.completed"), found.logs()
+    code = found.folder / "code"
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt") == "one\nmore\nmore"
+    assert not [ref for ref in refs if ref.startswith("refs/placet/")]
+    assert len(git(code, "worktree", "list").splitlines()) == 1
+    assert found.sql("SELECT 1 FROM team_refs WHERE owner LIKE 'mission/%'") == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    if done:
+        until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.cli("config", "set", "team.database", "")
+    refused = troupe.vault.cli("journal", "move", check=False)
+    assert "What workers did of 1 mission is in the database alone." in refused.stderr
+    troupe.vault.cli("config", "set", "team.database", troupe.address)
+    troupe.host()
+    ended(troupe)
+
+
+def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None:
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    host = troupe.host()
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    troupe.vault.cli("config", "set", "team.workers", "true")
+    troupe.host()
+    troupe.worker("ann")
+    ended(troupe)
+
+
+@pytest.mark.parametrize("what", ["clone", "base"])
+def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted(
+    troupe: Troupe, what: str
+) -> None:
+    troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    code = troupe.folder / "code"
+    if what == "clone":
+        (clone,) = troupe.folder.glob("state-ann/workers/ann/clones/*.git")
+        shutil.rmtree(clone)
+    else:
+        git(code, "checkout", "-q", "--orphan", "other")
+        commit_all(code, "Anew")
+        git(code, "branch", "-q", "-D", "main")
+        git(code, "reflog", "expire", "--expire=now", "--all")
+        git(code, "gc", "-q", "--prune=now")
+    troupe.until("report.written")
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
+    assert "Begin" in git(code, "log", branch)
+
+
+def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    until(lambda: "takes work" in troupe.log("ann"), troupe.logs(), 60)
+    host.terminate()
+    host.wait(30)
+    for workers, address in (("false", ""), ("true", troupe.address)):
+        troupe.vault.cli("config", "set", "team.workers", "false")
+        troupe.vault.cli("config", "set", "team.database", address)
+        troupe.vault.cli("journal", "move")
+        troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.host()
+    troupe.vault.drop("---\nportal: code\n---\n# Say hello\n")
+    until(troupe.vault.plan().exists, troupe.logs(), 60)
+    assert "Traceback" not in troupe.logs()
+
+
+EVIL = """
+import json
+import placet.loop.team.packs as packs
+real = packs.PackCarrier.writes
+def writes(self):
+    found = real(self)
+    for n, one in enumerate(found):
+        if isinstance(one, packs.PutRefs):
+            refs = json.loads(one.refs)
+            ref, commit = next(iter(refs.items()))
+            refs[NAME.format(ref=ref, commit=commit)] = commit
+            found[n] = packs.PutRefs(one.owner, one.seq, json.dumps(refs))
+    return found
+packs.PackCarrier.writes = writes
+from placet.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["refs/tags/theirs", "{ref} {commit}\nupdate refs/tags/theirs"])
+def test_a_worker_moves_no_reference_but_its_missions(
+    tmp_path: Path, server: pgkit.Server, name: str
+) -> None:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code")
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    before = git(code, "for-each-ref")
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
+        approved(vault)
+        found.until("report.written")
+        until(lambda: "another reference" in found.log("host"), found.logs(), 30)
+    assert git(code, "for-each-ref") == before

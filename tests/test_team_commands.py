@@ -128,6 +128,50 @@ def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again
         assert member_rows(connection) == []
 
 
+def worker_of(folder: Path, address: str) -> subprocess.Popen[bytes]:
+    with open(folder / "said", "wb") as log:  # noqa: PTH123 - a handle for the child
+        return subprocess.Popen(
+            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
+            env={"PLACET_STATE_HOME": str(folder / "state"), "PATH": "/usr/bin:/bin"},
+            stdout=log,
+            stderr=log,
+        )
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_worker_whose_journal_was_moved_away_or_who_may_not_read_it_says_so_and_ends(
+    tmp_path: Path, server: pgkit.Server, address: str, *, moved: bool
+) -> None:
+    said = tmp_path / "said"
+    if not moved:
+        server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
+    worker = worker_of(tmp_path, address if moved else address.replace("//placet@", "//poor@"))
+    try:
+        if moved:
+            until(lambda: "takes work" in said.read_text(), "a start", 60)
+            server.sql("ALTER SCHEMA placet RENAME TO other", address.rpartition("/")[2])
+        assert worker.wait(60) == 1, said.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+    text = " ".join(said.read_text().split())
+    why = "does not exist" if moved else "permission denied for schema placet"
+    assert "is not one that this worker can use: " in text
+    assert why in text
+    assert not any(wrong in text for wrong in ("Traceback", "there again", "cannot be reached"))
+
+
+def test_a_worker_without_the_extra_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None; sys.argv[1:] = ['worker', 'postgresql://h/d']; "
+        "from placet.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pip install 'placet[team]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
 """A worker's process on another machine."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import procrastinate
 from procrastinate.schema import SchemaManager
-from psycopg import OperationalError
+from psycopg import OperationalError, ProgrammingError
 
 from placet import __version__
 from placet.core.errors import UserError
@@ -86,7 +86,7 @@ def work(
     """Take work from the queues, up to `slots` pieces at once, until `ending`; then end what is.
 
     `take` is called in a thread of its own with a case's trace_id and generation. While the
-    database is away this says so, and waits.
+    database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
     """
     for name in ("procrastinate", "psycopg.pool"):  # `say` tells it once
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -121,7 +121,13 @@ async def _work(
                         told[0] = False
                         say("The database is there again; work is taken.")
                     await _until(ending, app, queues)
-            except (procrastinate.exceptions.ConnectorException, OperationalError, DatabaseAway):
+            except (
+                procrastinate.exceptions.ConnectorException,
+                OperationalError,
+                DatabaseAway,
+            ) as error:
+                if isinstance(error.__cause__, ProgrammingError):  # no tables, or no right to them
+                    raise error.__cause__ from error
                 if not told[0]:
                     told[0] = True
                     say("The database cannot be reached; work is taken once it is there again.")

@@ -307,6 +307,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     assert (queued["label"], queued["pieces"]) == ("any", 1)
     assert queued["waits_for"] == "a worker takes it within seconds"
     assert 0 <= queued["oldest_s"] < 60
+    until(lambda: "no worker is there" not in vault.click("status").stdout, "no old remark", 30)
     rows.commit([beat("ann", labels="gpu", slots=1, owner=OWNER)])
     said = vault.click("why", "say-hello").stdout
     assert "waits for a worker: no worker is there for it." in said

@@ -353,7 +353,12 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     rows.commit([PutResult(trace_id, token, "left", "")])
     assert "worker ann is done, what came of it is taken in when" in vault.click("status").stdout
     assert "is to take in what came of it" in vault.click("why", "say-hello").stdout
-    assert "given back" in vault.click("team", "status").stdout
+    done = "say-hello    planning  ann  done: the daemon is to take in what came of it"
+    assert done in vault.click("team", "status").stdout
+    troupe.change(f"UPDATE leases SET expires_s = 0 WHERE trace_id = '{trace_id}'")
+    assert done in vault.click("team", "status").stdout
+    rows.commit([beat("ann", slots=1, owner=OWNER), Drain("ann", draining=True)])
+    assert "1 worker, 1 of 1 slot used" in vault.click("team", "status").stdout
 
 
 def test_no_line_of_a_team_is_wider_than_the_terminal(troupe: Troupe, rows: Journal) -> None:

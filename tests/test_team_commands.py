@@ -266,6 +266,19 @@ def test_without_a_team_the_next_command_is_named(tmp_path: Path, words: tuple[s
     assert "placet team init ADDRESS" in done.stderr
 
 
+def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault, address = make_vault(tmp_path), server.fresh()
+    with patch("placet.journal.postgres_schema._can_make_roles", return_value=False):
+        said = vault.click("team", "init", address).stderr
+    assert "CREATE ROLE placet_reader NOLOGIN" in said
+    assert "placet_reader" not in vault.click("team", "init", address).stderr
+    wrong = vault.click("team", "init", f"{address}-that-is-not-there", check=False)
+    assert wrong.returncode == 1
+    assert "database-password" in wrong.stderr
+
+
 def test_a_database_that_no_daemon_used_and_a_daemon_that_works_itself(
     tmp_path: Path, server: pgkit.Server
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -274,6 +275,12 @@ def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
         said = vault.click("team", "init", address).stderr
     assert "CREATE ROLE placet_reader NOLOGIN" in said
     assert "placet_reader" not in vault.click("team", "init", address).stderr
+    server.sql("CREATE ROLE plain LOGIN")
+    server.sql("CREATE DATABASE plain OWNER plain")
+    plain = address.rpartition("/")[0].replace("//placet@", "//plain@") + "/plain"
+    vault.click("team", "init", plain)
+    granted = "SELECT has_schema_privilege('placet_reader', 'placet', 'USAGE')"
+    assert server.sql(granted, "plain") == "t"
     wrong = vault.click("team", "init", f"{address}-that-is-not-there", check=False)
     assert wrong.returncode == 1
     assert "database-password" in wrong.stderr
@@ -320,7 +327,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     assert (queued["label"], queued["pieces"]) == ("any", 1)
     assert queued["waits_for"] == "a worker takes it within seconds"
     assert 0 <= queued["oldest_s"] < 60
-    until(lambda: "no worker is there" not in vault.click("status").stdout, "no old remark", 30)
+    host.send_signal(signal.SIGSTOP)  # it would take the offer back
     rows.commit([beat("ann", labels="gpu", slots=1, owner=OWNER)])
     said = vault.click("why", "say-hello").stdout
     assert "waits for a worker: no worker is there for it." in said
@@ -329,6 +336,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     rows.commit(
         [beat("ann", slots=1, owner=OWNER), ClaimWork(trace_id, generation, "ann", OWNER, 3)]
     )
+    host.send_signal(signal.SIGCONT)
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
     (case,) = asked(vault, "status")["cases"]
     assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
@@ -372,6 +380,17 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     assert done in vault.click("team", "status").stdout
     rows.commit([beat("ann", slots=1, owner=OWNER), Drain("ann", draining=True)])
     assert "1 worker, 1 of 1 slot used" in vault.click("team", "status").stdout
+
+
+def test_the_remark_that_no_worker_is_there_goes_once_one_is(troupe: Troupe, rows: Journal) -> None:
+    vault = troupe.vault
+    troupe.host()
+    vault.drop("Say hello.\n")
+    until(lambda: "no worker is there for it" in vault.click("status").stdout, "the remark", 30)
+    rows.commit([beat("ann", slots=1, owner=OWNER)])
+    named(troupe, "say-hello")
+    until(lambda: "no worker is there" not in vault.click("status").stdout, "no old remark", 30)
+    assert "say-hello  waits for a worker" in vault.click("status").stdout
 
 
 def test_no_line_of_a_team_is_wider_than_the_terminal(troupe: Troupe, rows: Journal) -> None:

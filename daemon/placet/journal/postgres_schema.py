@@ -54,8 +54,9 @@ _BASE = (
 
 
 _READING = (
+    # one that is there is refused to who may make none: the right is looked at first
     f"""DO $$ BEGIN CREATE ROLE {READER} NOLOGIN;
-     EXCEPTION WHEN duplicate_object THEN NULL; END $$""",
+     EXCEPTION WHEN duplicate_object OR insufficient_privilege THEN NULL; END $$""",
     f"GRANT USAGE ON SCHEMA placet TO {READER}",
     f"GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER}",
     f"DO $$ BEGIN EXECUTE 'GRANT {READER} TO ' || quote_ident(current_user); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -139,6 +140,43 @@ def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again
         assert member_rows(connection) == []
 
 
+def worker_of(folder: Path, address: str) -> subprocess.Popen[bytes]:
+    with open(folder / "said", "wb") as log:  # noqa: PTH123 - a handle for the child
+        return subprocess.Popen(
+            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
+            env={"PLACET_STATE_HOME": str(folder / "state"), "PATH": "/usr/bin:/bin"},
+            stdout=log,
+            stderr=log,
+        )
+
+
+def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
+    tmp_path: Path, server: pgkit.Server, address: str
+) -> None:
+    server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
+    worker = worker_of(tmp_path, address.replace("//placet@", "//poor@"))
+    try:
+        assert worker.wait(60) == 1
+    finally:
+        worker.kill()
+        worker.wait()
+    text = " ".join((tmp_path / "said").read_text().split())
+    assert "is not one that this worker can use: " in text
+    assert "permission denied for schema placet" in text
+    assert not any(wrong in text for wrong in ("Traceback", "there again", "cannot be reached"))
+
+
+def test_a_worker_without_the_extra_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None; sys.argv[1:] = ['worker', 'postgresql://h/d']; "
+        "from placet.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pip install 'placet[team]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
 """A worker's process on another machine."""
 
@@ -233,6 +271,25 @@ def test_without_a_team_the_next_command_is_named(tmp_path: Path, words: tuple[s
     assert "placet team init ADDRESS" in done.stderr
 
 
+def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
+    vault, address = make_vault(tmp_path), server.fresh()
+    with patch("placet.journal.postgres_schema._can_make_roles", return_value=False):
+        said = vault.click("team", "init", address).stderr
+    assert "CREATE ROLE placet_reader NOLOGIN" in said
+    assert "placet_reader" not in vault.click("team", "init", address).stderr
+    server.sql("CREATE ROLE plain LOGIN")
+    server.sql("CREATE DATABASE plain OWNER plain")
+    plain = address.rpartition("/")[0].replace("//placet@", "//plain@") + "/plain"
+    vault.click("team", "init", plain)
+    granted = "SELECT has_schema_privilege('placet_reader', 'placet', 'USAGE')"
+    assert server.sql(granted, "plain") == "t"
+    wrong = vault.click("team", "init", f"{address}-that-is-not-there", check=False)
+    assert wrong.returncode == 1
+    assert "database-password" in wrong.stderr
+
+
 def test_a_database_that_no_daemon_used_and_a_daemon_that_works_itself(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
@@ -274,6 +331,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     assert (queued["label"], queued["pieces"]) == ("any", 1)
     assert queued["waits_for"] == "a worker takes it within seconds"
     assert 0 <= queued["oldest_s"] < 60
+    host.send_signal(signal.SIGSTOP)  # it would take the offer back
     rows.commit([beat("ann", labels="gpu", slots=1, owner=OWNER)])
     said = vault.click("why", "say-hello").stdout
     assert "waits for a worker: no worker is there for it." in said
@@ -282,6 +340,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     rows.commit(
         [beat("ann", slots=1, owner=OWNER), ClaimWork(trace_id, generation, "ann", OWNER, 3)]
     )
+    host.send_signal(signal.SIGCONT)
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
     (case,) = asked(vault, "status")["cases"]
     assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
@@ -319,7 +378,23 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     rows.commit([PutResult(trace_id, token, "left", "")])
     assert "worker ann is done, what came of it is taken in when" in vault.click("status").stdout
     assert "is to take in what came of it" in vault.click("why", "say-hello").stdout
-    assert "given back" in vault.click("team", "status").stdout
+    done = "say-hello    planning  ann  done: the daemon is to take in what came of it"
+    assert done in vault.click("team", "status").stdout
+    troupe.change(f"UPDATE leases SET expires_s = 0 WHERE trace_id = '{trace_id}'")
+    assert done in vault.click("team", "status").stdout
+    rows.commit([beat("ann", slots=1, owner=OWNER), Drain("ann", draining=True)])
+    assert "1 worker, 1 of 1 slot used" in vault.click("team", "status").stdout
+
+
+def test_the_remark_that_no_worker_is_there_goes_once_one_is(troupe: Troupe, rows: Journal) -> None:
+    vault = troupe.vault
+    troupe.host()
+    vault.drop("Say hello.\n")
+    until(lambda: "no worker is there for it" in vault.click("status").stdout, "the remark", 30)
+    rows.commit([beat("ann", slots=1, owner=OWNER)])
+    named(troupe, "say-hello")
+    until(lambda: "no worker is there" not in vault.click("status").stdout, "no old remark", 30)
+    assert "say-hello  waits for a worker" in vault.click("status").stdout
 
 
 def test_no_line_of_a_team_is_wider_than_the_terminal(troupe: Troupe, rows: Journal) -> None:

@@ -92,8 +92,8 @@ def journal_verify_command(site: Site) -> None:
         )
     click.echo(f"{row_id} {row_hash}")
     say(
-        f"whole up to row {row_id}. Who can write this file can rewrite all of it: keep the hash "
-        "elsewhere, and compare later"
+        f"whole up to row {row_id}. Who can write the database can rewrite all of it: keep the "
+        "hash elsewhere, and compare later"
     )
 
 

@@ -33,6 +33,7 @@ def team_init_command(site: Site, address: str) -> None:
     ~/.pgpass or the systemd credential database-password.
     """
     must_have_driver()
+    from placet.journal.postgres_reader import READER
     from placet.journal.postgres_schema import make_ready
 
     if (there := address_of(site.state.journal)) and there != address:
@@ -40,13 +41,18 @@ def team_init_command(site: Site, address: str) -> None:
             f"The journal is in {there} already.",
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
-    make_ready(address)
+    has_readers = make_ready(address)
     text = with_setting(site.vault, ("team", "database"), address)
     try:
         change(site.vault, site.env, text, [("team", "database")])
     except OSError as error:
         raise cannot_write(site.vault / CONFIG_PATH, error) from error
     click.echo(address)
+    if not has_readers:
+        say(
+            "this user may make no roles, so nobody may only read yet. As an administrator: CREATE "
+            f"ROLE {READER} NOLOGIN; then once more: placet team init ADDRESS"
+        )
     if is_begun(site.state.journal) and not there:
         say("the journal is in a file still; stop the daemon, then: placet journal move")
     else:

@@ -57,7 +57,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
             ready = yield from _schema(connection)
             if ready and config.team.workers:
                 yield from _queue(connection)
-                yield from _workers(connection, config.team.lease_s, shown(address))
+                yield from _workers(connection, config.team.lease_s, address)
     except psycopg.Error as error:
         said = " ".join(str(error).split())
         helps = "See what its user may do: the guide, team.md, has the roles that are needed."
@@ -143,7 +143,7 @@ def _queue(connection: PostgresConnection) -> Iterator[Line]:
     yield finding("queue", "good", f"{counted(waiting, 'piece')} of work in it")
 
 
-def _workers(connection: PostgresConnection, lease_s: float, name: str) -> Iterator[Line]:
+def _workers(connection: PostgresConnection, lease_s: float, address: str) -> Iterator[Line]:
     from placet.loop.team.engine import major
 
     found = member_rows(connection)
@@ -152,7 +152,7 @@ def _workers(connection: PostgresConnection, lease_s: float, name: str) -> Itera
     others = [f"{one.name} ({one.version})" for one in living if one not in able]
     if not able:
         last = f"; the last was heard {age(min(one.quiet_s for one in found))} ago" if found else ""
-        helps = f"Work waits. On any machine: placet worker '{name}'"
+        helps = f"Work waits. On any machine: placet worker '{address}'"
         yield finding("workers", "warn", f"none is there{'' if living else last}", helps)
     else:
         yield finding("workers", "good", f"{counted(len(able), 'worker')} there")

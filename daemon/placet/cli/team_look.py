@@ -182,7 +182,8 @@ def status_sections(found: Mapping[str, Any]) -> Iterator[Section]:
     """Give the parts of `placet team status`; those that have nothing are left out."""
     workers = [one for one in found["workers"] if not one["gone"]]
     able = [one for one in workers if not (one["other_version"] or one["draining"])]
-    slots, used = sum(one["slots"] for one in able), sum(one["used"] for one in workers)
+    used = sum(one["used"] for one in workers)  # what one that is draining still does counts
+    slots = sum(one["slots"] if one in able else one["used"] for one in workers)
     host, gone = found["host"], len(found["workers"]) - len(workers)
     there = f"{counted(len(workers), 'worker')}, {used} of {counted(slots, 'slot')} used"
     yield (
@@ -226,12 +227,13 @@ def status_sections(found: Mapping[str, Any]) -> Iterator[Section]:
 
 
 def _since(one: Mapping[str, Any]) -> str:
+    if one["state"] == BACK:
+        return "done: the daemon is to take in what came of it"
     if one["lease_expired"]:
         return "its worker is gone: another one goes on"
     if one["state"] in (QUEUED, TAKEN):
         return "about to be handed over"
-    since = "" if one["age_s"] is None else f"for {age(one['age_s'])}"
-    return f"{since}, given back" if one["state"] == BACK else since
+    return "" if one["age_s"] is None else f"for {age(one['age_s'])}"
 
 
 def sections_text(sections: Sequence[Section]) -> str:

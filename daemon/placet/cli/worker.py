@@ -11,6 +11,7 @@ import click
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.host.state import state_home
+from placet.journal.place import must_have_driver
 from placet.loop.daemon import heeding_signals
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -52,6 +53,7 @@ def worker_command(address: str, name: str, labels: str, slots: int) -> None:
             "For example: placet worker ADDRESS --name build-1 --labels gpu,any",
             exit_code=2,
         )
+    must_have_driver()
     from placet.loop.team.worker import Badge
     from placet.loop.team.working import run
 

@@ -14,7 +14,7 @@ def must_have_driver() -> None:
     """Raise UserError (exit code 2) where psycopg is not installed."""
     if find_spec("psycopg") is None:
         raise UserError(
-            "The journal is in PostgreSQL, and what reaches that is not installed.",
+            "What reaches PostgreSQL is not installed here.",
             "Install it: pip install 'placet[team]'",
             exit_code=2,
         )

@@ -102,7 +102,7 @@ def query_postgres(
             return connection.query(sql)
         except psycopg.Error as error:
             late = isinstance(error, pg.QueryCanceled)
-            said = " ".join(str(error).split())
+            said = error.diag.message_primary or " ".join(str(error).split())
             raise UserError(
                 f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {said}",
                 "it must be one SELECT; `SELECT tablename FROM pg_tables WHERE schemaname = "

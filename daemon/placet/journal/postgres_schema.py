@@ -8,7 +8,7 @@ import psycopg
 
 from placet.core.errors import UserError
 from placet.journal.errors import DatabaseAway
-from placet.journal.postgres import PostgresConnection, checked, shown
+from placet.journal.postgres import CREDENTIAL, PostgresConnection, checked, shown
 from placet.journal.postgres_reader import READER
 from placet.journal.schema import FIRST, SCHEMA, latest
 from placet.journal.team import TABLES
@@ -54,8 +54,9 @@ _BASE = (
 
 
 _READING = (
+    # one that is there is refused to who may make none: the right is looked at first
     f"""DO $$ BEGIN CREATE ROLE {READER} NOLOGIN;
-     EXCEPTION WHEN duplicate_object THEN NULL; END $$""",
+     EXCEPTION WHEN duplicate_object OR insufficient_privilege THEN NULL; END $$""",
     f"GRANT USAGE ON SCHEMA placet TO {READER}",
     f"GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER}",
     f"DO $$ BEGIN EXECUTE 'GRANT {READER} TO ' || quote_ident(current_user); "
@@ -94,22 +95,27 @@ def number_of(connection: PostgresConnection) -> int:
     return int(row[0]) if row else 0
 
 
-def make_ready(address: str) -> None:
-    """Make what is missing of the schema; raises UserError for a database that cannot be used."""
+def make_ready(address: str) -> bool:
+    """Make what is missing of the schema; return whether the role of readers is there.
+
+    Raises UserError for a database that cannot be used.
+    """
     try:
-        migrate_postgres(checked(address))
+        return migrate_postgres(checked(address))
     except (psycopg.Error, DatabaseAway) as error:
         said = " ".join(str(error).split())
         raise UserError(
             f"The database {shown(address)} cannot be used: {said}.",
-            "Look whether it runs, and whether its user may make a schema in it: "
+            "Look whether it runs, whether the password is there (PGPASSWORD, ~/.pgpass or the "
+            f"systemd credential {CREDENTIAL}), and whether its user may make a schema: "
             "GRANT CREATE ON DATABASE … TO …",
         ) from error
 
 
-def migrate_postgres(address: str) -> None:
+def migrate_postgres(address: str) -> bool:
     """Make what is missing of the schema, in one transaction; two at once are safe.
 
+    Return whether the role of readers is there, which not every user may make.
     Raises DatabaseAway, and psycopg.Error where the user may not.
     """
     connection = PostgresConnection(address)
@@ -127,8 +133,10 @@ def migrate_postgres(address: str) -> None:
                 "ON CONFLICT (one) DO UPDATE SET number = excluded.number",
                 (latest(),),
             )
-        for sql in _READING if _can_make_roles(connection) else ():
+        has_readers = _can_make_roles(connection)
+        for sql in _READING if has_readers else ():
             connection.execute(sql)
         connection.execute("COMMIT")
+        return has_readers
     finally:
         connection.close()

@@ -126,6 +126,7 @@ class Dispatch:
             except Postponed as nobody:
                 self.book.waits.postpone(case, nobody)
                 return
+            self.book.dirty |= self.book.waits.came(case.trace_id, Why.WORKER)
             if taker is None:
                 return
         if planning:

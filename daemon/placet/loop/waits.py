@@ -105,6 +105,14 @@ class Waits:
         """Forget the wait of a case, as something was decided on it."""
         self.postponed.pop(trace_id, None)
 
+    def came(self, trace_id: str, why: Why) -> bool:
+        """Forget a case's wait for something that is there now; return whether there was one."""
+        _, waits = self.postponed.get(trace_id, (0.0, None))
+        if waits is None or waits.why is not why:
+            return False
+        del self.postponed[trace_id]
+        return True
+
     def try_now(self) -> None:
         """Let the next piece of work retry at once: the problem may have been fixed."""
         if self.hold is not None:

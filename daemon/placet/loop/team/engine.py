@@ -15,6 +15,7 @@ from typing import Any
 import procrastinate
 from procrastinate.schema import SchemaManager
 from psycopg import OperationalError
+from psycopg.errors import InsufficientPrivilege
 
 from placet import __version__
 from placet.core.errors import UserError
@@ -92,7 +93,7 @@ def work(
     """Take work from the queues, up to `slots` pieces at once, until `ending`; then end what is.
 
     `take` is called in a thread of its own with a case's trace_id and generation. While the
-    database is away this says so, and waits.
+    database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
     """
     for name in ("procrastinate", "psycopg.pool"):  # `say` tells it once
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -125,12 +126,18 @@ async def _work(
                 async with app.open_async():
                     if told[0]:
                         told[0] = False
-                        say("The database is there again; work is taken.")
+                        say("The journal is there again; work is taken.")
                     await _until(ending, app, queues)
-            except (procrastinate.exceptions.ConnectorException, OperationalError, DatabaseAway):
+            except (
+                procrastinate.exceptions.ConnectorException,
+                OperationalError,
+                DatabaseAway,
+            ) as error:
+                if isinstance(error.__cause__, InsufficientPrivilege):
+                    raise error.__cause__ from error
                 if not told[0]:
                     told[0] = True
-                    say("The database cannot be reached; work is taken once it is there again.")
+                    say("The journal cannot be reached; work is taken once it is there again.")
             if not ending():
                 await asyncio.sleep(_AGAIN_S)
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import psycopg
+
 from placet.host.lock import boottime_s
 from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_of
@@ -24,7 +26,8 @@ class Lookout:
     """The work and the members as they were at the last look; `changed` is called after a change.
 
     `channel` is where news are announced. With an `owner` only the work that it took is looked at.
-    `looks` counts the looks. May be asked by any thread.
+    `looks` counts the looks; `failed` is trouble that does not pass: after it there are none. May
+    be asked by any thread.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Lookout:
         self.work: Mapping[str, WorkRow] = {}
         self.members: Mapping[str, MemberRow] = {}
         self.looks = 0
+        self.failed: psycopg.Error | None = None
         self._looked_s = self._since_s = float("-inf")
         self.look()
 
@@ -75,7 +79,14 @@ class Lookout:
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Look whenever something is announced, in a thread of its own."""
-        thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+
+        def run() -> None:
+            try:
+                self._run()
+            except psycopg.Error as error:
+                self.failed = error
+
+        thread = threading.Thread(target=run, name="lookout", daemon=True)
         thread.start()
         try:
             yield

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import psycopg
+
 from placet import __version__
 from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.ending import broken
@@ -81,7 +83,7 @@ class Worker:
         self._beat()
 
         def beat() -> None:
-            with suppress(JournalPaused):
+            with suppress(JournalPaused, psycopg.Error):  # the lookout meets the same, and tells it
                 while not over.wait(self.lease_s / BEATS):
                     self._beat()
 

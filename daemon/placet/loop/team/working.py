@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+import psycopg
 
 from placet.core.box import Level
 from placet.core.errors import UserError, cannot_write
@@ -46,13 +48,14 @@ def run(
 
     While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
     the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
-    UserError for a database that cannot be reached, or a name that another worker has.
+    UserError for a database that cannot be reached or used, or a name that another worker has.
     """
     must_have_driver()
     make_undumpable()
     with ExitStack() as stack:
         path = _prepared(badge.name, folder, stack, say)
         write_private(address_file(path), f"{checked(address)}\n".encode())
+        stack.enter_context(_plainly(address))
         if not _awaited(address, say, ending):
             return
         clock = _clock_of(address)
@@ -70,6 +73,20 @@ def run(
             _work(address, badge, folder, env, say, ending, journal, clock)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
+
+
+@contextmanager
+def _plainly(address: str) -> Iterator[None]:
+    """Tell trouble with the database that does not pass as a person can act on it."""
+    try:
+        yield
+    except psycopg.Error as error:
+        said = error.diag.message_primary or " ".join(str(error).split())
+        raise UserError(
+            f"The database {shown(address)} is not one that this worker can use: {said}.",
+            "The guide has the rights that its user needs, under “Roles” in “The journal in "
+            "PostgreSQL”; then start the worker again.",
+        ) from error
 
 
 def _work(
@@ -97,14 +114,16 @@ def _work(
         say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
-            if ending.is_set():
+            if ending.is_set() or lookout.failed:
                 outfit.leaving.set()
-            return ending.is_set() or worker.draining
+            return outfit.leaving.is_set() or worker.draining
 
         queues = queues_for(badge.labels, int(level))
         work(address, queues, badge.slots, worker.take, over, say)
+        if lookout.failed:
+            raise lookout.failed
         if worker.draining:
-            say("It was told to take no more work, and has ended what it had.")
+            say(f"{badge.name} was told to take no more work, and has ended what it had.")
 
 
 def _clock_of(address: str) -> Clock:

@@ -233,3 +233,21 @@ def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work
     work.troupe.until("report.written", 1)
     assert len(work.troupe.rows("execution.completed")) == 1, work.troupe.logs()
     assert work.carried() > 10_000
+
+
+@needs_server
+def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Work) -> None:
+    log = work.troupe.log
+    git(work.code, "remote", "set-url", "origin", str(work.remote))
+    work.troupe.host()
+    one = work.troupe.worker("ann")
+    work.troupe.vault.drop("---\nportal: code\n---\n# Say hello\n", "hello-1.md")
+    until(work.troupe.vault.plan("hello-1").exists, "a plan", 60)
+    one.terminate()
+    one.wait(30)
+    work.remote.rename(work.remote.with_name("away.git"))
+    work.troupe.worker("bob")  # has no clone yet
+    work.troupe.vault.approve("hello-1")
+    until(lambda: "a worker cannot fetch from" in log("host"), log("host"), 60)
+    work.troupe.vault.cli("stop", "hello-1")
+    work.troupe.until("report.written", 1, 40)

@@ -118,9 +118,12 @@ class Dispatch:
         return not self.team.full(case.request.portal, working)
 
     def _start(self, case: Case, *, planning: bool) -> None:
-        """Start a piece of work; a team's is offered first, and started once it is taken."""
+        """Start a piece of work; a team's is offered first, and started once it is taken.
+
+        A mission that a person stopped needs no worker to end, where none has it.
+        """
         taker: Taker | None = None
-        if self.team is not None:
+        if self.team is not None and not (case.stop and not planning and self.team.is_free(case)):
             try:
                 taker = self.team.claim(case, partial(self._level, case), planning=planning)
             except Postponed as nobody:
@@ -246,7 +249,7 @@ class Dispatch:
                 self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
                 return
         case = self.book.cases[case.trace_id]
-        if taker is None and not self._needs_no_model(case):
+        if taker is None and not (case.stop or self._needs_no_model(case)):
             expect_model(ports)
         mission = mission_of(case, raw, token)
         job = Job(case.trace_id, case.generation, planning=False, token=token)

@@ -183,6 +183,9 @@ class Workers(Protocol):
         `level` gives the sandbox that the work was promised.
         """
 
+    def is_free(self, case: Case) -> bool:
+        """Return whether no worker has a case's work."""
+
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Take back what was offered of cases that are not in `wanted`.
 

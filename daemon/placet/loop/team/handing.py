@@ -29,7 +29,15 @@ from placet.journal.team import DropWork, HandWork, TellWorker
 from placet.journal.team_rows import texts_of
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
-from placet.loop.team.home import AWAY_RETRY_S, Mislaid, hand_over, kept_ref, may_move, move
+from placet.loop.team.home import (
+    AWAY_RETRY_S,
+    Mislaid,
+    carry_out_here,
+    hand_over,
+    kept_ref,
+    may_move,
+    move,
+)
 from placet.loop.team.lookout import Lookout
 from placet.loop.team.packs import lend, owner_of_mission, rows_of_mission
 from placet.loop.team.parcel import (
@@ -82,9 +90,13 @@ class Handing:
     def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         """Let a worker carry a mission out, and put its commits into the person's repository.
 
-        Raises as `agent.mission.carry_out` does.
+        One that was stopped before a worker had it is ended here. Raises as
+        `agent.mission.carry_out` does.
         """
         case = mission.case
+        row = self.lookout.work.get(case.trace_id)
+        if cancel.reason and (row is None or row.token != mission.token):
+            return carry_out_here(ports, mission, cancel)
         record = Record.load(ports.journal, case, case.generation, ports.clock)
         began_s = ports.clock.monotonic()
         try:

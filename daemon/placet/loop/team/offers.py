@@ -81,6 +81,11 @@ class Team:
         self.lookout.look()
         return None
 
+    def is_free(self, case: Case) -> bool:
+        """Return whether no worker has a case's work: it was not handed over, or it is gone."""
+        row = self.lookout.work.get(case.trace_id)
+        return row is None or not row.token or self._is_stale(row)
+
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Take back what was offered and is not wanted any more, of cases not in `wanted`.
 

@@ -98,6 +98,15 @@ def test_no_password_of_an_address_travels(tmp_path: Path, given: str, sent: str
     assert "token" not in said_of(f"fatal: no access to '{given}'\n")
 
 
+def test_an_address_is_what_it_is_for_the_persons_git(tmp_path: Path) -> None:
+    code = make_repo(tmp_path / "code")
+    git(code, "config", "url.https://token@git.example.org/.insteadOf", "gh:")
+    git(code, "remote", "add", "origin", "gh:team/a.git")
+    git(code, "remote", "add", "beside", "../a.git")
+    assert url_of(open_repo(code), "origin") == "https://git.example.org/team/a.git"
+    assert url_of(open_repo(code), "beside") == str(tmp_path.resolve() / "a.git")
+
+
 def test_a_fetch_sees_no_key_and_starts_no_program_that_an_address_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from placet.repo.packs import FETCHED, loose_refs, move_refs
 from placet.repo.places import Repo, ask, place_of, rows_of
 from placet.repo.repository import resolve
-from placet.repo.runner import BULK_TIMEOUT_S, run_git
+from placet.repo.runner import BULK_TIMEOUT_S, run_git, text_of
 
 _MAX_KEPT = 100
 _ANSWER_S = 10.0
@@ -29,10 +29,16 @@ _USERS = re.compile(
 
 
 def url_of(repo: Repo, remote: str) -> str:
-    """Return where a remote of the person's repository is, without a password; "" for nowhere."""
-    url = repo.setting(f"remote.{remote}.url") or ""
+    """Return where a remote of the person's repository is, without a password; "" for nowhere.
+
+    That is where git would look, with the person's `insteadOf`.
+    """
+    if not repo.setting(f"remote.{remote}.url"):
+        return ""
+    url = text_of(ask(repo, "ls-remote", "--get-url", remote))
     if "://" not in url:
-        return url  # a path, or HOST:PATH
+        is_path = ":" not in url.partition("/")[0]  # else HOST:PATH
+        return str((repo.path / url).resolve()) if is_path else url
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     user = user.partition(":")[0] if parts.scheme == "ssh" else ""  # of http it may be a token

@@ -77,6 +77,26 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
     ended(troupe)
 
 
+SLEEPS = "import time\nif p.read_text().count('more') > 1: time.sleep(3)\n"
+
+
+def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -> None:
+    code = troupe.folder / "code"
+    (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
+    commit_all(code, "Take a while")
+    host = troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.until("model.called", 3)  # the command begins, and takes its time
+    troupe.host()
+    ended(troupe)
+    assert "was taken away" not in troupe.log("ann")
+
+
 def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None:
     troupe.vault.cli("config", "set", "team.workers", "false")
     host = troupe.host()

@@ -12,6 +12,8 @@ from placet.core.life.events import Started
 from placet.core.life.lease import Owner
 from placet.core.life.waiting import Why
 from placet.core.text.plan import Plan
+from placet.host.lock import is_alive, this_process
+from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_case
@@ -46,11 +48,21 @@ def _lease(book: Casebook, owner: Owner, case: Case, taker: Taker | None) -> Acq
         return AcquireLease(case.trace_id, taker.owner, taker.lease_s)
     with book.ports.journal.read() as reader:
         lease = reader.lease(case.trace_id)
-    # The vault's lock proves that no other daemon lives here, so a lease of this machine that is
-    # still held is a dead one's.
-    left = lease is not None and lease.held and lease.owner.host == owner.host
+        # The vault's lock proves that no other daemon lives here, so a lease of this machine that
+        # is still held is a dead one's, unless it is a worker's.
+        left = lease is not None and lease.held and lease.owner.host == owner.host
+        left = left and not is_with_worker(reader, case.trace_id)
     gone = lease.token if lease is not None and left else None
     return AcquireLease(case.trace_id, owner, LEASE_TTL_S, gone)
+
+
+def is_with_worker(reader: Reader, trace_id: str) -> bool:
+    """Return whether a worker of a team holds a case's lease, and may live."""
+    lease = reader.lease(trace_id)
+    row = reader.last_of(Action.LEASE_ACQUIRED, trace_id=trace_id)
+    if lease is None or not lease.held or row is None or "worker" not in row.details:
+        return False
+    return lease.owner.host != this_process().host or is_alive(lease.owner)
 
 
 def _begun(

@@ -25,6 +25,7 @@ from placet.core.text.names import QUEUES, show
 from placet.files.vault import Vault
 from placet.host.acts import forget
 from placet.host.watch import Mode
+from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.archive import Archive
 from placet.loop.branches import BranchWatch, open_branches, settle
@@ -33,7 +34,7 @@ from placet.loop.cases import Cases
 from placet.loop.decisions import Decisions
 from placet.loop.dispatch import DRAFTING, CarryOut, Dispatch, Draft
 from placet.loop.intake import Intake
-from placet.loop.leases import HEARTBEAT_S
+from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.notices import Notices
 from placet.loop.requests import Drafts
 from placet.loop.workers import Crew, Workers
@@ -139,11 +140,10 @@ class Loop:
                 case
                 for case in working
                 if ended_well
-                and self.dispatch.team is None
+                and self._has(reader, case.trace_id)
                 and reader.has_record(case.trace_id, case.generation, LIFE.key)
             ]
-            # a worker's conversation goes on meanwhile
-            asked = reader.asked() if self.dispatch.team is None else ()
+            asked = [one for one in reader.asked() if self._has(reader, one[0])]
         # of any state: a case may have been decided before the daemon died
         for trace, attempt in asked:
             if (record := self._record(cases[trace], attempt)) is not None:
@@ -152,6 +152,10 @@ class Loop:
         for case in left:
             if (record := self._record(case, case.generation)) is not None:
                 record.leave_life()
+
+    def _has(self, reader: Reader, trace_id: str) -> bool:
+        """Return whether nobody else has a case's work: a worker's goes on meanwhile."""
+        return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self, hinted: Iterable[str], mode: Mode, moved: Collection[str] = ()) -> Tick:
         """Do everything that can be done now.

@@ -73,6 +73,7 @@ def portal_of(vault: TestVault, folder: Path) -> Path:
     return code
 
 
+@pytest.mark.sweep
 def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
         assert found.sql("SELECT count(*) FROM team_packs WHERE owner LIKE 'mission/%'") == [(0,)]
 
 
+@pytest.mark.sweep
 def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
     tmp_path: Path, server: pgkit.Server
 ) -> None:

@@ -64,6 +64,7 @@ def test_portals_of_all_names_have_clones_of_their_own(
         assert not list(tmp_path.glob("state-ann/*.git"))
 
 
+@pytest.mark.sweep
 def test_a_worker_that_had_work_of_another_database_makes_its_clones_whole(
     tmp_path: Path, server: pgkit.Server
 ) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 SLOW = [
     {"calls": [write("hello.txt", "one\n"), RUN, step(1)]},
-    {"calls": [RUN], "delay_s": 8.0},
+    {"calls": [RUN], "delay_s": 6.0},
     {"calls": [FINISH]},
 ]
 
@@ -58,7 +58,7 @@ def ended(found: Troupe) -> None:
     assert found.sql("SELECT 1 FROM team_refs WHERE owner LIKE 'mission/%'") == []
 
 
-@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
     host = troupe.host()
     troupe.worker("ann")
@@ -110,7 +110,7 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     ended(troupe)
 
 
-@pytest.mark.parametrize("what", ["clone", "base"])
+@pytest.mark.parametrize("what", ["clone", pytest.param("base", marks=pytest.mark.sweep)])
 def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted(
     troupe: Troupe, what: str
 ) -> None:
@@ -135,6 +135,7 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
     assert "Begin" in git(code, "log", branch)
 
 
+@pytest.mark.sweep
 def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:
     host = troupe.host()
     troupe.worker("ann")
@@ -171,7 +172,13 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["refs/tags/theirs", "{ref} {commit}\nupdate refs/tags/theirs"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("refs/tags/theirs", marks=pytest.mark.sweep),
+        "{ref} {commit}\nupdate refs/tags/theirs",
+    ],
+)
 def test_a_worker_moves_no_reference_but_its_missions(
     tmp_path: Path, server: pgkit.Server, name: str
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_worker_fetches_from_the_remote_and_the_database_carries_the_rest(
 
 
 @needs_server
+@pytest.mark.sweep
 def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work) -> None:
     log = work.troupe.log
     git(work.code, "remote", "set-url", "origin", str(work.remote))

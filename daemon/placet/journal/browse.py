@@ -135,7 +135,7 @@ def _conditions(wanted: Wanted) -> tuple[str, list[str]]:
         "AND trace_id = ?": wanted.trace_id,
         "AND timestamp >= ?": wanted.since,
         "AND timestamp < ?": wanted.until,
-        "AND instr(lower(entity_id || ' ' || action_type || ' ' || metadata), lower(?))": (
+        "AND instr(lower(entity_id || ' ' || action_type || ' ' || metadata), lower(?)) > 0": (
             wanted.text
         ),
     }

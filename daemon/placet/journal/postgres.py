@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import FloatLoader
 
 from placet.core.errors import UserError
 from placet.journal.errors import DatabaseAway, may_pass
@@ -38,6 +38,12 @@ _LINE: dict[str, Any] = {
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
 }
+_TAKE_CHAIN = "SELECT 1 FROM chain FOR UPDATE"
+_LEAVE_TURN = (
+    "INSERT INTO writers VALUES (?, ?) ON CONFLICT (writer) "
+    "DO UPDATE SET turn = excluded.turn, at = excluded.at "
+    "RETURNING extract(epoch FROM clock_timestamp())::float8"
+)
 _WRITER = f" -c idle_in_transaction_session_timeout={FROZEN_S}s"
 _PASSING = (
     psycopg.OperationalError,
@@ -49,7 +55,15 @@ _PASSING = (
 )
 
 
-class _Cursor(psycopg.ClientCursor[Any]):
+class _Number(Loader):
+    """Loads sums as SQLite has them: whole numbers stay whole."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        return int(text) if text.removeprefix(b"-").isdigit() else float(text)
+
+
+class _Cursor(psycopg.Cursor[Any]):
     """A cursor that has no row, rather than an error, where a statement has no result."""
 
     def fetchone(self) -> Any:
@@ -71,7 +85,7 @@ class PostgresConnection:
                 autocommit=True,
                 cursor_factory=_Cursor,
             )
-        self._connection.adapters.register_loader("numeric", FloatLoader)  # as SQLite counts
+        self._connection.adapters.register_loader("numeric", _Number)
 
     def execute(self, sql: str, values: Values = (), /) -> _Cursor:
         """Run one statement."""
@@ -85,12 +99,12 @@ class PostgresConnection:
         with _plain():
             self._connection.cursor().executemany(for_postgres(sql), values)
 
-    def last_of(self, *statements: str) -> tuple[Any, ...]:
-        """Run some statements without values at once; return the last one's row."""
+    def last_of(self, *statements: tuple[str, Values]) -> tuple[Any, ...]:
+        """Run some statements with their values in one round trip; return the last one's row."""
         with _plain():
-            cursor = self._connection.execute("; ".join(statements))
-            while cursor.nextset():
-                pass
+            with self._connection.pipeline():
+                for sql, values in statements:
+                    cursor = self._connection.execute(for_postgres(sql), values)
             row: tuple[Any, ...] = cursor.fetchone() or ()
             return row
 
@@ -182,11 +196,7 @@ class PostgresStore:
         """
         self._turn += 1
         (now_s,) = self.connection.last_of(
-            "BEGIN",
-            "SELECT 1 FROM chain FOR UPDATE",
-            f"INSERT INTO writers VALUES ('{self._writer}', {self._turn}) ON CONFLICT (writer) "  # noqa: S608 - our own
-            "DO UPDATE SET turn = excluded.turn, at = excluded.at",
-            "SELECT extract(epoch FROM clock_timestamp())::float8",
+            ("BEGIN", ()), (_TAKE_CHAIN, ()), (_LEAVE_TURN, (self._writer, self._turn))
         )
         return float(now_s)
 
@@ -196,11 +206,8 @@ class PostgresStore:
         It left its turn. Its id would not do: a server that crashed gives that to another one. Who
         has the chain's row knows that it has ended.
         """
-        found = self.connection.last_of(
-            "BEGIN",
-            "SELECT 1 FROM chain FOR UPDATE",
-            f"SELECT turn FROM writers WHERE writer = '{self._writer}'",  # noqa: S608 - our own
-        )
+        turn = "SELECT turn FROM writers WHERE writer = ?"
+        found = self.connection.last_of(("BEGIN", ()), (_TAKE_CHAIN, ()), (turn, (self._writer,)))
         self.connection.execute("ROLLBACK")
         return found == (self._turn,)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psycopg
 from psycopg import errors as pg
@@ -92,7 +95,10 @@ def query_postgres(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Run one SELECT of a person's, as `query` does; raises UserError and DatabaseAway."""
     with postgres_snapshot(address) as connection:
-        connection.execute(f"SET LOCAL statement_timeout = {int(timeout_s * 1000)}")
+        connection.execute(
+            "SELECT set_config('statement_timeout', ?, true), set_config('timezone', ?, true)",
+            (str(int(timeout_s * 1000)), _zone()),
+        )
         connection.execute(
             "SELECT set_config('role', rolname, true) FROM pg_roles WHERE rolname = ? "
             "AND pg_has_role(rolname, 'MEMBER')",
@@ -109,6 +115,16 @@ def query_postgres(
                 "'placet'` lists the tables",
                 exit_code=2,
             ) from error
+
+
+def _zone() -> str:
+    """Return this machine's time zone as PostgreSQL knows it; its offset of now without a name."""
+    name = os.environ.get("TZ") or os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    with contextlib.suppress(ValueError, OSError, KeyError):
+        return ZoneInfo(name).key
+    east_s = time.localtime().tm_gmtoff
+    hours, rest_s = divmod(abs(east_s), 3600)
+    return f"<here>{'-' if east_s > 0 else '+'}{hours}:{rest_s // 60:02d}"  # west is positive
 
 
 READER = "placet_reader"

@@ -42,6 +42,16 @@ _BASE = (
      LANGUAGE sql IMMUTABLE AS 'SELECT jsonb_array_elements_text($1::jsonb)'""",
     """CREATE OR REPLACE FUNCTION instr(text, text) RETURNS integer
      LANGUAGE sql IMMUTABLE AS 'SELECT strpos($1, $2)'""",
+    """CREATE OR REPLACE FUNCTION julianday(text) RETURNS double precision LANGUAGE sql IMMUTABLE
+     AS 'SELECT (extract(epoch FROM $1::timestamptz) / 86400 + 2440587.5)::float8'""",
+    # SQLite's second word is 'localtime': here the time zone of the connection
+    """CREATE OR REPLACE FUNCTION date(text, text) RETURNS text LANGUAGE sql STABLE
+     AS $$ SELECT to_char($1::timestamptz, 'YYYY-MM-DD') $$""",
+    """CREATE OR REPLACE FUNCTION round(double precision, integer) RETURNS double precision
+     LANGUAGE sql IMMUTABLE AS 'SELECT pg_catalog.round($1::numeric, $2)::float8'""",
+    """CREATE OR REPLACE FUNCTION added(numeric, text) RETURNS numeric LANGUAGE sql IMMUTABLE
+     AS 'SELECT CASE WHEN $2 IS NULL THEN $1 ELSE coalesce($1, 0) + $2::numeric END'""",
+    "CREATE OR REPLACE AGGREGATE sum(text) (sfunc = added, stype = numeric)",
     """CREATE OR REPLACE FUNCTION json_value_of(text, text) RETURNS text
      LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN left($2, 2) = '$.'
        THEN $1::json OPERATOR(pg_catalog.#>>) string_to_array(substr($2, 3), '.')

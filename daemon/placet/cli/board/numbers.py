@@ -21,6 +21,7 @@ from placet.core.wording import rfc3339
 from placet.host.clock import wall
 from placet.journal.browse import first_since
 from placet.journal.connection import snapshot
+from placet.journal.place import is_begun
 from placet.journal.query import query
 
 DAYS = (7, 30, 90)
@@ -77,7 +78,7 @@ class Counted:
         A name that is no agent's and no portal's means all of them. Raises UserError where too much
         is counted already.
         """
-        if not path.exists():
+        if not is_begun(path):
             return Numbers((), (), (), is_empty=True)
         with self._turn():
             agents, portals = self._lately(None, lambda: _choices(path))

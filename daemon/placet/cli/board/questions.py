@@ -1,4 +1,7 @@
-"""The questions behind the numbers of the board, as SQL that `placet journal --sql` runs too."""
+"""The questions behind the numbers of the board, as SQL for both databases.
+
+`placet journal --sql` runs it too.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,15 @@ GROUP BY 1 ORDER BY 1"""
 _CALLS = """\
 SELECT {group} AS {by},
   round(sum(a.metadata->>'cost_usd'), 4) AS dollars,
-  sum(coalesce(a.metadata->>'input_tokens', 0)
-    + coalesce(a.metadata->>'cache_write_tokens', 0)) AS input_tokens,
-  sum(coalesce(a.metadata->>'cache_read_tokens', 0)) AS cached_tokens,
-  sum(coalesce(a.metadata->>'output_tokens', 0)) AS output_tokens,
-  sum(coalesce(a.metadata->>'tokens', 0)) AS lost_tokens,
+  CAST(coalesce(sum(a.metadata->>'input_tokens'), 0)
+    + coalesce(sum(a.metadata->>'cache_write_tokens'), 0) AS BIGINT) AS input_tokens,
+  CAST(coalesce(sum(a.metadata->>'cache_read_tokens'), 0) AS BIGINT) AS cached_tokens,
+  CAST(coalesce(sum(a.metadata->>'output_tokens'), 0) AS BIGINT) AS output_tokens,
+  CAST(coalesce(sum(a.metadata->>'tokens'), 0) AS BIGINT) AS lost_tokens,
   round(100.0 * sum(a.metadata->>'cache_read_tokens')
-    / nullif(sum(coalesce(a.metadata->>'input_tokens', 0)
-      + coalesce(a.metadata->>'cache_write_tokens', 0)
-      + coalesce(a.metadata->>'cache_read_tokens', 0)), 0), 1) AS cache_percent,
+    / nullif(coalesce(sum(a.metadata->>'input_tokens'), 0)
+      + coalesce(sum(a.metadata->>'cache_write_tokens'), 0)
+      + coalesce(sum(a.metadata->>'cache_read_tokens'), 0), 0), 1) AS cache_percent,
   count(*) FILTER (WHERE a.metadata->>'cost_usd' IS NULL) AS calls_without_price
 FROM activity AS a{join}
 WHERE a.action_type IN ('model.called', 'model.failed')
@@ -48,7 +51,7 @@ _WAITS = """\
     1440 * (julianday(a.timestamp) - julianday((
       SELECT made.timestamp FROM activity AS made
       WHERE made.trace_id = a.trace_id AND made.id < a.id
-        AND +made.action_type IN ('plan.created', 'plan.revised')
+        AND coalesce(made.action_type, '') IN ('plan.created', 'plan.revised')
       ORDER BY made.id DESC LIMIT 1))) AS minutes
   FROM activity AS a{join}
   WHERE a.action_type = 'plan.approved'

@@ -34,13 +34,15 @@ from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_file
 from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
 from placet.journal.postgres_schema import make_ready
+from placet.journal.reader import VAULT
 from placet.journal.team import Beat, ClaimWork, Drain, PutResult, PutWork
 from placet.journal.team_rows import member_rows, work_rows
 from placet.journal.writer import Journal
+from placet.journal.writes import AcquireLease
 from placet.loop.team.engine import make_queue, queue_of
 from placet.loop.team.offers import OWNER_JSON
 from placet.models.server import CREDENTIAL as KEY
-from teamkit import Troupe, team
+from teamkit import LEASE_S, Troupe, team
 from test_completion import completed
 from test_journal import World
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
@@ -73,7 +75,14 @@ def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
 
 def beat(name: str, **other: object) -> Beat:
     values = {"labels": "any", "level": 3, "version": __version__, "slots": 2, "owner": name}
-    return Beat(name=name, **{**values, **other})  # type: ignore[arg-type]
+    values = {**values, "lease_s": 30.0, **other}
+    if not str(values["owner"]).startswith("{"):
+        values["owner"] = owner_json(str(values["owner"]))
+    return Beat(name=name, **values)  # type: ignore[arg-type]
+
+
+def owner_json(name: str, host: str = "here", boot_id: str = "boot") -> str:
+    return json.dumps({"host": host, "boot_id": boot_id, "pid": 7, "pid_start": name})
 
 
 def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
@@ -148,6 +157,51 @@ def worker_of(folder: Path, address: str) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
         )
+
+
+def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    """Two machines that were made from one picture have one name, and start at the same moment."""
+    journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
+    theirs = beat("ann", owner=owner_json("x", host=this_process().host), lease_s=LEASE_S)
+    journal.commit([theirs])
+    worker = worker_of(tmp_path, address)
+    try:
+        while worker.poll() is None:
+            journal.commit([theirs])
+            time.sleep(0.2)
+    finally:
+        worker.kill()
+        worker.wait()
+    said = (tmp_path / "said").read_text()
+    assert worker.returncode == 2, said
+    assert "A worker named ann runs on another machine already. This one waits 2 s" in said
+    assert "placet worker --name NAME" in said
+
+
+def test_one_that_comes_back_after_another_machine_took_its_name_ends(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
+    journal.commit([beat("ann", owner=owner_json("x", boot_id="before"), lease_s=LEASE_S)])
+    worker = worker_of(tmp_path, address)
+    said = tmp_path / "said"
+    try:
+        until(lambda: "takes work" in said.read_text(), "a start once the other is quiet", 60)
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_S + 0.5)
+        theirs = beat("ann", owner=owner_json("x"), lease_s=LEASE_S)
+        journal.commit([theirs])
+        worker.send_signal(signal.SIGCONT)
+        while worker.poll() is None:
+            journal.commit([theirs])
+            time.sleep(0.2)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert worker.returncode == 2, said.read_text()
+    assert said.read_text().count("runs on another machine already") == 2
 
 
 def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(

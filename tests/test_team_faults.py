@@ -542,7 +542,7 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
     with journal_at(squad.troupe.folder / "aside", squad.server.fresh()) as journal:
         lookout = Lookout(journal, HOST, lambda: None)
         offers = Team(journal, lookout, LEASE_S, dict)
-        journal.commit([Beat("ann", "any", 3, __version__, 1, "{}")])
+        journal.commit([Beat("ann", "any", 3, __version__, 1, "{}", 30)])
         lookout.look()
         for _ in range(2):
             assert offers.claim(case, lambda: 0, planning=False) is None

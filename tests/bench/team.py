@@ -175,7 +175,7 @@ def simulate(address: str, name: str, folder: Path) -> None:
     with Journal(
         folder / "journal.db", now=wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=print
     ) as journal:
-        lookout = Lookout(journal, channel_of(name), lambda: None, owner)
+        lookout = Lookout(journal, channel_of(name), lambda: None, name, owner)
         outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print)
         badge = Badge(name, ("any",), 1)
         worker = Simulated(badge, journal, lookout, outfit, print, owner)

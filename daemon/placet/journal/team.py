@@ -1,8 +1,8 @@
 """The tables by which a team's machines tell each other what to do, and the writes to them.
 
-`team_work` has a row for each piece of work that a worker may take, `team_members` one for each
-process, `team_packs` and `team_refs` git's objects and references on their way, `team_bodies` what
-a worker needs of the vault. A row that another process waits for is announced to it.
+`team_work` has the pieces of work that workers may take, `team_members` the workers, `team_packs`
+and `team_refs` git's objects and references on their way, `team_bodies` what a worker needs of the
+vault. A row that another process waits for is announced to it.
 """
 
 from __future__ import annotations
@@ -149,10 +149,7 @@ class PutResult(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropWork(Change):
-    """Take a piece of work out of the table and out of the queue, if it is there.
-
-    What workers had taken from the queue that are long gone is taken out with it.
-    """
+    """Take a piece of work out of table and queue, and what workers had taken that are gone."""
 
     trace_id: str
     generation: int
@@ -170,10 +167,9 @@ class DropWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class Beat(Change):
-    """Show a sign of life of a member, and what it is.
+    """Show a sign of life; Conflict where another machine's of that name gave one in `lease_s`.
 
-    `draining` stays as this process was told; a new one of that name takes work. Members that
-    were quiet for a day are forgotten.
+    `draining` stays as this process was told. Who was quiet for a day is forgotten.
     """
 
     name: str
@@ -182,15 +178,20 @@ class Beat(Change):
     version: str
     slots: int
     owner: str
+    lease_s: float
     SQL = (
         """INSERT INTO team_members (name, labels, level, version, slots, owner, beat_s)
         VALUES (:name, :labels, :level, :version, :slots, :owner, :now_s)
         ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
           version = excluded.version, slots = excluded.slots, owner = excluded.owner,
           draining = team_members.draining AND team_members.owner = excluded.owner,
-          beat_s = excluded.beat_s""",
+          beat_s = excluded.beat_s
+        WHERE team_members.beat_s < excluded.beat_s - CAST(:lease_s AS double precision) OR
+          (team_members.owner::json ->> 'host', team_members.owner::json ->> 'boot_id') =
+          (excluded.owner::json ->> 'host', excluded.owner::json ->> 'boot_id')""",
         "DELETE FROM team_members WHERE beat_s < :now_s - 86400",
     )
+    ELSE = "a worker named {name} lives on another machine"
 
 
 @dataclass(frozen=True, slots=True)

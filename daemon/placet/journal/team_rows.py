@@ -118,14 +118,14 @@ def texts_of(connection: Connection, trace_id: str, token: int) -> tuple[str, st
     return None if row is None else (str(row[0]), str(row[1]))
 
 
-def member_rows(connection: Connection) -> list[MemberRow]:
-    """Return the team's processes, by name."""
+def member_rows(connection: Connection, name: str = "") -> list[MemberRow]:
+    """Return the team's processes, in the order of their names, or the one of this name."""
     names = ", ".join(field.name for field in fields(MemberRow) if field.name != "quiet_s")
     sql = (
         f"SELECT {names}, extract(epoch FROM clock_timestamp())::float8 - beat_s "  # noqa: S608 - our own
-        "FROM team_members ORDER BY name"
+        "FROM team_members WHERE :name IN ('', name) ORDER BY name"
     )
-    return _values(MemberRow, connection.execute(sql))
+    return _values(MemberRow, connection.execute(sql, {"name": name}))
 
 
 def refs_of(connection: Connection, owner: str) -> list[tuple[int, str]]:

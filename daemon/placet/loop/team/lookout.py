@@ -25,16 +25,21 @@ GAP_S = 2.5
 class Lookout:
     """The work and the members as they were at the last look; `changed` is called after a change.
 
-    `channel` is where news are announced. With an `owner` only the work that it took is looked at.
+    `channel` is where news are announced. A worker (`name`, `owner`) looks at its own alone.
     `looks` counts the looks; `failed` is trouble that does not pass: after it there are none. May
     be asked by any thread.
     """
 
     def __init__(
-        self, journal: Journal, channel: str, changed: Callable[[], None], owner: str = ""
+        self,
+        journal: Journal,
+        channel: str,
+        changed: Callable[[], None],
+        name: str = "",
+        owner: str = "",
     ) -> None:
         self._journal, self._changed = journal, changed
-        self._channel, self._owner = channel, owner
+        self._channel, self._name, self._owner = channel, name, owner
         self._address = address_of(journal.path)
         self._over = threading.Event()
         self._news = threading.Condition()
@@ -49,7 +54,7 @@ class Lookout:
         """Look now."""
         with self._journal.read() as reader:
             work = {row.trace_id: row for row in work_rows(reader.connection, self._owner)}
-            members = {row.name: row for row in member_rows(reader.connection)}
+            members = {row.name: row for row in member_rows(reader.connection, self._name)}
         now_s = boottime_s()
         with self._news:
             if now_s - self._looked_s > GAP_S:

@@ -63,7 +63,10 @@ class Badge:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for."""
+    """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
+
+    `displaced` says that another machine's worker has its name: both must not go on.
+    """
 
     badge: Badge
     journal: Journal
@@ -73,19 +76,27 @@ class Worker:
     owner: str
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
     lease_s: float = LEASE_S
+    displaced: UserError | None = None
 
     # --- signs of life
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Show signs of life, in a thread of its own; after it the team knows that it ended."""
+        """Show signs of life, in a thread of its own; after it the team knows that it ended.
+
+        Raises UserError where a worker of another machine has this name and lives.
+        """
         over = threading.Event()
         self._beat()
 
         def beat() -> None:
-            with suppress(JournalPaused, psycopg.Error):  # the lookout meets the same, and tells it
+            try:
                 while not over.wait(self.lease_s / BEATS):
                     self._beat()
+            except UserError as taken:
+                self.displaced = taken
+            except (JournalPaused, psycopg.Error):
+                return  # the lookout meets the same, and tells it
 
         thread = threading.Thread(target=beat, name="beat", daemon=True)
         thread.start()
@@ -101,10 +112,16 @@ class Worker:
         with self.journal.read() as reader:
             self.lease_s = quiet_limit_s(reader)  # a daemon may have started with another one
         labels = ",".join(badge.labels)
-        beat = Beat(
-            badge.name, labels, int(self.outfit.level), __version__, badge.slots, self.owner
-        )
-        self.journal.commit([beat])
+        level, slots = int(self.outfit.level), badge.slots
+        beat = Beat(badge.name, labels, level, __version__, slots, self.owner, self.lease_s)
+        try:
+            self.journal.commit([beat])
+        except Conflict as error:
+            raise UserError(
+                f"A worker named {badge.name} runs on another machine already.",
+                "Give this one another name: placet worker --name NAME",
+                exit_code=2,
+            ) from error
         for trace_id, (token, cancel) in list(self.under_way.items()):
             try:
                 self.journal.commit([RenewLease(trace_id, token, self.lease_s)])

@@ -32,9 +32,6 @@ from placet.loop.team.worker import Badge, Worker
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
 
-TAKEN_S = 10.0
-"""Seconds for which a name is taken after the last sign of life."""
-
 
 def run(
     address: str,
@@ -104,26 +101,46 @@ def _work(
         if level is Level.NONE:
             say("This machine has no sandbox: it takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
-        lookout = Lookout(journal, channel_of(badge.name), lambda: None, owner)
-        _must_be_free(badge.name, lookout)
+        lookout = Lookout(journal, channel_of(badge.name), lambda: None, badge.name, owner)
         stack.enter_context(lookout.looking())
         outfit = Outfit(journal, folder, env, level, own_secrets(env), say, clock=clock)
         worker = Worker(badge, journal, lookout, outfit, say, owner)
-        stack.enter_context(worker.alive())
+        _join(stack, worker, say, ending)
         said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
         say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
-            if ending.is_set() or lookout.failed:
+            if ending.is_set() or lookout.failed or worker.displaced:
                 outfit.leaving.set()
             return outfit.leaving.is_set() or worker.draining
 
         queues = queues_for(badge.labels, int(level))
         work(address, queues, badge.slots, worker.take, over, say)
-        if lookout.failed:
-            raise lookout.failed
+        if error := lookout.failed or worker.displaced:
+            raise error
         if worker.draining:
             say(f"{badge.name} was told to take no more work, and has ended what it had.")
+
+
+def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> None:
+    """Let the team know of a worker, until the stack is left.
+
+    One of its name on another machine, or of before this one's last start, may be gone: that is
+    known after `lease_s`. Raises UserError where it lives.
+    """
+    began_s, told = boottime_s(), False
+    while not ending.is_set():
+        try:
+            stack.enter_context(worker.alive())
+        except UserError as taken:
+            if boottime_s() - began_s > worker.lease_s + LOOK_S:
+                raise
+            if not told:
+                say(f"{taken.what} This one waits {worker.lease_s:.0f} s: that may have ended.")
+            told = True
+            ending.wait(LOOK_S)
+        else:
+            return
 
 
 def _clock_of(address: str) -> Clock:
@@ -176,17 +193,3 @@ def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], No
     clear_clones(folder / "clones")
     make_empty(folder / "vaults")
     return folder / "journal.db"
-
-
-def _must_be_free(name: str, lookout: Lookout) -> None:
-    """Raise UserError where a worker of another machine has this name and lives."""
-    member = lookout.members.get(name)
-    if member is None or member.quiet_s > TAKEN_S:
-        return
-    owner = OWNER_JSON.validate_json(member.owner)
-    if owner.host != this_process().host:
-        raise UserError(
-            f"A worker named {name} runs already: {owner}.",
-            "Give this one another name: placet worker --name NAME",
-            exit_code=2,
-        )

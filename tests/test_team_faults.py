@@ -216,7 +216,7 @@ class Squad:
     def planned(self, *idents: str) -> None:
         for ident in idents:
             try:
-                until(self.vault.plan(ident).exists, f"a plan of {ident}", 40)
+                until(self.vault.plan(ident).exists, f"a plan of {ident}", 40 + len(idents))
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self.told(ident)}") from None
 

@@ -27,7 +27,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     *(("cost", "--by", by) for by in ("day", "portal", "agent", "model")),
     ("cost", "--csv"),
     ("journal",),
-    ("journal", "done"),
+    ("journal", "--trace", "done"),
     ("journal", "verify"),
     ("diff", "done"),
     *(("journal", "--sql", sql) for sql in QUERIES),

@@ -18,6 +18,7 @@ from placet.core.life.lease import Owner
 from placet.core.life.waiting import Why
 from placet.core.stored import Stored
 from placet.host.tables import PortalTable
+from placet.journal.place import address_of
 from placet.journal.team import DropPacks, DropWork, PutWork
 from placet.journal.team_rows import MemberRow, WorkRow
 from placet.journal.writer import Journal
@@ -142,7 +143,10 @@ class Team:
     def _must_have_worker(self, queue: str) -> None:
         found = [one for one in self.lookout.members.values() if self._lives(one)]
         if why := nobody_for(queue, found):
-            raise Postponed(why, NO_WORKER_S, Why.WORKER)
+            label = needs(queue)[1]
+            labels = f" --labels {label}" if label != ANY else ""
+            start = f"placet worker '{address_of(self.journal.path)}'{labels}"
+            raise Postponed(f"{why} (on any machine: {start})", NO_WORKER_S, Why.WORKER)
 
 
 def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:

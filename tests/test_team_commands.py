@@ -339,6 +339,9 @@ def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
     vault.click("team", "init", plain)
     granted = "SELECT has_schema_privilege('placet_reader', 'placet', 'USAGE')"
     assert server.sql(granted, "plain") == "t"
+    make_queue(plain)
+    queue = "SELECT has_table_privilege('placet_reader', 'placet.procrastinate_jobs', 'SELECT')"
+    assert server.sql(queue, "plain") == "t"
     wrong = vault.click("team", "init", f"{address}-that-is-not-there", check=False)
     assert wrong.returncode == 1
     assert "database-password" in wrong.stderr
@@ -439,6 +442,17 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     assert done in vault.click("team", "status").stdout
     rows.commit([beat("ann", slots=1, owner=OWNER), Drain("ann", draining=True)])
     assert "1 worker, 1 of 1 slot used" in vault.click("team", "status").stdout
+
+
+def test_a_daemon_whose_database_refuses_says_so_and_ends(troupe: Troupe) -> None:
+    host = troupe.host()
+    troupe.vault.drop("Say hello.\n")
+    troupe.until("request.detected")
+    troupe.change("ALTER TABLE team_members RENAME COLUMN beat_s TO heard_s")
+    assert host.wait(60) == 1
+    for said in (troupe.log("host"), troupe.vault.cli("team", "workers", check=False).stderr):
+        assert "Traceback" not in said
+        assert 'The database of the journal refuses: column "beat_s" does not exist.' in said
 
 
 def test_the_remark_that_no_worker_is_there_goes_once_one_is(troupe: Troupe, rows: Journal) -> None:

@@ -55,6 +55,18 @@ def boundary() -> Iterator[None]:
         )
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        psycopg = sys.modules.get("psycopg")  # loaded where the journal is in PostgreSQL
+        if psycopg is None or not isinstance(error, psycopg.Error):
+            raise
+        said = error.diag.message_primary or " ".join(str(error).split())
+        _fail(
+            UserError(
+                f"The database of the journal refuses: {said}.",
+                "Look whether its user has the rights, and its schema the tables, that "
+                "daemon/docs/team.md names; then try again.",
+            )
+        )
     finally:
         _let_go_of_stderr()
 

@@ -21,6 +21,7 @@ from placet import __version__
 from placet.core.errors import UserError
 from placet.journal.errors import DatabaseAway
 from placet.journal.postgres import OPTIONS, PostgresConnection, password_of, shown
+from placet.journal.postgres_reader import READER
 from placet.journal.team import TASK
 from placet.journal.team_rows import has_queue
 
@@ -53,6 +54,10 @@ def needs(queue: str) -> tuple[str, str, int]:
     return version, label, int(level)
 
 
+_READ_TOO = f"""DO $$ BEGIN GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER};
+ EXCEPTION WHEN undefined_object OR insufficient_privilege THEN NULL; END $$"""
+
+
 def make_queue(address: str) -> None:
     """Make the queue's tables beside the journal's, where they are missing."""
     with closing(PostgresConnection(address)) as connection:
@@ -60,6 +65,7 @@ def make_queue(address: str) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('placet'))")
         if not has_queue(connection):
             connection.script(SchemaManager.get_schema())
+            connection.script(_READ_TOO)
         connection.execute("COMMIT")
 
 

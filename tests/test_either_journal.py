@@ -30,6 +30,10 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("journal", "--trace", "done"),
     ("journal", "verify"),
     ("diff", "done"),
+    ("replay", "done"),
+    ("watch", "done"),
+    ("watch", "no"),
+    ("journal", "--json", "--limit", "20"),
     *(("journal", "--sql", sql) for sql in QUERIES),
 )
 PAGES = (

@@ -224,6 +224,11 @@ def test_git_missing_or_old_is_said(
     [
         ("kill -9 $$", "it was killed by signal 9"),
         ("echo 'fatal: write failure: No space left on device' >&2; exit 128", "No space left"),
+        (
+            "echo 'fatal: cannot fork() for pack-objects: Resource temporarily unavailable' >&2; "
+            "exit 128",
+            "Resource temporarily",
+        ),
     ],
 )
 def test_a_git_that_the_machine_stops_while_a_repository_is_opened_may_succeed_later(

@@ -42,7 +42,10 @@ class UserError(PlacetError):
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 # Numbers of faults of the machine, after which the same may succeed later.
-MACHINE = FULL | {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+MACHINE = FULL | {
+    errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+    errno.EAGAIN,  # no process more
+}  # fmt: skip
 
 
 def cannot_write(path: PurePath, error: OSError) -> UserError:

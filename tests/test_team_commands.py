@@ -381,9 +381,12 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     troupe.until("request.detected")
     until(lambda: "no worker is there for it" in vault.click("why", "say-hello").stdout, "", 30)
     assert "say-hello  waits for a worker" in vault.click("status").stdout
+    screen = " ".join(vault.click("team", "status").stdout.split())
+    assert "Waiting say-hello is offered to no worker yet placet why say-hello" in screen
 
     rows.commit([beat("ann", slots=1, owner=OWNER)])
     trace_id, generation = named(troupe, "say-hello")
+    assert look(vault.site)["waiting"] == []
     (queued,) = look(vault.site)["queued"]
     assert (queued["label"], queued["pieces"]) == ("any", 1)
     assert queued["waits_for"] == "a worker takes it within seconds"

@@ -11,6 +11,7 @@ from placet.cli.screen import drawn, heading, table, words
 from placet.cli.site import Site
 from placet.core.box import Level
 from placet.core.errors import UserError
+from placet.core.life.case import CASE_JSON, WORKING
 from placet.core.text.names import show as visible
 from placet.core.wording import age, counted
 from placet.journal.place import address_of, is_begun
@@ -56,7 +57,7 @@ def must_have_team(site: Site) -> str:
 
 
 def team(site: Site) -> dict[str, Any]:
-    """Return a team: its daemon, workers, queued work, and work under way.
+    """Return a team: its daemon, workers, and work: queued, under way, or not offered (`waiting`).
 
     Raises UserError without one, and for a database that cannot be reached.
     """
@@ -70,7 +71,8 @@ def team(site: Site) -> dict[str, Any]:
             )
         work, members = work_rows(reader.connection), member_rows(reader.connection)
         named, limit_s = work_named(reader.connection), quiet_limit_s(reader)
-        host = _host(reader)
+        host, offered = _host(reader), {row.trace_id for row in work}
+        rows = [row for row in reader.cases(*WORKING) if row.trace_id not in offered]
     used = used_slots(work)
     living = [one for one in members if one.quiet_s < limit_s]
     return {
@@ -79,6 +81,7 @@ def team(site: Site) -> dict[str, Any]:
         "workers": [_worker(one, used.get(one.name, 0), limit_s) for one in members],
         "queued": _queued([row for row in work if not row.worker], living, used),
         "under_way": [_under_way(row, named) for row in work if row.worker],
+        "waiting": [CASE_JSON.validate_json(row.body).request_id for row in rows],
     }
 
 
@@ -214,6 +217,14 @@ def status_sections(found: Mapping[str, Any]) -> Iterator[Section]:
                 one["waits_for"],
             )
             for one in found["queued"]
+        ],
+    )
+    yield (
+        "Waiting",
+        (),
+        [
+            (ident, "is offered to no worker yet", f"placet why {ident}")
+            for ident in found["waiting"]
         ],
     )
     yield (

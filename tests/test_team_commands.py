@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -35,11 +36,13 @@ from placet.journal.place import address_file
 from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
 from placet.journal.postgres_schema import make_ready
 from placet.journal.reader import VAULT
-from placet.journal.team import Beat, ClaimWork, Drain, PutResult, PutWork
-from placet.journal.team_rows import member_rows, work_rows
+from placet.journal.sql import Connection
+from placet.journal.team import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
+from placet.journal.team_rows import MemberRow, member_rows, work_rows
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
 from placet.loop.team.engine import make_queue, queue_of
+from placet.loop.team.lookout import Lookout
 from placet.loop.team.offers import OWNER_JSON
 from placet.models.server import CREDENTIAL as KEY
 from teamkit import LEASE_S, Troupe, team
@@ -119,6 +122,29 @@ def test_a_worker_that_was_quiet_for_a_day_is_forgotten(journal: Journal, addres
             )
         journal.commit([beat("ann")])
         assert [one.name for one in member_rows(connection)] == ["ann", "bob"]
+
+
+def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(journal: Journal) -> None:
+    """A daemon took work from its worker, as it had seen again what it was before it was handed."""
+    lookout = Lookout(journal, HOST, lambda: None)
+    has_seen, goes_on = threading.Event(), threading.Event()
+
+    def slowly(connection: Connection, name: str) -> list[MemberRow]:
+        found = member_rows(connection, name)
+        if threading.current_thread() is slow:
+            has_seen.set()
+            assert goes_on.wait(30)
+        return found
+
+    slow = threading.Thread(target=lookout.look)
+    with patch("placet.loop.team.lookout.member_rows", slowly):
+        slow.start()
+        assert has_seen.wait(30)
+        journal.commit([beat("ann")])
+        lookout.look()
+        goes_on.set()
+        slow.join()
+    assert list(lookout.members) == ["ann"]
 
 
 def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again(

@@ -27,7 +27,7 @@ class Lookout:
 
     `channel` is where news are announced. A worker (`name`, `owner`) looks at its own alone.
     `looks` counts the looks; `failed` is trouble that does not pass: after it there are none. May
-    be asked by any thread.
+    be asked by any thread: of looks that overlap the one counts that began last.
     """
 
     def __init__(
@@ -46,17 +46,24 @@ class Lookout:
         self.work: Mapping[str, WorkRow] = {}
         self.members: Mapping[str, MemberRow] = {}
         self.looks = 0
+        self._begun = self._last = 0
         self.failed: psycopg.Error | None = None
         self._looked_s = self._since_s = float("-inf")
         self.look()
 
     def look(self) -> None:
-        """Look now."""
+        """Look now: what was committed before is seen after it."""
+        with self._news:
+            self._begun += 1
+            number = self._begun
         with self._journal.read() as reader:
             work = {row.trace_id: row for row in work_rows(reader.connection, self._owner)}
             members = {row.name: row for row in member_rows(reader.connection, self._name)}
         now_s = boottime_s()
         with self._news:
+            if number < self._last:
+                return  # it saw less than is known by now
+            self._last = number
             if now_s - self._looked_s > GAP_S:
                 self._since_s = now_s
             self._looked_s = max(now_s, self._looked_s)

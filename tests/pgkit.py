@@ -20,7 +20,7 @@ SERVER = shutil.which("postgres") or (str(PROGRAMS[-1] / "postgres") if PROGRAMS
 WHY_NOT = "needs PostgreSQL: apt-get install postgresql"
 _SETTINGS = {
     "unix_socket_directories": "",
-    "max_connections": "200",
+    "max_connections": "600",  # the 64 workers of the benchmark
     "shared_buffers": "32MB",
 }
 

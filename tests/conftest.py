@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from typing import Any
 
 import hypothesis
@@ -48,6 +49,19 @@ def _journals_begin_here(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
     if request.path.name != "test_journal.py":
         monkeypatch.setattr("placet.journal.opening.migrate_aside", migrate_near)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the other cases of a table that is `thinned` to the sweeps."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("thinned")) is None:
+            continue
+        table = item.nodeid.partition("[")[0]
+        if seen[table] % mark.args[0]:
+            item.add_marker("sweep")
+        seen[table] += 1
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -100,6 +100,7 @@ def told(vault: TestVault) -> Any:
         (["yes \\*", "yes *"], 1, "yes \\*"),
     ],
 )
+@pytest.mark.thinned(4)
 def test_the_ticked_option_is_the_answer_whatever_it_says(
     vault: TestVault, options: list[str], nth: int, answer: str
 ) -> None:
@@ -134,6 +135,7 @@ def test_the_ticked_option_is_the_answer_whatever_it_says(
         ("yes # as we said", ["a"], "yes"),
     ],
 )
+@pytest.mark.thinned(4)
 def test_the_property_says_what_stands_there(
     vault: TestVault, said: str, options: list[str], answer: str | None
 ) -> None:

@@ -93,6 +93,7 @@ def called(vault: TestVault, tool: str) -> int:
     ],
 )
 @pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.thinned(3)
 def test_a_worktree_that_is_lost_while_a_person_is_asked_is_what_it_was(
     vault: TestVault, turns: Any, text: str, counted: tuple[int, int, int], lost: bool
 ) -> None:
@@ -403,6 +404,7 @@ def odd(raw: bytes) -> bytes:
     "change",
     [lambda raw: raw, crlf, lambda raw: b"\xef\xbb\xbf" + raw, odd, lambda r: crlf(odd(r))],
 )
+@pytest.mark.thinned(3)
 def test_no_byte_changes_outside_the_stamped_keys(
     tmp_path: Path, frontmatter: str, sort: str, change: Any
 ) -> None:

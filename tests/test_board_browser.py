@@ -394,6 +394,7 @@ def test_without_javascript_reloading_does(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.thinned(2)
 def test_every_page_is_accessible_whole_and_large_enough_to_touch(seen: Seen, scheme: str) -> None:
     idents = kinds(seen.vault)
     paths = [

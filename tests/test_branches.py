@@ -1151,6 +1151,7 @@ def again(vault: TestVault, name: str) -> str:
 @pytest.mark.parametrize(
     "way", ["merge", "fast-forward", "rebase", "cherry-pick", "squash by hand"]
 )
+@pytest.mark.thinned(2)
 def test_missions_with_the_same_changes_are_not_taken_for_each_other(
     done: tuple[TestVault, Path, str], way: str
 ) -> None:

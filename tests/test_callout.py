@@ -253,6 +253,7 @@ def dangling(vault: TestVault) -> list[str]:
 
 @pytest.mark.parametrize("name", ["Say hello.md", "deep/Say hello.md"])
 @pytest.mark.parametrize("end", ["completed", "failed", "rejected", "planned anew", "withdrawn"])
+@pytest.mark.thinned(3)
 def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, name: str) -> None:
     vault = planned(tmp_path, GIVES_UP if end in ("failed", "planned anew") else WRITES, name=name)
     assert links(vault)

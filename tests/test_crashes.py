@@ -64,6 +64,7 @@ def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dic
 
 
 @pytest.mark.parametrize(("place", "step"), [("after git update-ref", 3), ("before os.rename", 2)])
+@pytest.mark.thinned(2)
 def test_a_daemon_killed_where_it_hurt_before_goes_on(
     tmp_path: Path, place: str, step: int
 ) -> None:

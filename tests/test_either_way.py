@@ -155,6 +155,7 @@ def played(way: Any, play: str, folder: Path, server: pgkit.Server) -> dict[str,
 
 
 @pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.thinned(3)
 def test_a_play_comes_to_the_same_either_way(
     play: str, tmp_path: Path, server: pgkit.Server
 ) -> None:

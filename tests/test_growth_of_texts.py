@@ -91,6 +91,7 @@ def took_s(work: Callable[[str], object], text: str) -> float:
 
 
 @pytest.mark.parametrize("name", GROWING)
+@pytest.mark.thinned(5)
 def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
     make, work, size = GROWING[name]
     one, other = make(size), make(2 * size)
@@ -144,6 +145,7 @@ def longest_hold_ms(work: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("name", HOLDING)
+@pytest.mark.thinned(7)
 def test_no_text_of_megabytes_holds_the_interpreter(name: str) -> None:
     """Several times what a file that is read may have (2 MiB): it holds here for what it would hold
     on a slow machine.

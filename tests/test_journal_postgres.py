@@ -457,7 +457,8 @@ def test_a_host_that_ends_lets_go_of_the_vault(world: World) -> None:
 # the whole daemon
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.thinned(2)
 def test_a_request_is_carried_out_with_its_journal_there(
     tmp_path: Path, own_server: pgkit.Server, kill: bool
 ) -> None:

@@ -144,6 +144,7 @@ OTHERS = [
         ),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_pattern_is_told_once_and_then_ends_it(
     tmp_path: Path, replies: list[dict[str, Any]], config: str, end: str, turns: int, noticed: str
 ) -> None:

@@ -726,6 +726,7 @@ def test_no_text_makes_the_reader_fail(text):
         "\n- @placet y\n\n",
     ],
 )
+@pytest.mark.thinned(9)
 def test_reading_and_writing_take_time_in_proportion_to_the_text(piece):
     text = piece * (20_000 // len(piece))
     began = time.process_time()

@@ -192,6 +192,7 @@ def spin(seconds: float) -> None:
         pass
 
 
+@pytest.mark.sweep
 def test_no_file_makes_other_threads_wait() -> None:
     """A machine that is loaded makes any thread wait: against one that spins meanwhile.
 
@@ -476,6 +477,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.thinned(4)
 def test_no_text_makes_it_slow(name: str) -> None:
     """Each of these takes a quadratic pattern minutes."""
     text = BOMBS[name]

@@ -159,6 +159,7 @@ class TakesAnOldDecision(Loop):
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
+@pytest.mark.thinned(2)
 def test_the_daemon_keeps_its_word_whatever_happens(first: int) -> None:
     for seed in range(first, first + 5):
         play(seed)

@@ -134,6 +134,7 @@ def refused(_ask: Ask) -> Reply:
         (refused, "", "model_error", 0),
     ],
 )
+@pytest.mark.thinned(2)
 def test_every_end_has_a_name(
     tmp_path: Path, answer: Callable[[Ask], Reply], config: str, named: str, turns: int
 ) -> None:
@@ -200,6 +201,7 @@ FINISH = ("finish", {"summary": "Done."})
         ([[WRITE, DONE], [MISSING], [DONE], [FINISH]], "unresolved_error"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(
     tmp_path: Path, rounds: list[Any], named: str
 ) -> None:

@@ -200,6 +200,7 @@ def test_a_refusal_after_the_last_step_throws_nothing_away(
         ("search_files", {"pattern": "x", "path": "~"}),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_path_that_climbs_out_is_a_refusal(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:

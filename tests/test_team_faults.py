@@ -112,6 +112,11 @@ SLOW: list[dict[str, Any]] = [
     {"calls": [RUN], "delay_s": 2.0},
     {"calls": [EDIT, step(1), FINISH], "delay_s": 2.0},
 ]
+HELD = (
+    "SELECT 1 FROM team_held JOIN leases ON trace_id = split_part(key, ':', 1) "
+    "AND token::text = split_part(key, ':', 3) WHERE held"
+)
+"""The model calls of those who have a lease now; what a frozen one asked may still stand there."""
 COMMAND: list[dict[str, Any]] = [
     {"calls": [write("hello.txt", "one\n")]},
     {"calls": [("run_command", {"command": "sleep", "args": ["30"]})]},
@@ -361,7 +366,7 @@ class Squad:
 
 
 @pytest.fixture(scope="module")
-def squad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
     folder = tmp_path_factory.mktemp("squad")
     vault = make_vault(folder)
     scripts = {"step.py": STEP.format("hello.txt"), "literal.py": STEP.format("literal.txt")}
@@ -389,8 +394,16 @@ def squad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
         team(folder, server, LEASE_S, vault, port=host_line.port) as troupe,
     ):
         found = Squad(troupe, repo, server, host_line)
-        found.host()
         yield found
+
+
+@pytest.fixture
+def squad(lasting: Squad) -> Iterator[Squad]:
+    """Give the squad with its host; none of a test's workers, if it failed, is there for the next."""
+    if lasting.boss is None or lasting.boss.poll() is not None:
+        lasting.host()
+    yield lasting
+    lasting.fire(*(one for one in lasting.troupe.processes if one is not lasting.boss))
 
 
 EXPECTED = {"whole": (5, 3, FILES)}
@@ -616,11 +629,11 @@ def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) 
     two = squad.troupe.worker("awake")
     reached(squad, ident, "lease.acquired", 3)
     took_s = time.monotonic() - froze
-    until(lambda: squad.troupe.sql("SELECT 1 FROM team_held"), "a call of its successor", 30)
+    until(lambda: squad.troupe.sql(HELD), "a call of its successor", 30)
     calls = squad.count(ident)["model.called"]
     one.send_signal(signal.SIGCONT)
     until(lambda: "was taken away" in squad.troupe.log("frozen"), "the frozen one", 30)
-    held = squad.troupe.sql("SELECT 1 FROM team_held")
+    held = squad.troupe.sql(HELD)
     answered = squad.count(ident)["model.called"] > calls
     assert held or answered, "the successor's call is held no more"
     squad.ended(ident)

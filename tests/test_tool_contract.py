@@ -170,6 +170,7 @@ def test_searching_by_expression(at: Bench) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["real", "memory"])
+@pytest.mark.thinned(3)
 def test_no_expression_hangs(kind: str, pattern: str, tmp_path: Path) -> None:
     with bench(kind, tmp_path, {"a.txt": ("a" * 5000 + "!\n") * 20}) as at:
         began = time.monotonic()

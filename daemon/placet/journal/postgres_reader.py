@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import time
@@ -50,6 +51,13 @@ def _put_back(address: str, connection: PostgresConnection) -> None:
         connection.close()
     else:
         _IDLE.setdefault(address, []).append(connection)
+
+
+@atexit.register
+def _close_idle() -> None:
+    for connections in _IDLE.values():
+        for connection in connections:
+            connection.close()
 
 
 class PatientConnection:

@@ -539,6 +539,7 @@ def row_of(vault: TestVault) -> dict[str, object]:
 
 @pytest.mark.parametrize("way", sorted(MERGES))
 @pytest.mark.parametrize("delete", [False, True], ids=["kept", "deleted"])
+@pytest.mark.thinned(2)
 def test_a_merge_is_seen_whichever_way_it_was_made(
     done: tuple[TestVault, Path, str], way: str, delete: bool
 ) -> None:

@@ -68,6 +68,7 @@ def test_commands_and_options_are_completed(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "why", "approve", "diff", "stop", "replay"])
+@pytest.mark.thinned(2)
 def test_ids_are_completed(planned: TestVault, command: str) -> None:
     assert sorted(completed(planned, command, "")) == ["say-goodbye", "say-hello"]
     assert completed(planned, command, "say-h") == ["say-hello"]

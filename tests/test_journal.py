@@ -1365,6 +1365,7 @@ COPY = (
         (COPY.format(id=0), 0),
     ],
 )
+@pytest.mark.thinned(3)
 def test_verify_names_the_first_row_that_does_not_fit(world, sql, row):
     fill(world, 20)
     edit(world.path, sql)

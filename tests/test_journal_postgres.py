@@ -532,15 +532,3 @@ def test_settings_and_place_must_agree(tmp_path: Path, server: pgkit.Server) -> 
     vault.cli("config", "set", "team.database", "")
     vault.cli("journal", "move")
     vault.once()
-
-
-def test_nothing_of_it_is_imported_without_it(tmp_path: Path) -> None:
-    vault = carried_out(make_vault(tmp_path))
-    script = (
-        "import sys; from placet.cli.main import main\n"
-        "try: main(['status'], standalone_mode=False)\n"
-        "finally: assert not [m for m in sys.modules if 'psycopg' in m or 'postgres' in m]"
-    )
-    subprocess.run(
-        [sys.executable, "-c", script], env=vault.env, cwd=vault.root, check=True, timeout=60
-    )

@@ -131,6 +131,7 @@ SWEEP = [pytest.mark.sweep, pytest.mark.timeout(3_600)]
         ("sha1", "*.txt working-tree-encoding=UTF-16\n"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
     tmp_path: Path,
     digests: str,

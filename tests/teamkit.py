@@ -100,6 +100,7 @@ class Troupe:
                 process.kill()
                 process.wait()
                 raise AssertionError(f"a process did not end\n{self.logs()}") from None
+        assert "psycopg." not in self.logs(), "a line of a library's"
 
 
 @contextmanager

@@ -21,11 +21,11 @@ import pgkit
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
-from placet.journal.errors import DatabaseAway
+from placet.journal.errors import DatabaseAway, rollback
 from placet.journal.maintenance import verify
 from placet.journal.moving import to_database, to_file
 from placet.journal.place import address_file
-from placet.journal.postgres import PostgresConnection, checked
+from placet.journal.postgres import PostgresConnection, PostgresStore, checked
 from placet.journal.postgres_schema import make_ready
 from placet.journal.query import query
 from placet.journal.reader import open_reader
@@ -176,6 +176,16 @@ def test_a_query_reads_and_does_nothing_else(journal: Journal, sql: str) -> None
     assert ns(journal.path) == [1]
 
 
+@pytest.mark.parametrize("zone", ["right/UTC", ":Europe/Berlin", "nonsense", ""])
+def test_a_query_has_the_time_zone_of_this_machine(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    _, ((found,),) = query(journal.path, "SELECT current_setting('timezone')")
+    if zone == ":Europe/Berlin":
+        assert found == "Europe/Berlin"
+
+
 def test_a_query_that_takes_long_is_ended(journal: Journal) -> None:
     with pytest.raises(UserError, match="took over 1 s"):
         query(journal.path, "SELECT pg_sleep(30)", timeout_s=1.0)
@@ -184,7 +194,9 @@ def test_a_query_that_takes_long_is_ended(journal: Journal) -> None:
 # addresses
 
 
-@pytest.mark.parametrize("address", ["postgresql://me:word@host/db", "host=h password=word"])
+@pytest.mark.parametrize(
+    "address", ["postgresql://me:word@host/db", "host=h password=word", "host=h sslpassword=word"]
+)
 def test_no_password_gets_into_a_file(address: str) -> None:
     with pytest.raises(UserError, match="holds a password") as caught:
         checked(address)
@@ -315,6 +327,31 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     assert ns(world.path) == [0, 1, 2, 3]
     assert sum("cannot be written" in one for one in world.said) == 3
     assert verify(world.path) is None
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_a_writer_goes_on_whichever_of_its_transactions_failed(
+    server: pgkit.Server, before: int
+) -> None:
+    """psycopg prepares a statement at its sixth use, and counted one that the server passed over."""
+    address = server.fresh()
+    make_ready(address)
+    store = PostgresStore(address)
+    with closing(PostgresConnection(address)) as other:
+        for end in ["ROLLBACK", *["COMMIT"] * before]:
+            store.begin(durable=True)
+            store.connection.execute(end)
+        other.execute("ALTER TABLE chain RENAME TO elsewhere")
+        with pytest.raises(DatabaseAway):
+            store.begin(durable=True)
+        rollback(store.connection)
+        other.execute("ALTER TABLE elsewhere RENAME TO chain")
+    for _ in range(2):
+        store.ready()
+        store.begin(durable=True)
+        store.connection.execute("COMMIT")
+    assert store.was_kept()
+    store.connection.close()
 
 
 def test_a_line_that_is_cut_where_a_transaction_is_rolled_back_too_is_waited_out(

@@ -78,7 +78,7 @@ def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
 
 def beat(name: str, **other: object) -> Beat:
     values = {"labels": "any", "level": 3, "version": __version__, "slots": 2, "owner": name}
-    values = {**values, "lease_s": 30.0, **other}
+    values = {**values, "lease_s": 30.0, "gone": "", **other}
     if not str(values["owner"]).startswith("{"):
         values["owner"] = owner_json(str(values["owner"]))
     return Beat(name=name, **values)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_a_new_process_of_a_name_is_not_draining_and_the_old_one_stays(journal: 
     journal.commit([Drain("ann", draining=True)])
     journal.commit([beat("ann", owner="first")])
     assert draining(journal, "ann")
-    journal.commit([beat("ann", owner="second")])
+    journal.commit([beat("ann", owner="second", gone=owner_json("first"))])
     assert not draining(journal, "ann")
 
 
@@ -150,7 +150,7 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(journal: Journ
 def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again(
     tmp_path: Path, address: str, journal: Journal
 ) -> None:
-    killed = OWNER_JSON.dump_json(this_process()).decode()
+    killed = owner_json(this_process().pid_start + "0")
     journal.commit([beat("ann", owner=killed)])
     journal.commit([Drain("ann", draining=True)])
     with open(tmp_path / "log", "wb") as log:  # noqa: PTH123 - a handle for the child
@@ -204,6 +204,84 @@ def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
     assert worker.returncode == 2, said
     assert "A worker named ann runs on another machine already. This one waits 2 s" in said
     assert "placet worker --name NAME" in said
+
+
+def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
+    theirs = beat("ann", owner=owner_json("x"), lease_s=LEASE_S)
+    journal.commit([theirs])
+    with closing(PostgresConnection(address)) as connection:
+        connection.execute("UPDATE team_members SET beat_s = beat_s - 100")
+    worker = worker_of(tmp_path, address)
+    said = tmp_path / "said"
+    try:
+        until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
+        while worker.poll() is None:
+            journal.commit([theirs])
+            time.sleep(0.2)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert worker.returncode == 2, said.read_text()
+    assert "takes work" not in said.read_text()
+
+
+def test_a_name_that_lives_on_this_machine_is_not_to_be_had(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    """Of two users, or with two state folders, which have a lock each."""
+    journal.commit([beat("ann", owner=OWNER_JSON.dump_json(this_process()).decode())])
+    worker = worker_of(tmp_path, address)
+    try:
+        assert worker.wait(60) == 2
+    finally:
+        worker.kill()
+        worker.wait()
+    assert "A worker named ann runs on this machine already." in (tmp_path / "said").read_text()
+
+
+def test_a_worker_that_is_told_to_end_while_it_waits_for_its_name_takes_no_work(
+    tmp_path: Path, address: str, journal: Journal
+) -> None:
+    journal.commit([beat("ann", owner=owner_json("x"))])
+    worker = worker_of(tmp_path, address)
+    said = tmp_path / "said"
+    try:
+        until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    assert "takes work" not in said.read_text()
+
+
+def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
+    tmp_path: Path, server: pgkit.Server, address: str
+) -> None:
+    """One that lived on without signs of life would take work that nobody hands it."""
+    database = address.rpartition("/")[2]
+    server.sql(
+        "DO $$ BEGIN CREATE ROLE shy LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$;"
+        "GRANT USAGE ON SCHEMA placet TO shy;"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA placet TO shy;"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA placet TO shy",
+        database,
+    )
+    worker = worker_of(tmp_path, address.replace("//placet@", "//shy@"))
+    said = tmp_path / "said"
+    try:
+        until(lambda: "takes work" in said.read_text(), "a start", 60)
+        server.sql("REVOKE UPDATE ON placet.chain FROM shy", database)
+        assert worker.wait(60) == 1, said.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+    text = " ".join(said.read_text().split())
+    assert "is not one that this worker can use: permission denied for table chain" in text
+    assert "Traceback" not in text
 
 
 def test_one_that_comes_back_after_another_machine_took_its_name_ends(
@@ -421,7 +499,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(troupe: Troupe, rows
     rows.commit([beat("ann", labels="gpu", slots=1, owner=OWNER)])
     said = vault.click("why", "say-hello").stdout
     assert "waits for a worker: no worker is there for it." in said
-    assert f"(on any machine: placet worker '{troupe.address}')" in troupe.log("host")
+    assert f"(start one: placet worker {troupe.address})" in troupe.log("host")
     assert "placet team status" in said
 
     rows.commit(

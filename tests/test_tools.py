@@ -869,6 +869,32 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(
     assert '"size": 8' in outcomes[4].content  # what follows a write sees it
 
 
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_reads_for_which_there_is_no_thread_are_done_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    start, left = threading.Thread.start, [threads]
+
+    def refused(self: threading.Thread) -> None:
+        if self.name.startswith("read"):
+            left[0] -= 1
+            if left[0] < 0:
+                raise RuntimeError("can't start new thread")
+        start(self)
+
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name}\n")
+    uses = [ToolUse(name, "read_file", {"path": name}) for name in "abc"]
+    with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        outcomes = [outcome for _, outcome in calls_of(uses, tools, record)]
+        monkeypatch.undo()
+        with journal.read() as reader:
+            kept = [row.key for row in reader.records(TRACE, 1)]
+    assert [o.content for o in outcomes] == ["a\n", "b\n", "c\n"]
+    assert kept == ["call:1:0", "call:1:1", "call:1:2"]
+
+
 def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
     uses = [ToolUse(name, "read_file", {"path": name}) for name in "abc"]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
@@ -256,7 +258,10 @@ def _reads_at_once(
     place: Workplace,
     record: Record,
 ) -> dict[int, Outcome]:
-    """Run consecutive reads from `start` on in parallel, if there are at least two."""
+    """Run consecutive reads from `start` on in parallel, if there are at least two.
+
+    Those for which the machine has no thread are not among the outcomes.
+    """
     end = start
     if record.halt is not None:
         return {}
@@ -266,19 +271,26 @@ def _reads_at_once(
         return {}
     from concurrent.futures import ThreadPoolExecutor  # here: an idle daemon does without it
 
-    with ThreadPoolExecutor(min(READERS, end - start), thread_name_prefix="read") as pool:
-        done = pool.map(lambda use: carried_out(use, tools, place, record), uses[start:end])
-        return dict(enumerate(done, start))
+    done: dict[int, Outcome] = {}
+
+    def read(at: int) -> None:
+        done[at] = carried_out(uses[at], tools, place, record)
+
+    begun: list[Future[None]] = []
+    readers = ThreadPoolExecutor(min(READERS, end - start), thread_name_prefix="read")
+    # what the pool took up before it said that there is no thread is done all the same
+    with readers as pool, suppress(RuntimeError):
+        begun.extend(pool.submit(read, at) for at in range(start, end))
+    for one in begun:
+        one.result()
+    return done
 
 
 def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
-    content: str | list[dict[str, Any]] = outcome.content
+    content: str | list[Mapping[str, Any]] = outcome.content
     if outcome.image:
         source = {"type": "base64", "media_type": "image/png", "data": outcome.image}
-        content = [
-            {"type": "text", "text": outcome.content},
-            {"type": "image", "source": source},
-        ]
+        content = [text_block(outcome.content), {"type": "image", "source": source}]
     return {
         "type": "tool_result",
         "tool_use_id": use.id,

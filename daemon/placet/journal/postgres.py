@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from placet.core.errors import UserError
 from placet.journal.errors import DatabaseAway, may_pass
 from placet.journal.sql import Values, for_postgres
 
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words
+
 CREDENTIAL = "database-password"
 """The systemd credential with the password, where libpq has none from elsewhere."""
 
@@ -30,6 +33,7 @@ OPTIONS = (
 FROZEN_S = 5
 """Seconds after which the server ends the transaction of a writer that says nothing."""
 
+_SECRET = {"password", "sslpassword"}
 _LINE: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -100,11 +104,19 @@ class PostgresConnection:
             self._connection.cursor().executemany(for_postgres(sql), values)
 
     def last_of(self, *statements: tuple[str, Values]) -> tuple[Any, ...]:
-        """Run some statements with their values in one round trip; return the last one's row."""
+        """Run some statements with their values in one round trip; return the last one's row.
+
+        After an error the line is cut: psycopg may take a statement as prepared that the server
+        passed over.
+        """
         with _plain():
-            with self._connection.pipeline():
-                for sql, values in statements:
-                    cursor = self._connection.execute(for_postgres(sql), values)
+            try:
+                with self._connection.pipeline():
+                    for sql, values in statements:
+                        cursor = self._connection.execute(for_postgres(sql), values)
+            except psycopg.Error:
+                self._connection.close()
+                raise
             row: tuple[Any, ...] = cursor.fetchone() or ()
             return row
 
@@ -227,8 +239,7 @@ class PostgresStore:
 def shown(address: str) -> str:
     """Return an address for people, without a password."""
     parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
-    parts.pop("password", None)
-    return make_conninfo("", **parts)
+    return make_conninfo("", **{key: value for key, value in parts.items() if key not in _SECRET})
 
 
 def checked(address: str) -> str:
@@ -241,7 +252,7 @@ def checked(address: str) -> str:
             "Write it as postgresql://user@host/database",
             exit_code=2,
         ) from error
-    if "password" in parts:
+    if _SECRET & parts.keys():
         raise UserError(
             "The address holds a password, which would be in a file that is synced.",
             "Leave it out, and give it by PGPASSWORD, ~/.pgpass, or the systemd credential "

@@ -103,9 +103,9 @@ def query_postgres(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Run one SELECT of a person's, as `query` does; raises UserError and DatabaseAway."""
     with postgres_snapshot(address) as connection:
+        _set_zone(connection)
         connection.execute(
-            "SELECT set_config('statement_timeout', ?, true), set_config('timezone', ?, true)",
-            (str(int(timeout_s * 1000)), _zone()),
+            "SELECT set_config('statement_timeout', ?, true)", (str(int(timeout_s * 1000)),)
         )
         connection.execute(
             "SELECT set_config('role', rolname, true) FROM pg_roles WHERE rolname = ? "
@@ -125,11 +125,33 @@ def query_postgres(
             ) from error
 
 
+def _set_zone(connection: PostgresConnection) -> None:
+    """Take this machine's time zone; its offset of now where the server does not know the name.
+
+    The transaction must not have asked anything.
+    """
+    try:
+        connection.execute(_ZONE, (_zone(),))
+    except pg.InvalidParameterValue:
+        connection.execute("ROLLBACK")
+        connection.execute(_SNAPSHOT)
+        connection.execute(_ZONE, (_offset(),))
+
+
+_ZONE = "SELECT set_config('timezone', ?, true)"
+
+
 def _zone() -> str:
-    """Return this machine's time zone as PostgreSQL knows it; its offset of now without a name."""
-    name = os.environ.get("TZ") or os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    """Return this machine's time zone as tzdata names it, its offset of now without a name."""
+    local = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    name = os.environ.get("TZ", "").removeprefix(":") or local  # as tzset(3) has it
     with contextlib.suppress(ValueError, OSError, KeyError):
         return ZoneInfo(name).key
+    return _offset()
+
+
+def _offset() -> str:
+    """Return the offset of now, as PostgreSQL writes it."""
     east_s = time.localtime().tm_gmtoff
     hours, rest_s = divmod(abs(east_s), 3600)
     return f"<here>{'-' if east_s > 0 else '+'}{hours}:{rest_s // 60:02d}"  # west is positive

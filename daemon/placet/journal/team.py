@@ -156,6 +156,7 @@ class DropWork(Change):
     SQL = (
         _TELL_WORKER,
         f"DELETE FROM team_work {_OF_WORK}",  # noqa: S608 - our own
+        "DELETE FROM team_held WHERE split_part(key, ':', 1) = :trace_id",
         f"""DELETE FROM procrastinate_jobs WHERE status = 'todo' AND task_name = '{TASK}'
           AND args = jsonb_build_object('trace_id', CAST(:trace_id AS text),
           'generation', :generation)""",  # noqa: S608 - our own
@@ -167,9 +168,9 @@ class DropWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class Beat(Change):
-    """Show a sign of life; Conflict where another machine's of that name gave one in `lease_s`.
+    """Show a sign of life; Conflict where another process of that name gave one in `lease_s`.
 
-    `draining` stays as this process was told. Who was quiet for a day is forgotten.
+    `gone` is an owner who has ended. `draining` stays as this process was told.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Beat(Change):
     slots: int
     owner: str
     lease_s: float
+    gone: str
     SQL = (
         """INSERT INTO team_members (name, labels, level, version, slots, owner, beat_s)
         VALUES (:name, :labels, :level, :version, :slots, :owner, :now_s)
@@ -186,12 +188,11 @@ class Beat(Change):
           version = excluded.version, slots = excluded.slots, owner = excluded.owner,
           draining = team_members.draining AND team_members.owner = excluded.owner,
           beat_s = excluded.beat_s
-        WHERE team_members.beat_s < excluded.beat_s - CAST(:lease_s AS double precision) OR
-          (team_members.owner::json ->> 'host', team_members.owner::json ->> 'boot_id') =
-          (excluded.owner::json ->> 'host', excluded.owner::json ->> 'boot_id')""",
+        WHERE team_members.beat_s < excluded.beat_s - CAST(:lease_s AS double precision)
+          OR team_members.owner IN (excluded.owner, :gone)""",
         "DELETE FROM team_members WHERE beat_s < :now_s - 86400",
     )
-    ELSE = "a worker named {name} lives on another machine"
+    ELSE = "another worker named {name} lives"
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,7 @@ def work(
     `take` is called in a thread of its own with a case's trace_id and generation. While the
     database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
     """
-    for name in ("procrastinate", "psycopg.pool"):  # `say` tells it once
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # `say` tells it once
     asyncio.run(_work(address, queues, slots, take, ending, say))
 
 

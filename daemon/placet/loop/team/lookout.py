@@ -47,7 +47,7 @@ class Lookout:
         self.members: Mapping[str, MemberRow] = {}
         self.looks = 0
         self._begun = self._last = 0
-        self.failed: psycopg.Error | None = None
+        self.failed: psycopg.Error | OSError | None = None
         self._looked_s = self._since_s = float("-inf")
         self.look()
 
@@ -95,7 +95,7 @@ class Lookout:
         def run() -> None:
             try:
                 self._run()
-            except psycopg.Error as error:
+            except (psycopg.Error, OSError) as error:
                 self.failed = error
 
         thread = threading.Thread(target=run, name="lookout", daemon=True)

@@ -8,6 +8,7 @@ it. If it runs out the work is taken away and offered again.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,8 +146,8 @@ class Team:
         if why := nobody_for(queue, found):
             label = needs(queue)[1]
             labels = f" --labels {label}" if label != ANY else ""
-            start = f"placet worker '{address_of(self.journal.path)}'{labels}"
-            raise Postponed(f"{why} (on any machine: {start})", NO_WORKER_S, Why.WORKER)
+            start = f"placet worker {shlex.quote(address_of(self.journal.path))}{labels}"
+            raise Postponed(f"{why} (start one: {start})", NO_WORKER_S, Why.WORKER)
 
 
 def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:

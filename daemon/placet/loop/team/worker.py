@@ -65,7 +65,7 @@ class Badge:
 class Worker:
     """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
 
-    `displaced` says that another machine's worker has its name: both must not go on.
+    `failed` is trouble that does not pass: the database refuses, or another worker has its name.
     """
 
     badge: Badge
@@ -76,27 +76,28 @@ class Worker:
     owner: str
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
     lease_s: float = LEASE_S
-    displaced: UserError | None = None
+    failed: UserError | psycopg.Error | None = None
 
     # --- signs of life
 
     @contextmanager
-    def alive(self) -> Iterator[None]:
+    def alive(self, gone: str = "") -> Iterator[None]:
         """Show signs of life, in a thread of its own; after it the team knows that it ended.
 
-        Raises UserError where a worker of another machine has this name and lives.
+        `gone` is the owner (JSON) of a process that had this name and has ended. Raises UserError
+        where another worker has the name.
         """
         over = threading.Event()
-        self._beat()
+        self._beat(gone)
 
         def beat() -> None:
             try:
                 while not over.wait(self.lease_s / BEATS):
                     self._beat()
-            except UserError as taken:
-                self.displaced = taken
-            except (JournalPaused, psycopg.Error):
-                return  # the lookout meets the same, and tells it
+            except (UserError, psycopg.Error) as error:
+                self.failed = error
+            except JournalPaused:
+                return
 
         thread = threading.Thread(target=beat, name="beat", daemon=True)
         thread.start()
@@ -107,21 +108,21 @@ class Worker:
             with suppress(JournalPaused):
                 self.journal.commit([DropMember(self.badge.name, self.owner)])
 
-    def _beat(self) -> None:
-        badge = self.badge
+    def ask_limit(self) -> None:
+        """Learn how long a sign of life is good for: a daemon may have started with another one."""
         with self.journal.read() as reader:
-            self.lease_s = quiet_limit_s(reader)  # a daemon may have started with another one
+            self.lease_s = quiet_limit_s(reader)
+
+    def _beat(self, gone: str = "") -> None:
+        badge = self.badge
+        self.ask_limit()
         labels = ",".join(badge.labels)
         level, slots = int(self.outfit.level), badge.slots
-        beat = Beat(badge.name, labels, level, __version__, slots, self.owner, self.lease_s)
+        beat = Beat(badge.name, labels, level, __version__, slots, self.owner, self.lease_s, gone)
         try:
             self.journal.commit([beat])
         except Conflict as error:
-            raise UserError(
-                f"A worker named {badge.name} runs on another machine already.",
-                "Give this one another name: placet worker --name NAME",
-                exit_code=2,
-            ) from error
+            raise name_taken(badge.name) from error
         for trace_id, (token, cancel) in list(self.under_way.items()):
             try:
                 self.journal.commit([RenewLease(trace_id, token, self.lease_s)])
@@ -138,6 +139,12 @@ class Worker:
 
     def take(self, trace_id: str, generation: int) -> None:
         """Take a piece of work, and carry it out once it is handed over."""
+        try:
+            self._take(trace_id, generation)
+        except psycopg.Error as error:  # who calls this tells nobody
+            self.failed = error
+
+    def _take(self, trace_id: str, generation: int) -> None:
         try:
             level, name = int(self.outfit.level), self.badge.name
             self.journal.commit([ClaimWork(trace_id, generation, name, self.owner, level)])
@@ -166,18 +173,17 @@ class Worker:
         if texts is None:
             return
         cancel = Cancel()
-        self.under_way[row.trace_id] = row.token, cancel
         watch = threading.Thread(target=self._heed, args=(row, cancel), daemon=True)
-        watch.start()
         try:
-            kind, text, writes = self._done(texts[0], row.token, cancel)
+            self.under_way[row.trace_id] = row.token, cancel
+            kind, text, writes = self._done(texts[0], row.token, cancel, watch)
             guard = Guard(row.trace_id, row.token)
             result = PutResult(row.trace_id, row.token, kind, text)
             self.journal.commit([guard, *writes, result])
         except LeaseLost:
             self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
         finally:
-            del self.under_way[row.trace_id]
+            self.under_way.pop(row.trace_id, None)
 
     def _heed(self, row: WorkRow, cancel: Cancel) -> None:
         """Tell the work under way what the daemon says."""
@@ -190,9 +196,15 @@ class Worker:
                 cancel.set(now.told)
             self.lookout.wait()
 
-    def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
+    def _done(
+        self, text: str, token: int, cancel: Cancel, watch: threading.Thread
+    ) -> tuple[str, str, list[Write]]:
         """Do a piece of work (a parcel as JSON); return what came of it, and writes with that."""
         writes = list[Write]()
+        try:
+            watch.start()
+        except RuntimeError as error:  # so Python says that the system has no thread left to give
+            return *packed_result(Wait(str(error), MACHINE_RETRY_S, Why.MACHINE)), writes
         try:
             parcel = PARCEL_JSON.validate_json(text)
             what = "plans" if parcel.assignment is not None else "carries out"
@@ -234,6 +246,15 @@ class Worker:
             return broken(ports, mission, stop)
         except Exception as error:
             return broken(ports, mission, error)
+
+
+def name_taken(name: str, where: str = "another machine") -> UserError:
+    """Return the error for a worker whose name another one has that lives."""
+    return UserError(
+        f"A worker named {name} runs on {where} already.",
+        "Stop it first, or give this one another name: placet worker --name NAME",
+        exit_code=2,
+    )
 
 
 def _mishap(error: Exception) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from placet.core.box import Level
 from placet.core.errors import UserError, cannot_write
 from placet.core.wording import counted
 from placet.host.clock import Clock
-from placet.host.lock import VaultLock, boot_id, boottime_s, this_process
+from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
 from placet.host.state import make_empty, make_ready, write_private
 from placet.journal.place import address_file, must_have_driver
 from placet.journal.postgres import checked, shown
@@ -28,7 +28,7 @@ from placet.loop.team.engine import is_ready, queues_for, reached, work
 from placet.loop.team.lookout import LOOK_S, Lookout
 from placet.loop.team.offers import OWNER_JSON
 from placet.loop.team.outfit import Outfit
-from placet.loop.team.worker import Badge, Worker
+from placet.loop.team.worker import Badge, Worker, name_taken
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
 
@@ -105,42 +105,55 @@ def _work(
         stack.enter_context(lookout.looking())
         outfit = Outfit(journal, folder, env, level, own_secrets(env), say, clock=clock)
         worker = Worker(badge, journal, lookout, outfit, say, owner)
-        _join(stack, worker, say, ending)
+        if not _join(stack, worker, say, ending):
+            return
         said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
         say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
-            if ending.is_set() or lookout.failed or worker.displaced:
+            if ending.is_set() or lookout.failed or worker.failed:
                 outfit.leaving.set()
             return outfit.leaving.is_set() or worker.draining
 
         queues = queues_for(badge.labels, int(level))
         work(address, queues, badge.slots, worker.take, over, say)
-        if error := lookout.failed or worker.displaced:
+        if error := worker.failed or lookout.failed:
             raise error
         if worker.draining:
             say(f"{badge.name} was told to take no more work, and has ended what it had.")
 
 
-def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> None:
-    """Let the team know of a worker, until the stack is left.
+def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> bool:
+    """Let the team know of a worker, until the stack is left; return False if told to end before.
 
-    One of its name on another machine, or of before this one's last start, may be gone: that is
-    known after `lease_s`. Raises UserError where it lives.
+    Who had its name may be gone. Of a process of this machine that is known at once; of another
+    machine's once nothing was heard of it for `lease_s` in which the database was there all the
+    time. Raises UserError where it lives.
     """
-    began_s, told = boottime_s(), False
+    told, mine = False, OWNER_JSON.validate_json(worker.owner)
     while not ending.is_set():
-        try:
-            stack.enter_context(worker.alive())
-        except UserError as taken:
-            if boottime_s() - began_s > worker.lease_s + LOOK_S:
-                raise
-            if not told:
-                say(f"{taken.what} This one waits {worker.lease_s:.0f} s: that may have ended.")
+        worker.ask_limit()
+        member = worker.lookout.members.get(worker.badge.name)
+        other = None if member is None else OWNER_JSON.validate_json(member.owner)
+        here = other is not None and (other.host, other.boot_id) == (mine.host, mine.boot_id)
+        if other is not None and here and is_alive(other):
+            raise name_taken(worker.badge.name, "this machine")
+        known = other is None or here or worker.lookout.watched_s() >= worker.lease_s
+        taken = name_taken(worker.badge.name)
+        if known:
+            try:
+                stack.enter_context(worker.alive(member.owner if member and here else ""))
+            except UserError as error:
+                taken = error
+                if other is not None:
+                    raise
+            else:
+                return True
+        if not told:
             told = True
-            ending.wait(LOOK_S)
-        else:
-            return
+            say(f"{taken.what} This one waits {worker.lease_s:.0f} s: that may have ended.")
+        ending.wait(LOOK_S)
+    return False
 
 
 def _clock_of(address: str) -> Clock:
@@ -180,11 +193,7 @@ def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], No
     except OSError as error:
         raise cannot_write(folder, error) from error
     except UserError as error:
-        raise UserError(
-            f"A worker named {name} runs on this machine already.",
-            "Stop it first, or give this one another name: placet worker --name NAME",
-            exit_code=2,
-        ) from error
+        raise name_taken(name, "this machine") from error
     worktrees = folder / "worktrees"
     make_ready(worktrees)
     if left := end_left_behind(worktrees):

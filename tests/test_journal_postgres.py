@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 import pgkit
+from linekit import line
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
+from placet.journal import postgres
 from placet.journal.errors import DatabaseAway, rollback
 from placet.journal.maintenance import verify
 from placet.journal.moving import to_database, to_file
@@ -352,6 +354,34 @@ def test_a_writer_goes_on_whichever_of_its_transactions_failed(
         store.connection.execute("COMMIT")
     assert store.was_kept()
     store.connection.close()
+
+
+@pytest.mark.parametrize("pieces", range(10))
+def test_a_writer_that_is_cut_off_anywhere_keeps_the_others_waiting_for_a_moment(
+    server: pgkit.Server, monkeypatch: pytest.MonkeyPatch, pieces: int, tmp_path: Path
+) -> None:
+    """What was sent of a pipeline would hold the chain's row for ever: no time limit ends it."""
+    monkeypatch.setattr(postgres, "_WRITER", " -c idle_in_transaction_session_timeout=1s")
+    address = server.fresh()
+    (tmp_path / "far").mkdir()
+    with line(server.port) as cable:
+        world = world_at(tmp_path, address)
+        far = tmp_path / "far" / "journal.db"
+        address_file(far).write_text(address.replace(f":{server.port}/", f":{cable.port}/"))
+        with world.open() as near, World(far).open() as cut:
+            cut.commit([event(1)])
+            cable.cut_after(pieces)
+            writing = threading.Thread(target=cut.commit, args=([event(n) for n in range(2, 5)],))
+            writing.start()
+            time.sleep(0.3)
+            began = time.monotonic()
+            near.commit([event(9)])
+            took_s = time.monotonic() - began
+            cable.mend()
+            writing.join(30)
+            assert not writing.is_alive()
+    assert took_s < 20
+    assert sorted(ns(world.path)) == [1, 2, 3, 4, 9]
 
 
 def test_a_line_that_is_cut_where_a_transaction_is_rolled_back_too_is_waited_out(

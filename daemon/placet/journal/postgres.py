@@ -1,11 +1,15 @@
-"""A journal in PostgreSQL, by psycopg (extra `team`): connections and the writer's store."""
+"""A journal in PostgreSQL, by psycopg (extra `team`): connections and the writer's store.
+
+No statement is sent in a pipeline, of psycopg's or libpq's: what is cut off or frozen in the middle
+of one holds its locks, and no time limit of the server's ends it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,11 +32,14 @@ CREDENTIAL = "database-password"
 OPTIONS = (
     "-c search_path=placet,pg_catalog -c synchronous_commit=on -c lock_timeout=30s"
     " -c idle_in_transaction_session_timeout=60s"  # one that is cut off
+    " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+    " -c tcp_user_timeout=10000"  # ms: the server, too, notices a line that is cut
 )
 """The settings of each connection."""
 FROZEN_S = 5
 """Seconds after which the server ends the transaction of a writer that says nothing."""
 
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 * 1024 * 1024
 _SECRET = {"password", "sslpassword"}
 _LINE: dict[str, Any] = {
     "connect_timeout": 5,
@@ -42,12 +49,13 @@ _LINE: dict[str, Any] = {
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
 }
-_TAKE_CHAIN = "SELECT 1 FROM chain FOR UPDATE"
+_TAKE_CHAIN = "BEGIN; SELECT 1 FROM chain FOR UPDATE; "
 _LEAVE_TURN = (
-    "INSERT INTO writers VALUES (?, ?) ON CONFLICT (writer) "
+    "INSERT INTO writers VALUES ('{}', {}) ON CONFLICT (writer) "
     "DO UPDATE SET turn = excluded.turn, at = excluded.at "
     "RETURNING extract(epoch FROM clock_timestamp())::float8"
 )
+_TURN = "SELECT turn FROM writers WHERE writer = '{}'"
 _WRITER = f" -c idle_in_transaction_session_timeout={FROZEN_S}s"
 _PASSING = (
     psycopg.OperationalError,
@@ -99,24 +107,18 @@ class PostgresConnection:
             return cursor  # type: ignore[return-value] # as cursor_factory says
 
     def executemany(self, sql: str, values: Any, /) -> None:
-        """Run one statement with each of some rows of values."""
-        with _plain():
-            self._connection.cursor().executemany(for_postgres(sql), values)
+        """Run an INSERT with each of some rows of values, many at once."""
+        head, _, marks = sql.rpartition("VALUES ")
+        for some in _portions(values):
+            rows = ", ".join([marks] * len(some))
+            self.execute(f"{head}VALUES {rows}", [value for row in some for value in row])
 
-    def last_of(self, *statements: tuple[str, Values]) -> tuple[Any, ...]:
-        """Run some statements with their values in one round trip; return the last one's row.
-
-        After an error the line is cut: psycopg may take a statement as prepared that the server
-        passed over.
-        """
+    def at_once(self, sql: str) -> tuple[Any, ...]:
+        """Run some statements without values, sent as one message; return the last one's row."""
         with _plain():
-            try:
-                with self._connection.pipeline():
-                    for sql, values in statements:
-                        cursor = self._connection.execute(for_postgres(sql), values)
-            except psycopg.Error:
-                self._connection.close()
-                raise
+            cursor = self._connection.execute(sql.encode(), prepare=False)
+            while cursor.nextset():
+                pass
             row: tuple[Any, ...] = cursor.fetchone() or ()
             return row
 
@@ -163,6 +165,19 @@ class PostgresConnection:
         self._connection.close()
 
 
+def _portions(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """Give rows in portions that fit into one statement."""
+    some, size = list[Any](), 0
+    for row in rows:
+        some.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if len(some) == _ROWS_AT_ONCE or size > _BYTES_AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
 @contextlib.contextmanager
 def _plain() -> Iterator[None]:
     try:
@@ -207,9 +222,8 @@ class PostgresStore:
         its transaction, or cut off, keeps all others waiting for FROZEN_S at most.
         """
         self._turn += 1
-        (now_s,) = self.connection.last_of(
-            ("BEGIN", ()), (_TAKE_CHAIN, ()), (_LEAVE_TURN, (self._writer, self._turn))
-        )
+        leave = _LEAVE_TURN.format(self._writer, self._turn)
+        (now_s,) = self.connection.at_once(f"{_TAKE_CHAIN}{leave}")
         return float(now_s)
 
     def was_kept(self) -> bool:
@@ -218,8 +232,7 @@ class PostgresStore:
         It left its turn. Its id would not do: a server that crashed gives that to another one. Who
         has the chain's row knows that it has ended.
         """
-        turn = "SELECT turn FROM writers WHERE writer = ?"
-        found = self.connection.last_of(("BEGIN", ()), (_TAKE_CHAIN, ()), (turn, (self._writer,)))
+        found = self.connection.at_once(f"{_TAKE_CHAIN}{_TURN.format(self._writer)}")
         self.connection.execute("ROLLBACK")
         return found == (self._turn,)
 

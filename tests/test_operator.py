@@ -295,6 +295,32 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
             assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
 
 
+def test_a_daemon_that_starts_on_a_full_disk_ends_when_it_is_told_to(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:  # too small for the ballast
+        vault = replace(vault, state=disk)
+        vault.drop("Say hello.\n")
+        run = [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)]
+        killed = subprocess.Popen(run, env=vault.env, stderr=subprocess.DEVNULL)
+        vault.await_action("plan.created")
+        killed.kill()
+        killed.wait()
+        fill_up(disk / "fill")
+        daemon = subprocess.Popen(run, env=vault.env, stderr=subprocess.PIPE, text=True)
+        assert daemon.stderr is not None
+        try:
+            said = next(line for line in daemon.stderr if "cannot be written" in line)
+            daemon.terminate()
+            said += daemon.communicate(timeout=60)[1]
+        finally:
+            daemon.kill()
+            daemon.wait()
+    assert "Traceback" not in said
+    assert "Ended while the journal could not be written" in said
+    assert daemon.returncode == 1
+
+
 @pytest.mark.parametrize("ballast", [True, False])
 def test_a_start_on_a_full_disk_uses_the_ballast_or_names_the_folder(
     vault: TestVault, tmp_path: Path, ballast: bool

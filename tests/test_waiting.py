@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from placet.core.life.case import CASE_JSON, State
 from placet.core.life.lease import Owner
 from placet.core.life.waiting import Hold, Why
 from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.host.config import load
 from placet.host.watch import Mode
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
@@ -221,6 +222,26 @@ def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(
         line.error = None
         loop.settle()
         assert vault.rows("plan.created")
+
+
+def test_a_mission_that_waits_for_the_machine_tries_ever_less_often(tmp_path: Path) -> None:
+    """Each try is written down: a full disk would fill up with them."""
+    vault, time = bare_vault(tmp_path), Time()
+    vault.drop("# Say hello\n")
+
+    def full(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return greeter(ask)
+
+    with looping(vault, time=time, model=lambda: Fake(full)) as loop:
+        loop.settle()
+        vault.approve()
+        for _ in range(120):
+            loop.settle()
+            time.pass_time(3)
+        tries = len(vault.rows("execution.resumed"))
+    assert 5 <= tries <= 15
 
 
 def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(

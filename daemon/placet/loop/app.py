@@ -34,7 +34,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_mark, mark_end, take
 from placet.loop.config_watch import ConfigWatch
-from placet.loop.daemon import Daemon, Ending
+from placet.loop.daemon import Daemon, Ending, told_as_paused
 from placet.loop.database import must_be_there
 from placet.loop.hold import held_vault
 from placet.loop.means import (
@@ -101,7 +101,9 @@ def daemon(
         if left := end_left_behind(state.worktrees):
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
+        stack.enter_context(told_as_paused())
         journal = _journal(state, env, clock, say, follow, notify, stack, config)
+        until.rings(journal.stop_waiting)
         if address_of(state.journal):
             whose, lease_s = str(folder.marker()), config.team.lease_s
             stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
@@ -117,9 +119,7 @@ def daemon(
             bell.ring()
             journal.stop_waiting()
 
-        until.ring = end
-        if until.is_set():
-            end()  # it was told so while it started up
+        until.rings(end)
         with _ended(loop, state):
             yield Daemon(vault, journal, bell, loop, say, notify, until)
 
@@ -248,12 +248,9 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
     try:
         yield
         orderly = True
-    except JournalPaused as error:
+    except JournalPaused:
         orderly = True
-        raise UserError(
-            f"Ended while the journal could not be written: {error}.",
-            "Nothing is lost: what was not written is done by the next start.",
-        ) from error
+        raise
     except Conflict as error:
         raise UserError(
             f"Something else wrote into the journal {state.journal} meanwhile: {error}.",

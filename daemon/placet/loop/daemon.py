@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placet.core.errors import UserError
 from placet.host.watch import Bell, Rung
 from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
 from placet.loop.claim import ClaimedElsewhere
 from placet.loop.tick import Loop, Tick
 
@@ -99,14 +101,32 @@ class Daemon:
 
 
 class Ending(threading.Event):
-    """An event that ends the daemon. `ring` is called with it, from a signal's handler."""
+    """An event that ends the daemon."""
 
-    ring: Callable[[], None] = staticmethod(lambda: None)
+    _ring: Callable[[], None] = staticmethod(lambda: None)
 
     def set(self) -> None:
         """Order the end."""
         super().set()
-        self.ring()
+        self._ring()
+
+    def rings(self, ring: Callable[[], None]) -> None:
+        """Call `ring`, and only that, when it is set, from a signal's handler; now if it is."""
+        self._ring = ring
+        if self.is_set():
+            ring()
+
+
+@contextmanager
+def told_as_paused() -> Iterator[None]:
+    """Raise UserError for a journal that could not be written when the daemon was to end."""
+    try:
+        yield
+    except JournalPaused as error:
+        raise UserError(
+            f"Ended while the journal could not be written: {error}.",
+            "Nothing is lost: what was not written is done by the next start.",
+        ) from error
 
 
 @contextmanager

@@ -19,6 +19,10 @@ from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.loop.rows import of_case, of_daemon
 
+_LONGEST_WAIT_S = 60.0
+_SOON_S = 10.0
+"""Within so many seconds of its beginning a try that failed got nowhere."""
+
 
 @dataclass(slots=True)
 class Waits:
@@ -37,6 +41,8 @@ class Waits:
     longest_rest_s: float
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
+    # by trace_id until when a piece waited last for the machine, and for how long, in seconds
+    _tried: dict[str, tuple[float, float]] = field(default_factory=dict)
     # what was said last of one piece's wait, and the journal's newest event then
     _said: tuple[Why, str, int] | None = None
 
@@ -64,6 +70,7 @@ class Waits:
 
     def postpone(self, case: Case, why: Postponed) -> None:
         """Let a case's work wait, or all work."""
+        why = self._patiently(case, why)
         until = self.clock.monotonic() + why.after_s
         facts = {
             "why": why.why.value,
@@ -88,6 +95,21 @@ class Waits:
             self.say(f"All work waits for the model: {self.hold.notice}")
         if not known:
             self.tell(self.hold)
+
+    def _patiently(self, case: Case, why: Postponed) -> Postponed:
+        """Return a wait for the machine, twice as long as the last one where that helped nothing.
+
+        Each try is written down, and a full disk has little room for that.
+        """
+        if why.why is not Why.MACHINE:
+            return why
+        now = self.clock.monotonic()
+        until, last_s = self._tried.get(case.trace_id, (float("-inf"), 0.0))
+        after_s = why.after_s
+        if now - until < _SOON_S:
+            after_s = max(after_s, min(2 * last_s, _LONGEST_WAIT_S))
+        self._tried[case.trace_id] = now + after_s, after_s
+        return Postponed(why.reason, after_s, why.why)
 
     def _was_said(self, why: Postponed) -> bool:
         """Return whether this wait was the last one said, and remember it.

@@ -65,7 +65,7 @@ def run(
                 on_trouble=say,
             )
         )
-        ending.ring = journal.stop_waiting
+        ending.rings(journal.stop_waiting)
         try:
             _work(address, badge, folder, env, say, ending, journal, clock)
         except JournalPaused as error:

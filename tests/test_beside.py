@@ -225,12 +225,14 @@ def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_plann
         rejected.write_text(rejected.read_text() + "\n## Rejection\n\nToo much shouting.\n")
         run.settle()
         run.settle()
+        why = vault.click("why", "say-hello").stdout
         edit(vault.root / "Inbox/Requests/Say hello.md", "status: rejected", "status: pending")
         run.settle()
     assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [""]
     assert [row["metadata"]["reason"] for row in vault.rows("plan.rejection_explained")] == [
         "Too much shouting."
     ]
+    assert "Too much shouting." in why
     assert "Too much shouting." not in str(model.asks[0].turns[0].blocks)
     assert "Too much shouting." in str(model.asks[-1].turns[0].blocks)
 

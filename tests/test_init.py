@@ -282,3 +282,15 @@ def test_a_page_of_help_is_rendered_on_a_terminal(place: TestVault) -> None:
     assert "\n## " not in person.said
     assert "\nWhat the warnings mean\n" in person.said
     assert '\n    write = ["src/auth/**", "tests/test_auth.py"]\n' in person.said
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_vault_that_is_no_folder_is_said_with_what_helps(
+    place: TestVault, tmp_path: Path, there: bool
+) -> None:
+    named = tmp_path / "named"
+    if there:
+        named.write_text("x")
+    said = " ".join(place.click("status", "--vault", str(named), check=False).stderr.split())
+    assert ("is not a folder" in said) is there
+    assert ("placet init" in said) is not there

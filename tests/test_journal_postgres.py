@@ -332,6 +332,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
 
 
 @pytest.mark.parametrize("before", range(8))
+@pytest.mark.thinned(4)
 def test_a_writer_goes_on_whichever_of_its_transactions_failed(
     server: pgkit.Server, before: int
 ) -> None:
@@ -357,6 +358,7 @@ def test_a_writer_goes_on_whichever_of_its_transactions_failed(
 
 
 @pytest.mark.parametrize("pieces", range(10))
+@pytest.mark.thinned(3)
 def test_a_writer_that_is_cut_off_anywhere_keeps_the_others_waiting_for_a_moment(
     server: pgkit.Server, monkeypatch: pytest.MonkeyPatch, pieces: int, tmp_path: Path
 ) -> None:

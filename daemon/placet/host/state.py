@@ -51,9 +51,10 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     if named:
         path = Path(named).expanduser().absolute()
         if not path.is_dir():
+            there = path.exists() or path.is_symlink()
             raise UserError(
-                f"The vault {path} is not a folder.",
-                f"Make one there: placet init {path}",
+                f"The vault {path} is {'not a folder' if there else 'not there'}.",
+                "Name a folder." if there else f"Make one there: placet init {path}",
                 exit_code=2,
             )
         return path

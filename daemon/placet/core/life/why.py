@@ -111,7 +111,8 @@ def _failed(case: Case, _: Rows) -> Explained:
 def _rejected(case: Case, rows: Rows) -> Explained:
     said = _last(rows, {Action.PLAN_REJECTED})
     who = "somebody" if said is None else said.details["reviewed_by"]
-    reason = "" if said is None else said.details.get("reason", "")
+    first = "" if said is None else said.details.get("reason", "")
+    reason = case.rejection.reason or first  # one may be given later
     why = f"{who} rejected its plan at {case.since}"
     why += f": {reason}" if reason else ", without a reason."
     return why, (f"For a new plan: {_retry(case)}. Or move the plan back to Inbox/Plans.",)

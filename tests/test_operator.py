@@ -307,15 +307,14 @@ def test_a_daemon_that_starts_on_a_full_disk_ends_when_it_is_told_to(
         killed.kill()
         killed.wait()
         fill_up(disk / "fill")
-        daemon = subprocess.Popen(run, env=vault.env, stderr=subprocess.PIPE, text=True)
-        assert daemon.stderr is not None
-        try:
-            said = next(line for line in daemon.stderr if "cannot be written" in line)
-            daemon.terminate()
-            said += daemon.communicate(timeout=60)[1]
-        finally:
-            daemon.kill()
-            daemon.wait()
+        with subprocess.Popen(run, env=vault.env, stderr=subprocess.PIPE, text=True) as daemon:
+            assert daemon.stderr is not None
+            try:
+                said = next(line for line in daemon.stderr if "cannot be written" in line)
+                daemon.terminate()
+                said += daemon.communicate(timeout=60)[1]
+            finally:
+                daemon.kill()
     assert "Traceback" not in said
     assert "Ended while the journal could not be written" in said
     assert daemon.returncode == 1

@@ -26,6 +26,8 @@ from placet.journal.writes import Change, Committed, JournalPaused, Write
 _WAIT_S = 0.5
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
 
+_LISTEN_S = 1.0
+
 
 class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
@@ -100,7 +102,12 @@ class Journal:
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
-        return self.submit(writes, durable=durable).result()
+        future = self.submit(writes, durable=durable)
+        while not future.done():
+            # A signal that comes right before a wait is heeded after it: it must not be endless.
+            with contextlib.suppress(TimeoutError):
+                return future.result(_LISTEN_S)
+        return future.result()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Reader]:

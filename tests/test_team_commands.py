@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -147,42 +147,46 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(journal: Journ
     assert list(lookout.members) == ["ann"]
 
 
+@contextmanager
+def worker_of(folder: Path, address: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run a worker named ann; give it, and the file with what it says."""
+    said = folder / "said"
+    with open(said, "wb") as log:  # noqa: PTH123 - a handle for the child
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
+            env={"PLACET_STATE_HOME": str(folder / "state"), "PATH": "/usr/bin:/bin"},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield worker, said
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def beating(journal: Journal, theirs: Beat, worker: subprocess.Popen[bytes]) -> None:
+    """Let another worker show signs of life until this one ends."""
+    while worker.poll() is None:
+        journal.commit([theirs])
+        time.sleep(0.2)
+
+
 def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again(
     tmp_path: Path, address: str, journal: Journal
 ) -> None:
     killed = owner_json(this_process().pid_start + "0")
     journal.commit([beat("ann", owner=killed)])
     journal.commit([Drain("ann", draining=True)])
-    with open(tmp_path / "log", "wb") as log:  # noqa: PTH123 - a handle for the child
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
-            env={"PLACET_STATE_HOME": str(tmp_path / "state"), "PATH": "/usr/bin:/bin"},
-            stdout=log,
-            stderr=log,
-        )
-    said = tmp_path / "log"
-    try:
+    with worker_of(tmp_path, address) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start", 60)
         time.sleep(1.5)  # a look at its rows
         assert worker.poll() is None, said.read_text()
         journal.commit([Drain("ann", draining=True)])
         assert worker.wait(30) == 0, said.read_text()
-    finally:
-        worker.kill()
-        worker.wait()
     assert "has ended what it had" in said.read_text()
     with closing(PostgresConnection(address)) as connection:
         assert member_rows(connection) == []
-
-
-def worker_of(folder: Path, address: str) -> subprocess.Popen[bytes]:
-    with open(folder / "said", "wb") as log:  # noqa: PTH123 - a handle for the child
-        return subprocess.Popen(
-            [sys.executable, "-m", "placet", "worker", address, "--name", "ann"],
-            env={"PLACET_STATE_HOME": str(folder / "state"), "PATH": "/usr/bin:/bin"},
-            stdout=log,
-            stderr=log,
-        )
 
 
 def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
@@ -192,18 +196,12 @@ def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     theirs = beat("ann", owner=owner_json("x", host=this_process().host), lease_s=LEASE_S)
     journal.commit([theirs])
-    worker = worker_of(tmp_path, address)
-    try:
-        while worker.poll() is None:
-            journal.commit([theirs])
-            time.sleep(0.2)
-    finally:
-        worker.kill()
-        worker.wait()
-    said = (tmp_path / "said").read_text()
-    assert worker.returncode == 2, said
-    assert "A worker named ann runs on another machine already. This one waits 2 s" in said
-    assert "placet worker --name NAME" in said
+    with worker_of(tmp_path, address) as (worker, said):
+        beating(journal, theirs, worker)
+    text = said.read_text()
+    assert worker.returncode == 2, text
+    assert "A worker named ann runs on another machine already. This one waits 2 s" in text
+    assert "placet worker --name NAME" in text
 
 
 def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
@@ -214,16 +212,9 @@ def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
     journal.commit([theirs])
     with closing(PostgresConnection(address)) as connection:
         connection.execute("UPDATE team_members SET beat_s = beat_s - 100")
-    worker = worker_of(tmp_path, address)
-    said = tmp_path / "said"
-    try:
+    with worker_of(tmp_path, address) as (worker, said):
         until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
-        while worker.poll() is None:
-            journal.commit([theirs])
-            time.sleep(0.2)
-    finally:
-        worker.kill()
-        worker.wait()
+        beating(journal, theirs, worker)
     assert worker.returncode == 2, said.read_text()
     assert "takes work" not in said.read_text()
 
@@ -233,28 +224,19 @@ def test_a_name_that_lives_on_this_machine_is_not_to_be_had(
 ) -> None:
     """Of two users, or with two state folders, which have a lock each."""
     journal.commit([beat("ann", owner=OWNER_JSON.dump_json(this_process()).decode())])
-    worker = worker_of(tmp_path, address)
-    try:
+    with worker_of(tmp_path, address) as (worker, said):
         assert worker.wait(60) == 2
-    finally:
-        worker.kill()
-        worker.wait()
-    assert "A worker named ann runs on this machine already." in (tmp_path / "said").read_text()
+    assert "A worker named ann runs on this machine already." in said.read_text()
 
 
 def test_a_worker_that_is_told_to_end_while_it_waits_for_its_name_takes_no_work(
     tmp_path: Path, address: str, journal: Journal
 ) -> None:
     journal.commit([beat("ann", owner=owner_json("x"))])
-    worker = worker_of(tmp_path, address)
-    said = tmp_path / "said"
-    try:
+    with worker_of(tmp_path, address) as (worker, said):
         until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
         worker.terminate()
         assert worker.wait(60) == 0
-    finally:
-        worker.kill()
-        worker.wait()
     assert "takes work" not in said.read_text()
 
 
@@ -270,15 +252,10 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
         "GRANT USAGE ON ALL SEQUENCES IN SCHEMA placet TO shy",
         database,
     )
-    worker = worker_of(tmp_path, address.replace("//placet@", "//shy@"))
-    said = tmp_path / "said"
-    try:
+    with worker_of(tmp_path, address.replace("//placet@", "//shy@")) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start", 60)
         server.sql("REVOKE UPDATE ON placet.chain FROM shy", database)
         assert worker.wait(60) == 1, said.read_text()
-    finally:
-        worker.kill()
-        worker.wait()
     text = " ".join(said.read_text().split())
     assert "is not one that this worker can use: permission denied for table chain" in text
     assert "Traceback" not in text
@@ -289,21 +266,14 @@ def test_one_that_comes_back_after_another_machine_took_its_name_ends(
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     journal.commit([beat("ann", owner=owner_json("x", boot_id="before"), lease_s=LEASE_S)])
-    worker = worker_of(tmp_path, address)
-    said = tmp_path / "said"
-    try:
+    with worker_of(tmp_path, address) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start once the other is quiet", 60)
         worker.send_signal(signal.SIGSTOP)
         time.sleep(LEASE_S + 0.5)
         theirs = beat("ann", owner=owner_json("x"), lease_s=LEASE_S)
         journal.commit([theirs])
         worker.send_signal(signal.SIGCONT)
-        while worker.poll() is None:
-            journal.commit([theirs])
-            time.sleep(0.2)
-    finally:
-        worker.kill()
-        worker.wait()
+        beating(journal, theirs, worker)
     assert worker.returncode == 2, said.read_text()
     assert "runs on another machine already" in said.read_text().rpartition("takes work")[2]
 
@@ -312,13 +282,9 @@ def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
     tmp_path: Path, server: pgkit.Server, address: str
 ) -> None:
     server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
-    worker = worker_of(tmp_path, address.replace("//placet@", "//poor@"))
-    try:
+    with worker_of(tmp_path, address.replace("//placet@", "//poor@")) as (worker, said):
         assert worker.wait(60) == 1
-    finally:
-        worker.kill()
-        worker.wait()
-    text = " ".join((tmp_path / "said").read_text().split())
+    text = " ".join(said.read_text().split())
     assert "is not one that this worker can use: " in text
     assert "permission denied for schema placet" in text
     assert not any(wrong in text for wrong in ("Traceback", "there again", "cannot be reached"))

@@ -108,10 +108,13 @@ class PostgresConnection:
 
     def executemany(self, sql: str, values: Any, /) -> None:
         """Run an INSERT with each of some rows of values, many at once."""
-        head, _, marks = sql.rpartition("VALUES ")
+        head, _, marks = for_postgres(sql).rpartition("VALUES ")
         for some in _portions(values):
             rows = ", ".join([marks] * len(some))
-            self.execute(f"{head}VALUES {rows}", [value for row in some for value in row])
+            with _plain():
+                self._connection.execute(
+                    f"{head}VALUES {rows}".encode(), [value for row in some for value in row]
+                )
 
     def at_once(self, sql: str) -> tuple[Any, ...]:
         """Run some statements without values, sent as one message; return the last one's row."""

@@ -138,9 +138,6 @@ def _set_zone(connection: PostgresConnection) -> None:
         connection.execute(_ZONE, (_offset(),))
 
 
-_ZONE = "SELECT set_config('timezone', ?, true)"
-
-
 def _zone() -> str:
     """Return this machine's time zone as tzdata names it, its offset of now without a name."""
     local = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
@@ -160,4 +157,5 @@ def _offset() -> str:
 READER = "placet_reader"
 """The role that may read the journal and do nothing else."""
 
+_ZONE = "SELECT set_config('timezone', ?, true)"
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

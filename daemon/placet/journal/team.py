@@ -149,7 +149,7 @@ class PutResult(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropWork(Change):
-    """Take a piece of work out of table and queue, and what workers had taken that are gone."""
+    """Take a piece of work out of table, queue and day, and what workers had that are gone."""
 
     trace_id: str
     generation: int

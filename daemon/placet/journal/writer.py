@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from placet.core.activity import CommittedRow
 from placet.journal.batches import Batch, Batches
@@ -24,9 +24,11 @@ from placet.journal.transaction import Leases, prepare
 from placet.journal.writes import Change, Committed, JournalPaused, Write
 
 _WAIT_S = 0.5
-_GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
+T = TypeVar("T")
 
+_GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
 _LISTEN_S = 1.0
+"""Seconds after which a thread that waits hears of a signal that came right before the wait."""
 
 
 class Journal:
@@ -102,12 +104,7 @@ class Journal:
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
-        future = self.submit(writes, durable=durable)
-        while not future.done():
-            # A signal that comes right before a wait is heeded after it: it must not be endless.
-            with contextlib.suppress(TimeoutError):
-                return future.result(_LISTEN_S)
-        return future.result()
+        return _answer(self.submit(writes, durable=durable))
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Reader]:
@@ -158,7 +155,7 @@ class Journal:
             future=Future(),
             work=lambda connection: archive(connection, self._path, before, kept, most),
         )
-        path: Path | None = self._enqueue(job).result()
+        path: Path | None = _answer(self._enqueue(job))
         return path
 
     def stop_waiting(self) -> None:
@@ -270,6 +267,14 @@ class Journal:
                 break
             group = [job_or_end] if job_or_end is not None else []
         self._on_trouble(f"the journal has stopped: {error}")
+
+
+def _answer(future: Future[T]) -> T:
+    """Return the answer of a batch, however long it takes; a signal's handler runs meanwhile."""
+    while not future.done():
+        with contextlib.suppress(TimeoutError):
+            return future.result(_LISTEN_S)
+    return future.result()
 
 
 def _wanted(future: Future[Any]) -> bool:

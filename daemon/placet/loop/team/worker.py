@@ -174,8 +174,8 @@ class Worker:
             return
         cancel = Cancel()
         watch = threading.Thread(target=self._heed, args=(row, cancel), daemon=True)
+        self.under_way[row.trace_id] = row.token, cancel
         try:
-            self.under_way[row.trace_id] = row.token, cancel
             kind, text, writes = self._done(texts[0], row.token, cancel, watch)
             guard = Guard(row.trace_id, row.token)
             result = PutResult(row.trace_id, row.token, kind, text)
@@ -183,7 +183,7 @@ class Worker:
         except LeaseLost:
             self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
         finally:
-            self.under_way.pop(row.trace_id, None)
+            del self.under_way[row.trace_id]
 
     def _heed(self, row: WorkRow, cancel: Cancel) -> None:
         """Tell the work under way what the daemon says."""

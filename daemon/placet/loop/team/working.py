@@ -130,28 +130,27 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     machine's once nothing was heard of it for `lease_s` in which the database was there all the
     time. Raises UserError where it lives.
     """
-    told, mine = False, OWNER_JSON.validate_json(worker.owner)
+    told, name, mine = False, worker.badge.name, OWNER_JSON.validate_json(worker.owner)
     while not ending.is_set():
         worker.ask_limit()
-        member = worker.lookout.members.get(worker.badge.name)
-        other = None if member is None else OWNER_JSON.validate_json(member.owner)
-        here = other is not None and (other.host, other.boot_id) == (mine.host, mine.boot_id)
-        if other is not None and here and is_alive(other):
-            raise name_taken(worker.badge.name, "this machine")
-        known = other is None or here or worker.lookout.watched_s() >= worker.lease_s
-        taken = name_taken(worker.badge.name)
-        if known:
+        member, gone = worker.lookout.members.get(name), ""
+        if member is not None:
+            other = OWNER_JSON.validate_json(member.owner)
+            if (other.host, other.boot_id) == (mine.host, mine.boot_id):
+                if is_alive(other):
+                    raise name_taken(name, "this machine")
+                gone = member.owner
+        if member is None or gone or worker.lookout.watched_s() >= worker.lease_s:
             try:
-                stack.enter_context(worker.alive(member.owner if member and here else ""))
-            except UserError as error:
-                taken = error
-                if other is not None:
+                stack.enter_context(worker.alive(gone))
+            except UserError:
+                if member is not None:
                     raise
             else:
                 return True
         if not told:
-            told = True
-            say(f"{taken.what} This one waits {worker.lease_s:.0f} s: that may have ended.")
+            told, waits = True, f"This one waits {worker.lease_s:.0f} s: that may have ended."
+            say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)
     return False
 

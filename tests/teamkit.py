@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,3 +123,9 @@ def team(
         yield found
     finally:
         found.end()
+
+
+def lose(folder: Path) -> None:
+    """Delete a folder in one moment, whatever others make and delete in it meanwhile."""
+    gone = folder.rename(folder.with_name(f".gone-{folder.name}"))
+    shutil.rmtree(gone, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo
-from teamkit import Troupe, team
+from teamkit import Troupe, lose, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -97,7 +96,7 @@ def test_a_clone_follows_a_repository_whatever_becomes_of_it(
         assert git(clone, "config", "core.autocrlf", check=False) == ""
         found.change("UPDATE team_packs SET seq = seq + 10")  # it began anew
         found.change("UPDATE team_refs SET seq = seq + 10")
-        shutil.rmtree(clone)
+        lose(clone)
         carried_out(found, "anew", "code")
         for pack in clone.glob("objects/pack/*.pack"):
             pack.chmod(0o600)
@@ -116,7 +115,7 @@ def test_a_clone_follows_a_repository_whatever_becomes_of_it(
         ann.wait(30)
         found.worker("ann")
         until(found.vault.plan("garbage").exists, found.logs(), 60)
-        shutil.rmtree(code)
+        lose(code)
         code.mkdir()
         git(code, "init", "-q", "-b", "caf\udce9", "--object-format=sha256")
         commit_all(code, "Begin")

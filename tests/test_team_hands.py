@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo
-from teamkit import Troupe, team
+from teamkit import Troupe, lose, team
 from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
@@ -121,7 +120,7 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
     code = troupe.folder / "code"
     if what == "clone":
         (clone,) = troupe.folder.glob("state-ann/workers/ann/clones/*.git")
-        shutil.rmtree(clone)
+        lose(clone)
     else:
         git(code, "checkout", "-q", "--orphan", "other")
         commit_all(code, "Anew")

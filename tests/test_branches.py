@@ -918,11 +918,17 @@ def test_who_merged_and_took_back_by_command_is_known_and_nobody_else(
     vault.here()
     git(repo, "revert", "--no-edit", "HEAD")
     vault.here()
+    vault.click("undo", "say-hello", "--yes")
+    vault.here()
+    vault.click("merge", "say-hello")
+    vault.here()
     me, anybody = getpass.getuser(), "someone who can write the repository"
     assert hands(vault) == [
         ("pr.merged", me, "cli"),
         ("pr.reverted", me, "cli"),
         ("pr.merged", anybody, "move"),
+        ("pr.reverted", me, "cli"),
+        ("pr.merged", me, "cli"),
     ]
 
 

@@ -119,30 +119,30 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
                 f"{repo.path} is on {onto}, not on {into}.",
                 f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
             )
-        if is_ancestor(repo, tip, "HEAD"):
-            return _merge_again(repo, case, onto, tip), onto
-        # As the mission's last commit has them: the case's own approval is used up.
-        digest, approved_by = trailers_of(
-            repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
-        )
-        title = f"Merge {last.branch}: {case.request.title}"
-        message = commit_message(title, "", case.trace_id, digest, approved_by)
         word = Word("merge", last.branch, site.who, site.via)
-        try:
-            with leave_word(site.state.acts, case.trace_id, word):
+        with leave_word(site.state.acts, case.trace_id, word):
+            if is_ancestor(repo, tip, "HEAD"):
+                return _merge_again(repo, case, onto, tip), onto
+            # As the mission's last commit has them: the case's own approval is used up.
+            digest, approved_by = trailers_of(
+                repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
+            )
+            title = f"Merge {last.branch}: {case.request.title}"
+            message = commit_message(title, "", case.trace_id, digest, approved_by)
+            try:
                 return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
-        except Conflicts as found:
-            if is_kept(repo):
-                raise _both_changed(repo, case, tip, found.paths) from found
-            raise UserError(
-                f"Merging {last.branch} into {onto} conflicts in: "
-                f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
-                f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
-            ) from found
-        except GitError as error:
-            raise UserError(
-                f"git does not merge: {error.stderr}", "The checkout is as it was."
-            ) from error
+            except Conflicts as found:
+                if is_kept(repo):
+                    raise _both_changed(repo, case, tip, found.paths) from found
+                raise UserError(
+                    f"Merging {last.branch} into {onto} conflicts in: "
+                    f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
+                    f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
+                ) from found
+            except GitError as error:
+                raise UserError(
+                    f"git does not merge: {error.stderr}", "The checkout is as it was."
+                ) from error
 
 
 def _gone(repo: Repo, case: Case) -> UserError:

@@ -299,3 +299,60 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
     assert not vault.rows("execution.failed")
     vault.once()
     assert len(vault.rows("execution.completed")) == 1
+
+
+TWICE = """
+import os, signal
+from placet.loop.daemon import heeding_signals
+with heeding_signals() as ending:
+    told = ending._cond.notify_all
+    def meanwhile():  # the moment at which the event's own lock is held
+        ending._cond.notify_all = told
+        os.kill(os.getpid(), signal.SIGHUP)
+        told()
+    ending._cond.notify_all = meanwhile
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ending.wait(20)
+print("in order")
+"""
+NOT_WOKEN = """
+import signal, threading
+from placet.loop.daemon import heeding_signals
+def of_another_thread():  # it does not end the main thread's wait, nor does one that came before
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+with heeding_signals() as ending:
+    answer = threading.Event()
+    ending.rings(answer.set)
+    threading.Timer(0.2, of_another_thread).start()
+    answer.wait()
+print("in order")
+"""
+STUCK = """
+import os, signal, threading
+from placet.loop.daemon import heeding_signals
+with heeding_signals():
+    print("stuck", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("what", [TWICE, NOT_WOKEN])
+def test_a_signal_is_heeded_whenever_it_comes(what: str) -> None:
+    """Also within another one, as a shell and a closed terminal send two, and before a wait."""
+    done = subprocess.run([sys.executable, "-c", what], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"in order\n"), done.stderr
+
+
+def test_who_ends_a_daemon_twice_does_not_wait_for_what_never_answers() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # at the same time: not a second wish
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1.5)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 128 + signal.SIGINT
+        finally:
+            process.kill()

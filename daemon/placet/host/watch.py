@@ -111,7 +111,7 @@ class Bell:
         return Mode.EVENTS if self._heard or self._wanted is Mode.EVENTS else Mode.POLLING
 
     def ring(self) -> None:
-        """End the wait. Safe in any thread and in a signal handler."""
+        """End the wait. Safe in any thread."""
         with self._changed:
             self._rung = True
             self._changed.notify_all()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from placet.core.activity import CommittedRow
 from placet.journal.batches import Batch, Batches
@@ -24,11 +24,7 @@ from placet.journal.transaction import Leases, prepare
 from placet.journal.writes import Change, Committed, JournalPaused, Write
 
 _WAIT_S = 0.5
-T = TypeVar("T")
-
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
-_LISTEN_S = 1.0
-"""Seconds after which a thread that waits hears of a signal that came right before the wait."""
 
 
 class Journal:
@@ -104,7 +100,7 @@ class Journal:
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
-        return _answer(self.submit(writes, durable=durable))
+        return self.submit(writes, durable=durable).result()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Reader]:
@@ -155,13 +151,13 @@ class Journal:
             future=Future(),
             work=lambda connection: archive(connection, self._path, before, kept, most),
         )
-        path: Path | None = _answer(self._enqueue(job))
+        path: Path | None = self._enqueue(job).result()
         return path
 
     def stop_waiting(self) -> None:
         """From now on refuse what cannot be written at once, with JournalPaused.
 
-        Safe in a signal handler. Waiting for a full disk would keep a daemon from ending.
+        Safe in any thread. Waiting for a full disk would keep a daemon from ending.
         """
         self._give_up.set()
 
@@ -267,14 +263,6 @@ class Journal:
                 break
             group = [job_or_end] if job_or_end is not None else []
         self._on_trouble(f"the journal has stopped: {error}")
-
-
-def _answer(future: Future[T]) -> T:
-    """Return the answer of a batch, however long it takes; a signal's handler runs meanwhile."""
-    while not future.done():
-        with contextlib.suppress(TimeoutError):
-            return future.result(_LISTEN_S)
-    return future.result()
 
 
 def _wanted(future: Future[Any]) -> bool:

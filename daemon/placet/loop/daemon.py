@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,8 @@ class Daemon:
         self.notify("STOPPING=1")
         grace_s = self.loop.ports.config.daemon.stop_grace_s
         if self.loop.crew.jobs:
-            self.say(f"Ending: work gets {grace_s:.0f} s to come to a safe point.")
+            once_more = "Ctrl-C once more ends it at once."
+            self.say(f"Ending: work gets {grace_s:.0f} s to come to a safe point. {once_more}")
         self.loop.stop(grace_s)
 
     def run_once(self) -> Tick:
@@ -111,7 +113,7 @@ class Ending(threading.Event):
         self._ring()
 
     def rings(self, ring: Callable[[], None]) -> None:
-        """Call `ring`, and only that, when it is set, from a signal's handler; now if it is."""
+        """Call `ring`, and only that, when it is set, in any thread; now if it is."""
         self._ring = ring
         if self.is_set():
             ring()
@@ -133,17 +135,45 @@ def told_as_paused() -> Iterator[None]:
 def heeding_signals() -> Iterator[Ending]:
     """Give an event that SIGTERM, SIGINT and SIGHUP set, for a start-up and what follows.
 
-    SIGHUP says that the terminal was closed; under nohup(1) it stays ignored.
+    SIGHUP says that the terminal was closed; under nohup(1) it stays ignored. A signal that comes
+    AGAIN_S after another ends the process at once, with 128 + its number: for who waits for a disk
+    or a database that does not answer. That is as good as SIGKILL, and the next start goes on.
     """
     ending = Ending()
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {
-        number: signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers
-    }
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+    # A handler runs in the middle of anything: within itself, where it would wait for its own lock,
+    # and right before a wait, which it does not end. A thread hears of a signal at any time.
+    listener = threading.Thread(target=_listen, args=(heard, ending, numbers), daemon=True)
+    listener.start()
+    told_before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda _number, _frame: None) for number in numbers}
     try:
         yield ending
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(told_before)
+        os.close(tell)
+        listener.join()
+        os.close(heard)
+
+
+AGAIN_S = 1.0
+"""A closed terminal, its shell, and timeout(1) send two signals in one moment."""
+
+
+def _listen(heard: int, ending: Ending, numbers: Collection[int]) -> None:
+    """Set the event when one of these signals comes, until no more can be heard."""
+    first_at = float("inf")
+    while said := os.read(heard, 1):
+        if said[0] not in numbers:
+            continue
+        now = time.monotonic()
+        if now - first_at > AGAIN_S:
+            os._exit(128 + said[0])
+        first_at = min(first_at, now)
+        ending.set()

@@ -223,6 +223,8 @@ def test_a_database_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 # moving
 
+WHOSE = "an id"
+
 
 def test_a_journal_moves_there_and_back_with_all_that_it_holds(
     tmp_path: Path, server: pgkit.Server
@@ -231,12 +233,12 @@ def test_a_journal_moves_there_and_back_with_all_that_it_holds(
     path = vault.db
     before = everything(path)
     address = server.fresh()
-    kept = to_database(path, address)
+    kept = to_database(path, address, WHOSE)
     assert not path.exists()
     assert everything(path) == before
     assert everything(kept) == before
     with pytest.raises(UserError, match="holds a journal already"):
-        to_database(kept, address)
+        to_database(kept, address, WHOSE)
     schema = to_file(path)
     assert everything(path) == before
     with closing(PostgresConnection(address)) as connection:
@@ -259,7 +261,9 @@ def everything(path: Path) -> dict[str, Any]:
             "records": [reader.records(row.trace_id, 1) for row in reader.cases()],
             "texts": [
                 reader.text(digest)
-                for (digest,) in query(path, "SELECT digest FROM texts ORDER BY digest")[1]
+                for (digest,) in query(
+                    path, "SELECT digest FROM texts WHERE digest <> 'vault' ORDER BY digest"
+                )[1]
             ],
         }
 
@@ -608,3 +612,22 @@ def test_settings_and_place_must_agree(tmp_path: Path, server: pgkit.Server) -> 
     vault.cli("config", "set", "team.database", "")
     vault.cli("journal", "move")
     vault.once()
+
+
+def test_a_journal_that_was_moved_is_no_other_vaults(tmp_path: Path, server: pgkit.Server) -> None:
+    """Also before a daemon has run with it there."""
+    (tmp_path / "other").mkdir()
+    vault, other = carried_out(make_vault(tmp_path)), make_vault(tmp_path / "other")
+    address = server.fresh()
+    vault.cli("team", "init", address)
+    vault.cli("journal", "move")
+    count = len(vault.rows())
+    refused = other.cli("team", "init", address, check=False)
+    assert refused.returncode == 2
+    assert "holds the journal of another vault" in refused.stderr
+    assert address not in (other.root / "System/placet.toml").read_text()
+    other.cli("config", "set", "team.database", address)
+    assert "holds the journal of another vault" in other.once(code=2)
+    assert len(vault.rows()) == count
+    vault.once()
+    assert "completed" in vault.cli("status").stdout

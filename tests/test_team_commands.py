@@ -32,10 +32,9 @@ from placet.core.life.lease import Owner
 from placet.host.lock import this_process
 from placet.host.tables import PortalTable
 from placet.journal.errors import DatabaseAway
-from placet.journal.place import address_file
+from placet.journal.place import VAULT, address_file
 from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
 from placet.journal.postgres_schema import make_ready
-from placet.journal.reader import VAULT
 from placet.journal.sql import Connection
 from placet.journal.team import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
 from placet.journal.team_rows import MemberRow, member_rows, work_rows

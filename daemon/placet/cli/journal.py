@@ -130,6 +130,7 @@ def journal_move_command(site: Site) -> None:
     run meanwhile.
     """
     # only here: those who only look are not to wait for these
+    from placet.files.vault import Vault
     from placet.host.clock import Clock
     from placet.host.lock import VaultLock, this_process
     from placet.journal.moving import to_database, to_file
@@ -146,8 +147,9 @@ def journal_move_command(site: Site) -> None:
             f"The journal is in {there}, and [team] database names another database.",
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
-    with VaultLock(state.lock, this_process(), Clock().now()):
-        kept = str(to_database(state.journal, wanted)) if wanted else to_file(state.journal)
+    with Vault(site.vault) as folder, VaultLock(state.lock, this_process(), Clock().now()):
+        whose = str(folder.marker())
+        kept = str(to_database(state.journal, wanted, whose)) if wanted else to_file(state.journal)
     click.echo(wanted or state.journal)
     say(f"moved; what it was before is kept as {kept}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from difflib import get_close_matches
 
 import click
@@ -15,7 +16,8 @@ from placet.core.text.names import CONFIG_PATH
 from placet.core.wording import age, counted
 from placet.host.accepted import change
 from placet.host.config import with_setting
-from placet.journal.place import address_of, is_begun, must_have_driver
+from placet.journal.place import VAULT, address_of, is_begun, must_be_of, must_have_driver
+from placet.journal.reader import Reader
 
 
 @click.group("team")
@@ -33,6 +35,8 @@ def team_init_command(site: Site, address: str) -> None:
     ~/.pgpass or the systemd credential database-password.
     """
     must_have_driver()
+    from placet.files.vault import Vault
+    from placet.journal.postgres import PostgresConnection
     from placet.journal.postgres_reader import READER
     from placet.journal.postgres_schema import make_ready
 
@@ -42,6 +46,8 @@ def team_init_command(site: Site, address: str) -> None:
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
     has_readers = make_ready(address)
+    with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
+        must_be_of(str(folder.marker()), Reader(connection, None).text(VAULT))
     text = with_setting(site.vault, ("team", "database"), address)
     try:
         change(site.vault, site.env, text, [("team", "database")])

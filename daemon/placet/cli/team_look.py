@@ -14,8 +14,8 @@ from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, WORKING
 from placet.core.text.names import show as visible
 from placet.core.wording import age, counted
-from placet.journal.place import address_of, is_begun
-from placet.journal.reader import VAULT, Reader, open_reader
+from placet.journal.place import VAULT, address_of, is_begun
+from placet.journal.reader import Reader, open_reader
 from placet.journal.team_rows import (
     MemberRow,
     WorkRow,

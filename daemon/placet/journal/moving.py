@@ -13,12 +13,12 @@ from typing import Any
 from placet.core.errors import UserError
 from placet.core.wording import counted
 from placet.disk import put
-from placet.journal.blobs import body_of
+from placet.journal.blobs import body_of, keep_body
 from placet.journal.chain import ends
 from placet.journal.connection import file_snapshot, rows_of, snapshot
 from placet.journal.errors import DatabaseAway
 from placet.journal.files import new_database, rename_whole
-from placet.journal.place import address_file, address_of
+from placet.journal.place import VAULT, address_file, address_of
 from placet.journal.schema import migrate_aside
 from placet.journal.sql import Connection
 
@@ -83,8 +83,8 @@ def must_be_equal(source: Connection, target: Connection) -> None:
         raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
 
 
-def to_database(path: Path, address: str) -> Path:
-    """Move a journal from its file to a database; return the name that the file has now.
+def to_database(path: Path, address: str, vault_id: str) -> Path:
+    """Move a vault's journal from its file to a database; return the name that the file has now.
 
     No daemon may run. Raises UserError for a database that holds a journal, and for a copy that is
     not whole: then everything is as it was.
@@ -105,6 +105,11 @@ def to_database(path: Path, address: str) -> Path:
             "(SELECT coalesce(max(id), 0) + 1 FROM outbox), FALSE)"
         )
         must_be_equal(source, target)
+        target.execute("DELETE FROM texts WHERE digest = ?", (VAULT,))
+        target.execute(
+            "INSERT INTO texts (digest, sha256, size, body) VALUES (?, ?, ?, ?)",
+            (VAULT, *keep_body(None, vault_id.encode())),
+        )
     put(address_file(path), f"{address}\n".encode())
     return rename_whole(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
 

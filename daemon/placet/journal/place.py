@@ -8,6 +8,9 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 
+VAULT = "vault"
+"""The name of the lease on the vault, and the digest under which its id is kept."""
+
 
 @cache
 def must_have_driver() -> None:
@@ -46,3 +49,13 @@ def is_begun(path: Path) -> bool:
 def blobs_of(path: Path) -> Path | None:
     """Return the folder of a journal's long bodies; None where they are in their rows."""
     return None if address_of(path) else path.parent / "blobs"
+
+
+def must_be_of(vault_id: str, kept: bytes | None) -> None:
+    """Raise UserError unless a journal is this vault's; `kept` is what it has as VAULT."""
+    if kept not in (None, vault_id.encode()):
+        raise UserError(
+            "That database holds the journal of another vault, and was left as it is.",
+            "Each vault has a database of its own: placet team init ADDRESS",
+            exit_code=2,
+        )

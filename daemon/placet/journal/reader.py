@@ -33,10 +33,6 @@ SHA256_HEX = 64
 """Length of a SHA-256 in hex."""
 
 
-VAULT = "vault"
-"""The name of the lease on the vault, and the digest under which its id is kept."""
-
-
 class Reader:
     """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`.
 

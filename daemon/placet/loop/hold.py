@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import is_alive
-from placet.journal.reader import VAULT
+from placet.journal.place import VAULT, must_be_of
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,
@@ -52,12 +52,7 @@ def held_vault(
     for the journal of another vault.
     """
     with journal.read() as reader:
-        if reader.text(VAULT) not in (None, vault_id.encode()):
-            raise UserError(
-                "That database holds the journal of another vault, and was left as it is.",
-                "Each vault has a database of its own: placet team init ADDRESS",
-                exit_code=2,
-            )
+        must_be_of(vault_id, reader.text(VAULT))
     token = _taken(journal, AcquireLease(VAULT, owner, ttl_s), say, ending)
     journal.guard = KeepVault(VAULT, token, ttl_s)
     journal.commit([PutText(VAULT, vault_id.encode())])

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shlex
 import socket
 import sqlite3
@@ -423,9 +424,36 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     vault.here()
     vault.plan().write_bytes(b"")
     vault.here()
+    assert vault.plan().read_bytes() == b"", "nothing says that it could be approved"
     beside = (vault.root / "Inbox/Plans/say-hello_plan.placet.md").read_text()
-    assert "`placet show say-hello` has the one that was written last" in beside
-    assert "### 1. Write it" in vault.click("show", "say-hello").stdout
+    told = re.search("This plan is empty, .*`placet (.*) > (.*)`", beside)
+    assert told is not None
+    for act in (
+        ("reject", "--reason", "No"),
+        ("revise", "--comment", "More"),
+        ("approve", "--yes"),
+    ):
+        refused = vault.click(act[0], "say-hello", *act[1:], check=False)
+        assert refused.returncode == 1
+        assert "This plan is empty" in refused.stderr
+    text = vault.click(*shlex.split(told[1])).stdout
+    (vault.root / told[2]).write_text(text)
+    vault.here()
+    assert vault.plan().read_text() == text
+    assert not (vault.root / "Inbox/Plans/say-hello_plan.placet.md").exists()
+    vault.click("reject", "say-hello", "--reason", "Too dear")
+    vault.here()
+    (row,) = vault.rows("plan.rejected")
+    assert row["metadata"]["reason"] == "Too dear"
+
+
+def test_a_case_without_a_plan_has_none_to_print(vault: TestVault) -> None:
+    vault.script(("plan", [{"text": "x"}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    none = vault.click("show", "say-hello", "--plan", check=False)
+    assert none.returncode == 3
+    assert "There is no plan of say-hello" in none.stderr
 
 
 def test_init_says_what_a_history_is_for_where_there_are_no_notes(

@@ -18,6 +18,7 @@ from placet.cli.proposal import approvable
 from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.core.life.case import Case
+from placet.core.life.notice import lost_keys
 from placet.core.life.plan_note import plan_digest
 from placet.core.life.question_note import answer_in, shown_digest, with_answer
 from placet.core.life.sight import look_at
@@ -62,7 +63,7 @@ def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> str:
     return change_note(
         site,
         case,
-        _of(case.plan.path, seen, lambda raw: stamp(raw, {"rejection_reason": reason})),
+        _plan(case, seen, lambda raw: stamp(raw, {"rejection_reason": reason})),
         f"{Folder.REJECTED}/{rejected_name(case.request_id)}",
         word=left_word(site, case, "reject", plan_digest),
     )
@@ -73,7 +74,7 @@ def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | Non
     return change_note(
         site,
         case,
-        _of(case.plan.path, seen, lambda raw: commented(site, raw, comments, "needs_revision")),
+        _plan(case, seen, lambda raw: commented(site, raw, comments, "needs_revision")),
         case.plan.path,
         word=left_word(site, case, "revise", plan_digest),
     )
@@ -167,6 +168,17 @@ def _decided(
     path = case.asking.path
     word = left_word(site, case, what, plan_digest)
     return change_note(site, case, _of(path, seen, change), path, of=path, word=word)
+
+
+def _plan(case: Case, seen: bytes | None, change: Change) -> Change:
+    """Return a change of a case's plan; it raises UserError where none would know whose it is."""
+
+    def changed(raw: bytes) -> bytes:
+        if why := lost_keys(case, look_at(case.plan.path, raw, "")):
+            raise UserError(f"{case.plan.path}: {why}", f"See it: placet why {case.request_id}")
+        return change(raw)
+
+    return _of(case.plan.path, seen, changed)
 
 
 def _of(path: str, seen: bytes | None, change: Change) -> Change:

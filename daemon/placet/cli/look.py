@@ -17,6 +17,7 @@ from placet.cli.terminal import echo, out
 from placet.cli.text import case_text, plans_text, status_text
 from placet.cli.trouble import disk_trouble, waits_for_model
 from placet.core.activity import Action, CommittedRow
+from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, OPEN, Case, State
 from placet.core.life.plan_note import below
 from placet.core.life.sight import look_at
@@ -69,13 +70,24 @@ def plans_command(site: Site, as_json: bool) -> None:
 @click.command("show")
 @ident_argument
 @site_option
+@click.option("--plan", "alone", is_flag=True, help="Print the plan's text alone, for a file.")
 @json_option
-def show_command(site: Site, ident: str, as_json: bool) -> None:
+def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
     """Show a request with its plan, its mission and its report.
 
-    ID is a request_id or the beginning of a trace_id.
+    ID is a request_id or the beginning of a trace_id. Of a plan that was emptied or taken away it
+    shows the text that was written last.
     """
     found = show(site, ident)
+    if alone:
+        if found["plan_text"] is None:
+            raise UserError(
+                f"There is no plan of {found['request_id']}.",
+                f"See why: placet why {found['request_id']}",
+                exit_code=3,
+            )
+        click.echo(found["plan_text"], nl=False)
+        return
     if on_terminal() and not as_json:
         for text, fits in show_screen(found, site.vault):
             (click.echo if fits else echo)(text)

@@ -8,7 +8,7 @@ from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.plan_note import HOW_TO_REVIEW, below
 from placet.core.life.question_note import beside_asked
 from placet.core.life.sight import APPROVE, DRAFT, REJECT, REVISE, decision_of, in_capitals
-from placet.core.life.sorting import CaseNotes
+from placet.core.life.sorting import CaseNotes, text_back
 from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
@@ -84,17 +84,15 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     """Return what to put back into a plan that lost its keys, or an empty string."""
     if note.trace_id and note.is_plan:
         return ""
-    emptied = not below(read_note(note.raw).body)[1].strip()
+    if not below(read_note(note.raw).body)[1].strip():
+        return (
+            "This plan is empty, so it cannot be decided on. "
+            f"{text_back(case.request_id)}, or delete this note, which withdraws its request."
+        )
     return (
-        "The lines are missing that say whose plan this is, so it cannot be approved. Put them "
+        "The lines are missing that say whose plan this is, so it cannot be decided on. Put them "
         f"back into its properties: `trace_id: {case.trace_id}`, `request_id: {case.request_id}`, "
         f"`revision: {case.plan.revision}`."
-        + (
-            f" Its text is gone too: `placet show {case.request_id}` has the one that was written "
-            "last."
-            if emptied
-            else ""
-        )
     )
 
 

@@ -177,10 +177,18 @@ def _emptied(note: NoteSeen, cases: Mapping[str, Case]) -> str:
     for ident in (case.request_id for case in cases.values()):
         if name in (plan_name(ident), active_name(ident), rejected_name(ident)):
             return (
-                f"This note is empty, so nothing of it runs. `placet show {ident}` has the text of "
-                "its plan, with its properties: put that back, or delete this note."
+                f"This note is empty, so nothing of it runs. {text_back(ident)}, and delete this "
+                "note."
             )
     return ""
+
+
+def text_back(ident: str) -> str:
+    """Return how the text of an emptied plan is put back for review."""
+    return (
+        f"Put its text back: `placet show {ident} --plan > {Folder.PLANS}/{plan_name(ident)}`, in "
+        "the vault's folder"
+    )
 
 
 def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:

@@ -344,3 +344,14 @@ def test_a_note_that_is_being_written_while_it_is_read_is_read_again(
     assert vault.rows("request.detected")[0]["metadata"]["size"] == len(torn[0])
     assert vault.rows("note.explained") == []
     assert vault.rows("request.edited") == []
+
+
+@pytest.mark.parametrize("args", [("status", "--vault"), ("journal", "backup")])
+def test_the_home_of_somebody_unknown_is_a_place_that_is_not_there(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    vault = make_vault(tmp_path)
+    vault.once()
+    done = vault.click(*args, "~nobodyatall/x", check=False)
+    assert done.returncode in (1, 2)
+    assert "~nobodyatall/x" in done.stderr

@@ -267,6 +267,38 @@ def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_
     assert load(vault.root).portals.keys() == {"code"}
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_new_setting_stands_by_the_comment_that_shows_it(vault: TestVault, line_end: str) -> None:
+    """And in its own table, whichever comment a person turns into settings later."""
+    path = vault.root / "System/placet.toml"
+    template = Path(__file__).parents[1] / "vault_template/System/placet.toml"
+    path.write_bytes(template.read_bytes().replace(b"\n", line_end.encode()))
+    for setting in (
+        ("team.workers", "true"),
+        ("daemon.stop_grace_s", "7"),
+        ("journal.archive_after_days", "3"),
+    ):
+        vault.click("config", "set", *setting)
+    text = path.read_bytes().decode()
+    assert text.count(line_end) == text.count("\n")
+    lines = text.splitlines()
+    for line, shown in (("workers = true", "# workers"), ("stop_grace_s = 7", "# stop_grace_s")):
+        assert lines[lines.index(line) - 1].startswith(shown)
+    path.write_text(
+        text.replace("# [portals.website]", "[portals.website]").replace("# path", "path")
+    )
+    found = load(vault.root)
+    assert found.team.workers
+    assert found.portals["website"].path == "~/src/website"
+    # without its comment: below the table's last setting, and above what belongs to the next one
+    path.write_text("[team]\nlease_s = 9.0\n\n# [portals.website]\n# remote = 'x'\n")
+    vault.click("config", "set", "team.workers", "true")
+    assert path.read_text().startswith("[team]\nlease_s = 9.0\nworkers = true\n\n# [portals")
+    path.write_text('[vault]\nown_keys = [\n  "a",\n  "b", # [x]\n]\n')
+    vault.click("config", "set", "vault.quiet_s", "3")
+    assert load(vault.root).vault.own_keys == ("a", "b")
+
+
 @pytest.mark.parametrize("name", ["vault.json", "accepted.json"])
 def test_a_file_of_the_state_that_is_nested_without_end_is_a_damaged_one(
     vault: TestVault, name: str

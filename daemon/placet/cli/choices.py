@@ -18,7 +18,7 @@ from placet.core.errors import UserError
 from placet.core.text.names import request_id
 from placet.core.text.names import show as visible
 from placet.host.accepted import Key
-from placet.host.config import from_home
+from placet.host.state import from_home
 from placet.repo.repository import is_repository
 
 KEY = "ANTHROPIC_API_KEY"

@@ -36,6 +36,7 @@ from placet.core.text.facts import facts
 from placet.core.text.names import Folder, plan_name
 from placet.core.wording import dollars
 from placet.host.clock import wall
+from placet.host.state import from_home
 from placet.journal.place import is_begun
 from placet.journal.query import query
 from placet.repo.history import diff_text
@@ -60,7 +61,7 @@ STEP_S = 0.05
 @click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
 def demo_command(kept: str | None, live: bool, fast: bool) -> None:
     """See the whole of it in a minute: request, plan, approval, mission, report."""
-    keep = Path(kept).expanduser().absolute() if kept else None
+    keep = from_home(kept).absolute() if kept else None
     if live and not os.environ.get("ANTHROPIC_API_KEY"):
         raise UserError(
             "--live needs a key.",

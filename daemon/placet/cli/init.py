@@ -34,6 +34,7 @@ from placet.files.errors import AlreadyThere
 from placet.files.vault import Vault
 from placet.host.accepted import accept, change
 from placet.host.config import load, with_setting, write_setting
+from placet.host.state import from_home
 from placet.host.vault_state import known_id, vault_state
 from placet.repo.init import survey
 from placet.repo.repository import is_repository
@@ -164,7 +165,7 @@ def init_command(
     yours is overwritten.
     """
     folder = folder or site.given or "."
-    place = Path(folder).expanduser().absolute()
+    place = from_home(folder).absolute()
     asks = not silent and sys.stdin.isatty() and sys.stderr.isatty()
     is_new = not (place / CONFIG_PATH).exists()
     chosen: ModelChoice | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from placet.cli.text import row_text, table_text
 from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
+from placet.host.state import from_home
 from placet.journal.maintenance import backup, examine
 from placet.journal.place import address_of, is_begun
 from placet.journal.query import query
@@ -102,7 +102,7 @@ def journal_verify_command(site: Site) -> None:
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
     """Copy the journal to TARGET, a new file with all that it names, while the daemon goes on."""
-    path = Path(target).expanduser().absolute()
+    path = from_home(target).absolute()
     if os.path.lexists(path):
         raise UserError(
             f"{target} is there already, and was left as it is: nothing was copied.",

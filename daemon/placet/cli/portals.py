@@ -21,7 +21,8 @@ from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
 from placet.core.text.portal import unfit
 from placet.host.accepted import change, holding
-from placet.host.config import from_home, load, portal_path, with_setting
+from placet.host.config import load, portal_path, with_setting
+from placet.host.state import from_home
 from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
 from placet.repo.oddities import notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from codecs import BOM_UTF8
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
 from placet.disk import put
+from placet.host.state import from_home
 from placet.host.tables import Config, table_at
 
 
@@ -120,12 +122,15 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
     try:
         raw = path.read_bytes()
         plain = raw.decode("utf-8-sig")
-        document = tomlkit.parse(plain if plain.endswith("\n") or not plain else f"{plain}\n")
+        plain = plain if plain.endswith("\n") or not plain else f"{plain}\n"
+        document = tomlkit.parse(plain)
         _set(document, key, value)
         wanted = tomllib.loads(plain)
         _set(wanted, key, value)
-        text = tomlkit.dumps(document)
-        if tomllib.loads(text) != wanted:
+        text = _beside_its_comment(plain, key, value)
+        if not _says(text, wanted):
+            text = tomlkit.dumps(document)
+        if not _says(text, wanted):
             raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
     except (OSError, ValueError, TOMLKitError, TypeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
@@ -133,6 +138,40 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
         text = f"\ufeff{text}"
     parse(text, f"{path}, changed so,")
     return text
+
+
+def _says(text: str, wanted: Mapping[str, Any]) -> bool:
+    try:
+        return tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _beside_its_comment(text: str, key: Sequence[str], value: Any) -> str:
+    """Return a configuration with a new line for a setting, below the comment that shows it.
+
+    tomlkit puts it below the last comment of its table: that may be a table that is commented out,
+    whose setting it becomes once a person takes the `# ` away. Without a comment it comes below the
+    last setting. What this makes of a text may be wrong, and has to be checked.
+    """
+    import tomlkit
+
+    lines = text.splitlines(keepends=True)
+    heads = [i for i, line in enumerate(lines) if _TABLE.match(line)]
+    head = f"[{'.'.join(key[:-1])}]"
+    start = next((i for i in heads if lines[i].partition("#")[0].strip() == head), None)
+    if start is None or value is None:
+        return ""
+    end = next((i for i in heads if i > start), len(lines))
+    shown = re.compile(rf"\s*#\s*{re.escape(key[-1])}\s*=")
+    set_here = [i for i in range(start, end) if lines[i].partition("#")[0].strip()]
+    after = next((i for i in range(start, end) if shown.match(lines[i])), set_here[-1])
+    newline = "\r\n" if lines[start].endswith("\r\n") else "\n"
+    lines.insert(after + 1, f"{key[-1]} = {tomlkit.item(value).as_string()}{newline}")
+    return "".join(lines)
+
+
+_TABLE = re.compile(r"\s*(?:#\s*)?\[")
 
 
 def _set(tables: Any, key: Sequence[str], value: Any) -> None:
@@ -207,8 +246,3 @@ def repositories(vault: Path, config: Config) -> list[Path]:
     return list(
         dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)])
     )
-
-
-def from_home(given: str) -> Path:
-    """Return a path with `~` as the person's home, or as a plain name if there is none."""
-    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from placet.core.life.case import State
 from placet.core.text.names import show
+from placet.host.state import from_home
 from placet.host.tables import NotifyTable
 from placet.host.webhook import post
 
@@ -217,7 +217,7 @@ def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -
 def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
     """Run a program without a shell; return an error or "". A timeout kills its group."""
     try:
-        program = str(Path(argv[0]).expanduser()) if argv[0].startswith("~") else argv[0]
+        program = str(from_home(argv[0])) if argv[0].startswith("~") else argv[0]
         process = subprocess.Popen(
             [program, *argv[1:]],
             env=dict(environment),

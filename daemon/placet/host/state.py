@@ -42,6 +42,11 @@ def state_home(env: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "placet"
 
 
+def from_home(given: str) -> Path:
+    """Return a path with `~` as the person's home, or as a plain name if there is none."""
+    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known
+
+
 def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     """Return the vault given, else `$PLACET_VAULT`, else the nearest with a System/placet.toml.
 
@@ -49,7 +54,7 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     """
     named = given or env.get("PLACET_VAULT")
     if named:
-        path = Path(named).expanduser().absolute()
+        path = from_home(named).absolute()
         if not path.is_dir():
             there = path.exists() or path.is_symlink()
             raise UserError(

@@ -20,8 +20,8 @@ from placet.journal.writer import Journal
 from placet.loop.rows import of_case, of_daemon
 
 _LONGEST_WAIT_S = 60.0
-_SOON_S = 10.0
-"""Within so many seconds of its beginning a try that failed got nowhere."""
+_SOON_S = 60.0
+"""Within so many seconds of its beginning a try that failed got nowhere: one answer of a model."""
 
 
 @dataclass(slots=True)

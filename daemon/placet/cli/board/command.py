@@ -7,7 +7,6 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -16,6 +15,7 @@ from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.host.announced import announced_at
+from placet.host.state import from_home
 from placet.host.tables import DEFAULT_BOARD
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _tls(cert: str, key: str) -> ssl.SSLContext | None:
         )
     if not cert:
         return None
-    return context_of(Path(cert).expanduser(), Path(key).expanduser())
+    return context_of(from_home(cert), from_home(key))
 
 
 @contextmanager

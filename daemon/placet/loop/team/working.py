@@ -144,11 +144,11 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
             try:
                 stack.enter_context(worker.alive(gone))
             except UserError:
-                if member is not None:
+                if member is not None and not gone:
                     raise
             else:
                 return True
-        if not told:
+        if not told and not gone:  # else another one was quicker: the next look says who
             told, waits = True, f"This one waits {worker.lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)

@@ -123,7 +123,7 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
     vault: TestVault,
 ) -> None:
     vault.configure("[vault]\nhistory = false\n")
-    vault.script(*to_hello())
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)], "delay_s": 4.0}]))
     with running(vault):
         vault.drop("Say hello")
         said = until(lambda: side(vault))
@@ -132,8 +132,9 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
         assert not (vault.root / ".git").exists()
         assert vault.rows("model.called") == []
         vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
-        vault.await_action("plan.created")
         until(lambda: not side(vault))
+        assert vault.rows("plan.created") == [], "it is over while the plan is being written"
+        vault.await_action("plan.created")
     assert (vault.root / ".git").is_dir()
 
 

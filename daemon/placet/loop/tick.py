@@ -224,7 +224,7 @@ class Loop:
         if (now.model, now.limits) != (before.model, before.limits):
             self.book.waits.try_now()
         if now.vault != before.vault:
-            self.book.waits.try_again(Why.HISTORY)
+            self.book.dirty |= self.book.waits.forget(Why.HISTORY)
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
         book, jobs = self.book, self.crew.jobs

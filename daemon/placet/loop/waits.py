@@ -135,6 +135,16 @@ class Waits:
         del self.postponed[trace_id]
         return True
 
+    def forget(self, why: Why) -> bool:
+        """Forget all waits for what may be there now; return whether there was one.
+
+        Where it is not, the next try says so again.
+        """
+        waiting = [trace for trace, (_, one) in self.postponed.items() if one.why is why]
+        for trace in waiting:
+            del self.postponed[trace]
+        return bool(waiting)
+
     def try_now(self) -> None:
         """Let the next piece of work retry at once: the problem may have been fixed."""
         if self.hold is not None:

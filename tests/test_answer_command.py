@@ -76,6 +76,7 @@ def told(vault: TestVault, action: str) -> dict[str, Any]:
         ("Moin, *everybody*\n\n## and `more`", "Moin, *everybody*\n\n## and `more`", 0),
     ],
 )
+@pytest.mark.thinned(2)
 def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
     asked: TestVault, said: str, answer: str, chosen: int
 ) -> None:
@@ -295,6 +296,7 @@ def test_two_answers_in_the_note_are_not_answered_over(asked: TestVault) -> None
 
 
 @pytest.mark.parametrize("said", ["\u200b", "-", "<!-- later -->", "x" * 600_000])
+@pytest.mark.thinned(2)
 def test_an_answer_that_nobody_could_read_is_not_written(asked: TestVault, said: str) -> None:
     before = question(asked).read_bytes()
     done = asked.click("answer", "say-hello", "--", said, check=False)

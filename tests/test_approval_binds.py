@@ -124,6 +124,7 @@ def test_no_byte_runs_that_nobody_approved_in_a_hundred_thousand_ways() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(2)
 def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
     """Changing any byte of an approved plan, in place, voids the approval, unless it is a value
     that the daemon stamps.

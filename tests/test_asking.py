@@ -176,6 +176,7 @@ def test_a_planner_asks_and_writes_the_plan_with_the_answer(vault: TestVault) ->
         (lambda t: t.replace("\n", "\r\n").replace("- [ ] Hello", "- [x] Hello"), "Hello"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_an_answer_may_be_a_box_a_property_or_a_text(
     vault: TestVault, edit: Callable[[str], str], answer: str
 ) -> None:
@@ -342,6 +343,7 @@ def test_a_wider_scope_is_approved_by_a_move(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("way", ["property", "move", "gone"])
+@pytest.mark.thinned(2)
 def test_a_rejected_scope_is_told_to_the_model(vault: TestVault, way: str) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)

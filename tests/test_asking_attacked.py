@@ -165,6 +165,7 @@ def test_the_property_says_what_stands_there(
         {"options": ["a"]},
     ],
 )
+@pytest.mark.thinned(3)
 def test_what_nobody_could_answer_is_not_asked(vault: TestVault, call: Mapping[str, Any]) -> None:
     with looping(vault, model=lambda: Fake(asks(call)), time=Time()) as run:
         drop_and_approve(run)
@@ -437,6 +438,7 @@ def test_a_second_daemon_elsewhere_does_not_ask_again(vault: TestVault) -> None:
 
 @pytest.mark.parametrize("limit", ["mission_time_s = 600", "mission_wall_time_s = 600"])
 @pytest.mark.parametrize("sort", ["question", "amendment"])
+@pytest.mark.thinned(2)
 def test_no_limit_of_time_counts_a_person(vault: TestVault, limit: str, sort: str) -> None:
     config = vault.root / "System/placet.toml"
     config.write_text(f"{config.read_text()}\n[limits]\n{limit}\n")

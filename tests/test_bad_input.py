@@ -213,6 +213,7 @@ def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> 
         ("complexity: standard", "complexity: huge", "huge"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_plan_that_cannot_be_carried_out_is_not_approved(
     vault: TestVault, old: str, new: str, told: str
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
         ("[daemon]\nplans_at_once = 0\n", "plans_at_once"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_a_wrong_configuration_is_named(vault: TestVault, text: str, told: str) -> None:
     vault.configure(text)
     done = vault.cli("run", "--once", check=False)

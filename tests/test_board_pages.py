@@ -168,6 +168,7 @@ def test_the_numbers_are_drawn_with_a_table_and_their_sql(browser: Browser) -> N
 
 @pytest.mark.parametrize("days", [7, 30, 90])
 @pytest.mark.parametrize("by", list(GROUPS))
+@pytest.mark.thinned(3)
 def test_each_sql_of_the_page_runs_as_it_stands(
     browser: Browser, vault: TestVault, by: str, days: int
 ) -> None:
@@ -325,6 +326,7 @@ def test_a_page_looks_at_so_many_rows_and_goes_on(
         ("day=2026-01-31", lambda _: False),
     ],
 )
+@pytest.mark.thinned(3)
 def test_the_journal_is_filtered(
     browser: Browser, vault: TestVault, asked: str, expected: Any
 ) -> None:
@@ -423,6 +425,7 @@ def test_a_plan_that_waits_says_what_such_plans_cost(browser: Browser) -> None:
     "path",
     ["/numbers", "/journal", "/journal/trace/hard", "/r/done", "/r/hard", "/r/again", "/"],
 )
+@pytest.mark.thinned(3)
 def test_nothing_foreign_acts(browser: Browser, path: str) -> None:
     page = browser.get(path)
     assert "<script>" not in page
@@ -434,12 +437,14 @@ def test_nothing_foreign_acts(browser: Browser, path: str) -> None:
     [("/", 200), ("/new", 200), ("/numbers", 200), ("/journal", 200), ("/r/done", 200),
      ("/journal/trace/done", 200), ("/r/nothing-like-it", 404)],
 )  # fmt: skip
+@pytest.mark.thinned(3)
 def test_every_page_says_that_the_model_is_scripted(browser: Browser, path: str, code: int) -> None:
     said = "Model test: SCRIPTED, replies are replayed from a file, no model is asked"
     assert browser.get(path, code).count(said) == 1
 
 
 @pytest.mark.parametrize("name", ["action", "actor", "request", "text", "day", "below"])
+@pytest.mark.thinned(3)
 def test_a_filter_is_shown_as_text(browser: Browser, name: str) -> None:
     page = browser.get(f"/journal?{name}=%22%3E%3Cscript%3Ealert(1)%3C/script%3E%00")
     assert "<script>" not in page

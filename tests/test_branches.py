@@ -650,6 +650,7 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(
 
 
 @pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
+@pytest.mark.thinned(3)
 def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(
     tmp_path: Path, way: str
 ) -> None:
@@ -981,6 +982,7 @@ def test_what_was_taken_back_is_merged_again(done: tuple[TestVault, Path, str]) 
 
 
 @pytest.mark.parametrize("by", ["drop", "undo", "git"])
+@pytest.mark.thinned(2)
 def test_merging_what_was_dropped_names_the_command_that_brings_it_back(
     done: tuple[TestVault, Path, str], by: str
 ) -> None:
@@ -1224,6 +1226,7 @@ def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(
 @pytest.mark.parametrize(
     "by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"]
 )
+@pytest.mark.thinned(3)
 def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(
     done: tuple[TestVault, Path, str], by: str
 ) -> None:
@@ -1262,6 +1265,7 @@ def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(
 
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("by", ["undo", "revert"])
+@pytest.mark.thinned(2)
 def test_a_revert_of_a_revert_is_a_merge_again(
     done: tuple[TestVault, Path, str], by: str, *, at_once: bool
 ) -> None:
@@ -1705,6 +1709,7 @@ def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
 
 
 @pytest.mark.parametrize("command", ["merge", "undo", "drop"])
+@pytest.mark.thinned(2)
 def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
     done: tuple[TestVault, Path, str],
     monkeypatch: pytest.MonkeyPatch,

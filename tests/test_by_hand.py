@@ -88,6 +88,7 @@ def test_a_plan_with_a_damaged_box_is_not_approved(vault: TestVault) -> None:
         "answer:\n  - Hello\n  - Good morning",
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_property_without_an_answer_is_none(vault: TestVault, said: str) -> None:
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
         drop_and_approve(run)
@@ -111,6 +112,7 @@ def test_a_list_with_one_answer_is_that_answer(vault: TestVault) -> None:
 @pytest.mark.parametrize(
     "said", ["- ", "- [ ] ", "> ", "\u200b", "<!-- not yet -->", "%%\nlater\n%%", "- \n- [ ] \n*"]
 )
+@pytest.mark.thinned(3)
 def test_what_nobody_sees_is_no_answer(vault: TestVault, said: str) -> None:
     """An editor that goes on with a list writes a bullet of its own."""
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
@@ -129,6 +131,7 @@ def test_what_nobody_sees_is_no_answer(vault: TestVault, said: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["status: [open", "answer: Hello\nanswer: Good morning"])
 @pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.thinned(2)
 def test_an_unreadable_question_is_still_the_question(
     vault: TestVault, wrong: str, moved: bool
 ) -> None:
@@ -186,6 +189,7 @@ def _reordered(text: str) -> str:
     ],
     ids=["crlf", "blanks", "end", "order", "quotes", "keys"],
 )
+@pytest.mark.thinned(3)
 def test_an_amendment_is_approved_however_it_was_saved(
     vault: TestVault, saved: Callable[[str], str]
 ) -> None:

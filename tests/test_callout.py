@@ -107,6 +107,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("> [!question|placet]", "> [!question]"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(
     far_east: None, tmp_path: Path, change: tuple[str, str]
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
         ("review", "plan.taken_back"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_a_failed_plan_is_changed_rejected_or_reviewed_by_its_status(
     tmp_path: Path, status: str, then: str
 ) -> None:
@@ -312,6 +314,7 @@ REMARK = "> Please leave the tests alone.\n"
 @pytest.mark.parametrize(
     "old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**", "# Say hello"]
 )
+@pytest.mark.thinned(2)
 def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(
     tmp_path: Path, old: str
 ) -> None:

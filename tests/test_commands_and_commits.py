@@ -119,6 +119,7 @@ def changed(vault: TestVault, repo: Path) -> list[str]:
     ],
     ids=["folder-becomes-file", "file-becomes-folder", "allowed"],
 )
+@pytest.mark.thinned(2)
 def test_what_is_outside_the_scope_is_not_deleted_by_what_takes_its_place(
     tmp_path: Path,
     files: dict[str, str],
@@ -273,6 +274,7 @@ LEAK = "import re\nv = re.search('=(.*)', open('.env').read())[1]\n"
         "open('outside-' + v, 'w'); open('src/fine', 'w')",
     ],
 )
+@pytest.mark.thinned(2)
 def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(
     tmp_path: Path, where: str
 ) -> None:
@@ -461,6 +463,7 @@ def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(
 
 @needs_wall
 @pytest.mark.parametrize("name", [".gitignore", ".gitattributes", "shut/.gitignore"])
+@pytest.mark.thinned(2)
 def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(
     tmp_path: Path, name: str
 ) -> None:

@@ -197,6 +197,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("args", ODD)
+@pytest.mark.thinned(3)
 def test_what_is_not_utf8_or_too_large_is_wrong_usage(vault: TestVault, args: list[bytes]) -> None:
     vault.here()
     done = subprocess.run(

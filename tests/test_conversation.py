@@ -218,6 +218,7 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
         (None, "claude-opus-5-5"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_a_reply_under_another_name_costs_what_was_asked_for(
     tmp_path: Path, said: str | None, price: str
 ) -> None:
@@ -394,6 +395,7 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
         reply(thinking("Hm."), stop_reason="end_turn"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_an_answer_that_ends_in_thinking_is_sent_back_so_that_the_server_takes_it(
     tmp_path: Path, first: Answer
 ) -> None:

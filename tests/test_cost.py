@@ -84,6 +84,7 @@ def by_sql(vault: TestVault, where: str = "1") -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("by", ["day", "portal", "agent", "model"])
+@pytest.mark.thinned(2)
 def test_the_sums_are_those_of_the_journals_rows(vault: TestVault, by: Any) -> None:
     found = json.loads(vault.click("cost", "--by", by, "--json").stdout)
     want = by_sql(vault)

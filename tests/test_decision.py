@@ -216,6 +216,7 @@ def test_a_decision_that_is_there_when_a_plan_is_adopted_does_not_count(vault: T
         ("[a, b]", "[a, c]", True),
     ],
 )
+@pytest.mark.thinned(3)
 def test_an_adopted_plan_may_say_anything_of_when_it_was_approved(
     vault: TestVault, words: str, later: str, counts: bool
 ) -> None:

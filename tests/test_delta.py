@@ -148,6 +148,7 @@ def test_a_revision_opens_with_what_changed_and_who_asked_for_it(vault: TestVaul
 
 @pytest.mark.parametrize("gesture", ["move", "property"])
 @pytest.mark.parametrize("at", ["step", "section"])
+@pytest.mark.thinned(2)
 def test_comments_of_an_approved_plan_go_along_as_guidance(
     vault: TestVault, gesture: str, at: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_failure_report_has_the_words_of_a_plannings_answers_and_no_empty_list
         ('"hello.txt"]', '"hello.txt"]\n', True),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_plan_with_a_remark_is_not_approved_as_edited(
     vault: TestVault, old: str, new: str, edited: bool
 ) -> None:

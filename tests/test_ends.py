@@ -181,6 +181,7 @@ def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is
 @pytest.mark.parametrize(
     "how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"]
 )
+@pytest.mark.thinned(3)
 def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(
     tmp_path: Path, how: str
 ) -> None:

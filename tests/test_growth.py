@@ -269,6 +269,7 @@ HEAVY = {
         ("journal",),
     ],
 )
+@pytest.mark.thinned(3)
 def test_looking_imports_nothing_that_only_working_needs(vault, words):
     vault.drop("Say hello.\n")
     vault.here()

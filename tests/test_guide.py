@@ -76,6 +76,7 @@ def is_not_yet(command: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh", "console")])
+@pytest.mark.thinned(2)
 def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
     if page == "security.md" and probe().level is Level.NONE:
         pytest.skip("there is no box on this machine")

@@ -977,6 +977,7 @@ def fill(world: World, events: int = 200) -> None:
 
 
 @pytest.mark.parametrize("how", ["middle", "header", "garbage", "cut"])
+@pytest.mark.thinned(2)
 def test_a_damaged_journal_is_set_aside_and_said(world, how):
     fill(world)
     raw = bytearray(world.path.read_bytes())

@@ -187,6 +187,7 @@ def test_a_query_reads_and_does_nothing_else(journal: Journal, sql: str) -> None
         ("nonsense", "<here>"),
     ],
 )
+@pytest.mark.thinned(2)
 def test_a_query_has_the_time_zone_of_this_machine(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, zone: str, found: str
 ) -> None:

@@ -145,6 +145,7 @@ def browse(page: Path, *options: str) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium-headless-shell")
 @pytest.mark.parametrize("name", ["plan", "revision", "question", "amendment", "report"])
+@pytest.mark.thinned(3)
 def test_a_note_fits_a_phone(notes: dict[str, bytes], name: str, tmp_path: Path) -> None:
     page = tmp_path / f"{name}.html"
     page.write_text(reading_view(notes[name]))

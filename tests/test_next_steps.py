@@ -128,6 +128,7 @@ def stopped(run: Running, held: Held, stop: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("way", ["stop", "reject", "delete"])
+@pytest.mark.thinned(2)
 def test_the_commands_of_a_report_work_after_a_persons_stop(vault: TestVault, way: str) -> None:
     plan = vault.active("hello")
     ways: Mapping[str, Callable[[], object]] = {

@@ -587,6 +587,7 @@ needs_two_walls = pytest.mark.skipif(probe().level < Level.BUBBLEWRAP, reason="n
     ],
     ids=["shell", "literal", "picture"],
 )
+@pytest.mark.thinned(2)
 def test_whatever_runs_asks_again_where_the_box_is_weaker(
     vault: TestVault,
     monkeypatch: pytest.MonkeyPatch,

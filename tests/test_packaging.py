@@ -150,6 +150,7 @@ def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]]
 )
+@pytest.mark.thinned(3)
 def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -> None:
     vault = make_vault(tmp_path)
     code = (

@@ -437,6 +437,7 @@ def refused(vault: TestVault, plan: Path) -> str:
         ),
     ],
 )
+@pytest.mark.thinned(2)
 def test_what_cannot_stand_is_refused_with_the_reason(
     vault: TestVault, change: Callable[[str], str], why: str, told: str
 ) -> None:

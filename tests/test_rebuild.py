@@ -37,6 +37,7 @@ def lose(vault: TestVault) -> Path:
 
 
 @pytest.mark.parametrize("how", ["lost", "lost with its mark", "damaged"])
+@pytest.mark.thinned(2)
 def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how: str) -> None:
     vault.drop("Say hello.\n")
     vault.drop("Say more.\n", "Say more.md")

@@ -1879,6 +1879,7 @@ def planted(tmp_path: Path, *vectors: Vector) -> tuple[Path, Path, str]:
 
 
 @pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.thinned(3)
 def test_a_hostile_repository_runs_nothing(tmp_path: Path, name: str) -> None:
     vector = VECTORS[name]
     path, ran, evil = planted(tmp_path, vector)

@@ -65,6 +65,7 @@ def test_the_keys_are_read_anew_when_changes_are_asked_for(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("state", ["review", "rejected", "failed", "taken away"])
+@pytest.mark.thinned(2)
 def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
     tmp_path: Path, state: str
 ) -> None:

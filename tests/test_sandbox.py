@@ -372,6 +372,7 @@ for box in boxes:
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.sweep)])
+@pytest.mark.thinned(2)
 def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(
     level: Level, tmp_path: Path, rounds: int
 ) -> None:
@@ -539,6 +540,7 @@ print("done")
 
 
 @pytest.mark.parametrize("how", ["many", "deleted", "empty"])
+@pytest.mark.thinned(3)
 def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: str) -> None:
     """No file is larger than its limit, but there are many, or one that no folder shows.
 

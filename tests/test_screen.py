@@ -55,6 +55,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
 
 
 @pytest.mark.parametrize("columns", [80, 44, 200])
+@pytest.mark.thinned(2)
 def test_status_says_what_waits_and_what_ended_on_one_screen(
     known: TestVault, columns: int
 ) -> None:
@@ -260,6 +261,7 @@ def test_status_into_a_pipe_is_printed_again_when_it_changes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", [["--help"], ["status"], ["plans"], ["logs"], ["cost"]])
+@pytest.mark.thinned(3)
 def test_rich_is_imported_only_for_a_terminal(known: TestVault, command: list[str]) -> None:
     code = (
         "import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"

@@ -115,6 +115,7 @@ def test_the_quick_look_finds_every_hint_and_nothing_else(pieces: list[str], cut
 
 
 @pytest.mark.parametrize("shift", [0, 1, 7])
+@pytest.mark.thinned(2)
 def test_secrets_are_found_wherever_a_window_ends(
     shift: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

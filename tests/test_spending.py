@@ -155,6 +155,7 @@ def test_every_end_has_a_name(
         ("mission_wall_time_s = 300.0", 3),
     ],
 )
+@pytest.mark.thinned(2)
 def test_time_runs_out_by_the_clock_that_is_named(tmp_path: Path, config: str, turns: int) -> None:
     time = Time()
     ended = end(mission(tmp_path, slowly(time), config=f"[limits]\n{config}\n", time=time))

@@ -94,6 +94,7 @@ def errors(vault: TestVault) -> list[str]:
         ),
     ],
 )
+@pytest.mark.thinned(3)
 def test_steps_are_done_in_their_order_and_none_is_passed_over(
     tmp_path: Path,
     steps: list[dict[str, Any]],
@@ -170,6 +171,7 @@ READ, LIST = ("read_file", {"path": "hello.txt"}), ("list_directory", {"path": "
         ([[WRITE, done(1)], [("read_file", {"path": "none.txt"})], [FINISH]], "unresolved_error"),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_refusal_after_the_last_step_throws_nothing_away(
     tmp_path: Path, rounds: list[Any], end: str
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_path_that_climbs_out_is_a_refusal(
         ),
     ],
 )
+@pytest.mark.thinned(2)
 def test_what_a_guard_says_or_does_is_detected_first(
     tmp_path: Path, rounds: list[Any], patterns: list[str], end: str
 ) -> None:

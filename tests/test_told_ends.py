@@ -70,6 +70,7 @@ def turns(*calls: tuple[str, dict[str, Any]], said: str = "") -> Any:
         (turns(WRITE), "[limits]\ntool_calls = 2\n", End.TOOL_CALL_CAP),
     ],
 )
+@pytest.mark.thinned(3)
 def test_an_end_has_one_word_in_journal_report_and_command_line(
     tmp_path: Path, answer: Any, config: str, word: End
 ) -> None:

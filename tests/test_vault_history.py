@@ -433,6 +433,7 @@ def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 40])
+@pytest.mark.thinned(2)
 def test_a_damaged_index_of_placet_s_own_is_made_anew(kept: TestVault, damage: bytes) -> None:
     (own,) = kept.state.glob("*/vault.index")
     own.write_bytes(damage)
@@ -495,6 +496,7 @@ def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\x09" + b"\0" * 44])
+@pytest.mark.thinned(2)
 def test_a_damaged_index_is_told_with_the_command_that_helps(
     kept: TestVault, damage: bytes
 ) -> None:
@@ -642,6 +644,7 @@ def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: 
 
 
 @pytest.mark.parametrize("when", ["before", "after", "after, a known one"])
+@pytest.mark.thinned(2)
 def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on(
     vault: TestVault, when: str
 ) -> None:

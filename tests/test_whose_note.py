@@ -75,6 +75,7 @@ def test_an_editor_that_drops_the_properties_makes_no_new_request_of_a_note() ->
 
 @pytest.mark.parametrize("looks", ["none", "between", "down"])
 @pytest.mark.parametrize("first", ["rename", "write"])
+@pytest.mark.thinned(3)
 def test_a_renamed_request_keeps_its_case_and_what_has_its_name_is_a_new_one(
     tmp_path: Path, looks: str, first: str
 ) -> None:

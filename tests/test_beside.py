@@ -103,11 +103,17 @@ def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
+    [b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
 )
 def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
     found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))
     assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan.path]
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n"])
+def test_an_emptied_plan_is_told_how_its_text_comes_back(raw: bytes) -> None:
+    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))[CASE.plan.path]
+    assert f"`placet show say-hello --plan > {CASE.plan.path}`" in found
 
 
 @pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])

@@ -51,12 +51,7 @@ STEP_S = 0.05
 
 
 @click.command("demo")
-@click.option(
-    "--keep",
-    "kept",
-    metavar="DIR",
-    help="Keep the demo's vault here, to look around in.",
-)
+@click.option("--keep", "kept", metavar="DIR", help="Keep its vault here, to look around in.")
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
 @click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
 def demo_command(kept: str | None, live: bool, fast: bool) -> None:

@@ -140,10 +140,7 @@ class Waits:
 
         Where it is not, the next try says so again.
         """
-        waiting = [trace for trace, (_, one) in self.postponed.items() if one.why is why]
-        for trace in waiting:
-            del self.postponed[trace]
-        return bool(waiting)
+        return bool([trace for trace in tuple(self.postponed) if self.came(trace, why)])
 
     def try_now(self) -> None:
         """Let the next piece of work retry at once: the problem may have been fixed."""

@@ -269,6 +269,7 @@ class Bench:
             "outbox": left,
             "damage": damage,
             "worktrees": stray,
+            "intents": sorted(p.name for p in (self.vault.db.parent / "intents").iterdir()),
             "locks": locks,
             "committed": committed,
             "worktree list": len(git(self.repo, "worktree", "list").splitlines()),
@@ -576,6 +577,16 @@ def _move(path: str, folder: str) -> Act:
     return act
 
 
+def _command(path: str, *words: str) -> Act:
+    """Leave an intent about the note at `path`, which the next daemon performs."""
+
+    def act(vault: TestVault) -> None:
+        (vault.root / path).read_bytes()
+        vault.click(*words)
+
+    return act
+
+
 _QUESTION = ("ask_person", {"question": "Which one?", "options": ["This", "That"], "why": "So."})
 _MORE = ("request_scope", {"why": "It needs it.", "write": ["third.txt"]})
 _FIRST = ("write_file", {"path": "hello.txt", "content": "one\n"})
@@ -594,6 +605,7 @@ _WIDER = [
     {"calls": [_FIRST, _MORE, ("write_file", {"path": "third.txt", "content": "3\n"})]},
     *_REST,
 ]
+_ID = "say-hello"
 _PLAN, _ASKED = "Inbox/Plans/say-hello_plan.md", "Inbox/Questions/say-hello"
 _AMENDMENT = "Inbox/Plans/say-hello_amendment1.md"
 STORIES: Mapping[str, tuple[Job, Mapping[str, Act]]] = {
@@ -616,6 +628,16 @@ STORIES: Mapping[str, tuple[Job, Mapping[str, Act]]] = {
     "refuse": (
         replace(WHOLE, replies=[{"calls": [_FIRST, _MORE]}, *_REST]),
         {"mission": TestVault.approve, "refused": _move(_AMENDMENT, "Inbox/Rejected")},
+    ),
+    "command": (
+        replace(WHOLE, replies=[{"calls": [_FIRST, _QUESTION, _MORE]}, *_REST]),
+        {
+            "rejected": _command(_PLAN, "reject", _ID, "--reason", "Too long."),
+            "again": _command("Inbox/Requests/Say hello.md", "retry", _ID, "--comment", "Shorter."),
+            "mission": _command(_PLAN, "approve", _ID, "--yes", "--remark", "Be brief."),
+            "answered": _command(f"{_ASKED}_1.md", "answer", _ID, "Neither."),
+            "widened": _command(_AMENDMENT, "approve", _ID, "--yes"),
+        },
     ),
 }
 """Missions in which a person is asked, with what that person does."""

@@ -25,7 +25,7 @@ from placet.core.box import Level
 from placet.core.text.note import read_note
 from placet.host.config import write_setting
 from placet.sandbox.probe import probe
-from vaultkit import TestVault, meddling, running, until
+from vaultkit import ME, TestVault, meddling, running, until
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "daemon" / "docs"
@@ -322,7 +322,7 @@ class Person:
             self.with_model()
         if self.daemon:
             until(self.is_quiet, f"the daemon after: {command}", PATIENCE_S)
-        said = done.stdout.replace(str(self.home), HOME)
+        said = done.stdout.replace(str(self.home), HOME).replace(f"by {ME}", "by ann")
         return subprocess.CompletedProcess(command, done.returncode, said, "")
 
     def is_quiet(self) -> bool:

@@ -24,7 +24,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
@@ -48,6 +48,7 @@ class Answer:
     headers: Json = field(default_factory=dict)
     every_s: float = 0.0
     raw: bytes | None = None
+    pieces: Callable[[], Iterable[bytes]] | None = None
 
 
 Step = Answer | Callable[[Json], Answer]
@@ -107,6 +108,11 @@ def status(
 def raw(body: bytes, code: int = 200, content_type: str = "text/event-stream") -> Answer:
     """These bytes, and nothing else."""
     return Answer(code=code, raw=body, headers={"content-type": content_type})
+
+
+def pouring(pieces: Callable[[], Iterable[bytes]], code: int = 200, **headers: str) -> Answer:
+    """These pieces, each a chunk of its own, until they end or the client hangs up."""
+    return Answer(code=code, pieces=pieces, headers=headers)
 
 
 def sse_error(
@@ -318,6 +324,8 @@ class _Answering(BaseHTTPRequestHandler):
             self._reset()
         elif answer.raw is not None:
             self._send_whole(answer.raw, answer)
+        elif answer.pieces is not None:
+            self._pour(answer, answer.pieces())
         elif answer.code != 200:
             self._send_whole(json.dumps({"type": "error", "error": answer.error}).encode(), answer)
         else:
@@ -334,6 +342,16 @@ class _Answering(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    def _pour(self, answer: Answer, pieces: Iterable[bytes]) -> None:
+        self.send_response(answer.code)
+        headers = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
+        for name, value in {**headers, **answer.headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _send_stream(self, answer: Answer, asked: Json) -> None:
         self.send_response(200)

@@ -86,12 +86,12 @@ def browsing(vault: TestVault) -> Iterator[Browser]:
     state = vault.site.state
     state.ensure()
     tokens = Tokens(key_at(state.folder / KEY), "run", state.folder / KEY)
-    door = Door(frozenset({HOST}), tls=False, tokens=tokens, port=8737)
+    door = Door(frozenset({HOST}), tokens=tokens, port=8737)
     board = Board(vault.root, vault.env, door, Live(state.folder, vault.env))
     client = TestClient(application(board), base_url=f"http://{HOST}")
     session = tokens.session_for(tokens.login("ann"))
     assert session is not None
-    client.cookies.set(door.cookie, session)
+    client.cookies.set(door.cookie(https=False), session)
     yield Browser(client)
 
 

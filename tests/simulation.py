@@ -9,17 +9,20 @@ what the daemon does is held against it.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+from placet.agent.asking import answered_before
 from placet.agent.calls import AsksPerson
 from placet.agent.entries import CALL, Begun, Key
 from placet.agent.plan_writing import Assignment
@@ -29,12 +32,15 @@ from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
 from placet.core.box import Level
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.case import CASE_JSON, WORKING, Case, NoteSeen, State
+from placet.core.life.asking import ANSWERS_KEPT
+from placet.core.life.case import CASE_JSON, OPEN, STATUSES, WORKING, Case, NoteSeen, State
 from placet.core.life.events import Asked, Drafted, PlanningFailed
+from placet.core.life.intents import Intent
 from placet.core.life.lease import Owner
-from placet.core.life.question_note import answer_in, is_approved, shown_digest
+from placet.core.life.observe import RESTS_IN
+from placet.core.life.question_note import answer_in, is_approved, is_of, shown_digest
 from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import APPROVE, ASKS, decision_of, look_at
+from placet.core.life.sight import APPROVE, ASKS, DRAFT, REJECT, decision_of, look_at
 from placet.core.text.names import (
     QUEUES,
     TEMP_PREFIX,
@@ -53,13 +59,14 @@ from placet.core.turn.mission import Ended, Finished, Spent, Stopped, WorkDone
 from placet.core.turn.retry import RetryPolicy
 from placet.files.vault import Vault
 from placet.host.clock import Clock
+from placet.host.intents import leave
 from placet.host.tables import Config, VaultTable
 from placet.host.watch import Mode
 from placet.journal.maintenance import verify
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, Committed, PutCase
+from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
 from placet.loop.tick import Loop
 from placet.tools.registry import PLANNABLE
 
@@ -71,6 +78,9 @@ PATIENCE = 100
 """Ticks in which everything must have settled."""
 
 MARK = re.compile(rb"mark-\d{5}")
+ENDED = re.compile(rb"(?m)^status: (rejected|error)$")
+STOPS = frozenset({"rejected", "needs_revision"})
+"""`status` of a plan in System/Active that stops its mission."""
 ENDS = frozenset({Action.EXECUTION_COMPLETED, Action.EXECUTION_FAILED})
 ONCE = frozenset({Action.EXECUTION_STARTED, Action.REPORT_WRITTEN, *ENDS})
 
@@ -189,6 +199,14 @@ class Play:
         self.answered: Counter[tuple[str, int]] = Counter()
         # digests of the notes by which people approved a wider scope, and of those that asked
         self.widened: set[str] = set()
+        # by mark, the request that a person wrote it into as a new one; none before it is seen
+        self.fresh: dict[bytes, str] = {}
+        # by trace, how many questions were over
+        self.told: Counter[str] = Counter()
+        # what was asked for by commands, by id, until it is answered
+        self.intents: dict[str, Intent] = {}
+        # where requests lay that ended and were deleted
+        self.free: list[str] = []
         self.asked: dict[tuple[str, int], str] = {}
         for path in (self.root / "System" / "Agents", self.state):
             path.mkdir(parents=True)
@@ -292,6 +310,9 @@ class Play:
             self.midway += 1
             self.note("(meanwhile)")
             self.gesture()
+        if not self.quiet and path.endswith(".md") and self.dice.random() < 0.04:
+            self.midway += 1
+            self.meddle(path)
         if self.crash_in == 0 and self.dice.random() < 0.5:
             self.crash_in = -1
             self.note(f"killed before: {what}")
@@ -309,6 +330,19 @@ class Play:
             raise Killed
         if self.crash_in > 0:
             self.crash_in -= 1
+
+    def meddle(self, path: str) -> None:
+        """Save the very note that the daemon is about to write, or one of its case."""
+        if not (self.root / path).is_file() or is_side_note(path):
+            return
+        self.note("(in this moment)")
+        if b"revision:" not in (self.root / path).read_bytes():
+            self.dice.choice([self.edit, lambda ps: self.set_status(ps, ("pending", "draft"))])(
+                [path]
+            )
+        elif path.startswith(tuple(f"{q}/" for q in QUEUES)):
+            ways = [self.edit, self.comment, self.set_decision, self.refuse_with_words]
+            self.dice.choice(ways)([path])
 
     def tick(self, hinted: frozenset[str] = frozenset()):
         self.ticks += 1
@@ -329,7 +363,9 @@ class Play:
         """Remember what the watched folders hold in the moment in which the daemon lists them."""
         self.seen = {}
         for path in self.files(*QUEUES):
-            if conflict_of(Path(path).name) is None:
+            # folders below the others than Requests are not listed
+            listed = path.startswith(f"{Folder.REQUESTS}/") or str(Path(path).parent) in QUEUES
+            if listed and conflict_of(Path(path).name) is None:
                 self.seen[path] = look_at(path, (self.root / path).read_bytes(), "alice")
 
     def work(self) -> None:
@@ -359,6 +395,7 @@ class Play:
         if luck < 0.14:
             raise RuntimeError("a mistake")
         self.must_have_its_keys(assignment)
+        self.must_know_the_answers(ports, case)
         self.may_ask(ports, case)
         text = plan_text(
             case.trace_id,
@@ -386,6 +423,12 @@ class Play:
         record.intend(Key(entry.key, Begun), Begun("request_scope" if wider else "ask_person", {}))
         more = Scope(write=(f"more{number}.txt",)) if wider else None
         raise AsksPerson(Asked(case.generation, entry.key, "Which?", ("yes", "no"), "Why.", more))
+
+    def must_know_the_answers(self, ports: Ports, case: Case) -> None:
+        """Hold that work is told of every question that is over, whenever it was asked."""
+        known = "".join(answered_before(ports, case)).count("Question: ")
+        over = min(self.told[case.trace_id], ANSWERS_KEPT)
+        self.must(known == over, f"{case.request_id} is told of {known} of {over} answers")
 
     def must_have_its_keys(self, assignment: Assignment) -> None:
         """Hold what a planner is told of a request's keys against the text of the request that it
@@ -434,6 +477,7 @@ class Play:
             raise Postponed("busy", 3.0)
         if luck < 0.15:
             raise RuntimeError("a mistake")
+        self.must_know_the_answers(ports, mission.case)
         if not cancel.is_set():
             self.may_ask(ports, mission.case, wider=self.dice.random() < 0.5)
         ok = luck < 0.7 and not cancel.is_set()
@@ -453,8 +497,15 @@ class Play:
         cases = {
             w.trace_id: CASE_JSON.validate_json(w.body) for w in writes if isinstance(w, PutCase)
         }
-        for row in (w.activity for w in writes if isinstance(w, AddActivity)):
+        rows = [w.activity for w in writes if isinstance(w, AddActivity)]
+        texts = {w.digest: w.body for w in writes if isinstance(w, PutText)}
+        self.must_drop_no_answer(cases, rows)
+        self.must_be_asked_for(writes, rows)
+        for row in rows:
             self.kinds.add(row.action.value)
+            self.must_be_true(row)
+            if row.action in (Action.REQUEST_DETECTED, Action.REQUEST_EDITED):
+                self.must_be_the_same_request(row, texts.get(row.metadata["digest"], b""))
             case = cases.get(row.trace_id) or self.loop.cases.get(row.trace_id)
             if row.action in ONCE:
                 event = "end" if row.action in ENDS else row.action.value
@@ -500,6 +551,7 @@ class Play:
             elif row.action in (Action.QUESTION_ANSWERED, Action.PLAN_AMENDMENT_REJECTED):
                 self.answered[row.trace_id, case.generation] += 1
                 if row.action is Action.QUESTION_ANSWERED:
+                    self.told[row.trace_id] += 1
                     self.must_be_a_persons(row)
             elif row.action is Action.PLAN_AMENDED:
                 self.answered[row.trace_id, case.generation] += 1
@@ -512,6 +564,87 @@ class Play:
                 )
                 self.revisions.add(revision)
 
+    def must_be_true(self, row: Activity) -> None:
+        """Hold a row about what a person did against the notes that the daemon listed last."""
+        its = [n for n in self.seen.values() if n.trace_id == row.trace_id]
+        match row.action:
+            case Action.PLAN_CHANGED_AFTER_APPROVAL:
+                with open_reader(self.journal.path) as reader:
+                    old = reader.text(row.metadata["approved_digest"])
+                new = [n for n in its if n.digest == row.metadata["digest"]]
+                self.must(
+                    not new or any(own_text(n.raw) != own_text(old) for n in new),
+                    f"{row.entity_id} is said to be changed by a person, who changed nothing",
+                )
+            case Action.PLAN_WITHDRAWN:
+                there = [n.path for n in its if n.is_plan and not n.problem]
+                self.must(not there, f"the plan of {row.entity_id} was taken away, and is {there}")
+            case Action.PLAN_TAKEN_BACK if row.metadata.get("running"):
+                lay = [n.path for n in its if n.is_plan and n.folder is Folder.ACTIVE]
+                said = [n for n in its if decision_of(n) or n.status in STOPS]
+                self.must(not lay or bool(said), f"{row.entity_id} was stopped, and is {lay}")
+            case Action.REQUEST_WITHDRAWN:
+                there = [
+                    n.path for n in its if not (n.is_plan or n.asks) and n.folder is Folder.REQUESTS
+                ]
+                self.must(not there, f"{row.entity_id} was taken away, and is {there}")
+            case Action.QUESTION_ANSWERED if row.metadata["taken_away"]:
+                there = [n.path for n in its if n.asks and n.status == "open" and not is_wider(n)]
+                self.must(not there, f"a question of {row.entity_id} is gone, and is {there}")
+
+    def must_be_the_same_request(self, row: Activity, text: bytes) -> None:
+        """Hold that a request that a person wrote as a new one is not planned as an ended one."""
+        fresh = [mark for mark in MARK.findall(text) if mark in self.fresh]
+        if row.action is Action.REQUEST_DETECTED and not row.metadata.get("again"):
+            self.fresh |= dict.fromkeys(fresh, row.trace_id)
+        elif (case := self.loop.cases.get(row.trace_id)) is not None and case.state not in OPEN:
+            others = [m for m in fresh if self.fresh[m] not in ("", row.trace_id)]
+            new = [m for m in fresh if not self.fresh[m]]
+            notes = [n for n in self.seen.values() if n.digest == row.metadata["digest"]]
+            self.must(
+                not (new or others) or any(n.trace_id for n in notes) or not notes,
+                f"{row.entity_id} had ended, and a new request is taken for it: {text!r}",
+            )
+
+    def must_drop_no_answer(self, cases: Mapping[str, Case], rows: Sequence[Activity]) -> None:
+        """Hold that no finished answer in its place is void because of something else."""
+        over = {r.trace_id for r in rows if r.action is Action.QUESTION_ANSWERED}
+        for trace, now in cases.items():
+            was = self.loop.cases.get(trace)
+            if was is None or was.asking is None or now.asking is not None or trace in over:
+                continue
+            asking, notes = was.asking, [n for n in self.seen.values() if n.asks]
+            its = [n for n in notes if n.trace_id == trace and is_of(n, asking)]
+            if not asking.amended and len(its) == 1 and its[0].path == asking.path:
+                said = answer_in(its[0], asking.options)
+                dropped = said.text and not (said.problem or its[0].problem)
+                self.must(not dropped, f"the answer {said.text!r} of {now.request_id} is dropped")
+
+    def must_be_asked_for(self, writes: Sequence[object], rows: Sequence[Activity]) -> None:
+        """Hold that each command is performed once, for the note that its person saw, or refused.
+
+        And that a row names a person by a command only where that command is answered.
+        """
+        asked = set()
+        for answer in [w for w in writes if isinstance(w, AnswerIntent)]:
+            intent = self.intents.pop(answer.id, None)
+            self.must(intent is not None, f"the command {answer.id} is answered twice")
+            self.kinds.add(
+                f"{intent.what} refused" if answer.refused else f"{intent.what} performed"
+            )
+            asked.add(intent.trace_id)
+            note = self.seen.get(intent.path)
+            if not answer.refused:
+                self.must(
+                    intent.path.startswith(Folder.ARCHIVE)
+                    or (note is not None and note.digest == intent.digest),
+                    f"`{intent.what}` is performed on {intent.path}, which its person did not see",
+                )
+        for row in rows:
+            if row.metadata.get("via") == "cli":
+                named = f"{row.action} of {row.entity_id} names who ran a command"
+                self.must(row.trace_id in asked, f"{named}, and none is performed")
+
     def must_be_asked_once(self, row: Activity, case: Case) -> None:
         """Hold that the same thing is not asked twice."""
         key = (row.trace_id, case.generation, f"{row.action} {case.asking.call}")
@@ -521,12 +654,18 @@ class Play:
 
     def must_be_a_persons(self, row: Activity) -> None:
         """Hold that a note had an answer when it was looked at, or that it was taken away."""
-        asked = [n for n in self.seen.values() if n.asks and n.trace_id in ("", row.trace_id)]
+        away = [look_at(f"{Folder.QUESTIONS}/x.md", raw, "") for raw in self.archived()]
+        notes = [*self.seen.values(), *away]
+        asked = [n for n in notes if n.asks and n.trace_id in ("", row.trace_id)]
         given = [n for n in asked if answer_in(n, ("yes", "no")).text]
         self.must(
-            bool(given) or row.metadata["taken_away"],
+            bool(given) or row.metadata["taken_away"] or row.metadata["via"] == "cli",
             f"a question of {row.entity_id} was answered by nobody",
         )
+
+    def archived(self) -> list[bytes]:
+        """Return the notes in the archive."""
+        return [(self.root / path).read_bytes() for path in self.files(Folder.ARCHIVE)]
 
     def must_be_widened(self, row: Activity) -> None:
         """Hold that a person approved this wider scope, in the note as it was written."""
@@ -611,6 +750,9 @@ class Play:
         if seen.asks:
             self.widened |= {shown_digest(raw)} if is_approved(seen) else set()
         elif seen.folder is Folder.ACTIVE or said:
+            # which takes back a reason in the properties
+            reason = str(seen.meta.get("rejection_reason") or "")
+            self.required -= set(MARK.findall(reason.encode()))
             self.approved[seen.digest] = read_note(raw).body
 
     def rename(self, src: str, dst: str) -> None:
@@ -639,6 +781,10 @@ class Play:
             (2, self.bring_back),
             (1, self.handmade),
         ]
+        if notes:
+            ways += [(8, lambda: self.command(notes))]
+        if len(notes) > 1:
+            ways += [(4, lambda: self.swap(notes)), (3, lambda: self.shift(notes))]
         if reviews:
             ways += [(14, lambda: self.move_plan(reviews, Folder.ACTIVE))]
         if plans:
@@ -656,9 +802,17 @@ class Play:
                 (2, lambda: self.spoil(plans)),
                 (6, lambda: self.set_decision(plans)),
                 (8, lambda: self.leave_out(plans)),
+                (4, lambda: self.refuse_with_words(plans)),
+                (3, lambda: self.type_into_the_box(plans)),
             ]
         if asked := [p for p in notes if b"asked_at:" in (self.root / p).read_bytes()]:
-            ways += [(12, lambda: self.answer(asked))]
+            ways += [
+                (12, lambda: self.answer(asked)),
+                (2, lambda: self.answer_and_archive(asked)),
+                (4, lambda: self.answer_and_edit(asked, notes)),
+            ]
+        if refused := [p for p in plans if p.startswith(Folder.REJECTED)]:
+            ways += [(8, lambda: self.add_words(refused))]
         if notes:
             ways += [
                 (6, lambda: self.edit(notes)),
@@ -676,6 +830,8 @@ class Play:
                 (1, lambda: self.spoil(notes)),
             ]
         if requests := [p for p in notes if p.startswith(f"{Folder.REQUESTS}/") and p not in plans]:
+            ended = [p for p in requests if ENDED.search((self.root / p).read_bytes())]
+            ways += [(6, lambda: self.put_away(ended))] if ended else []
             ways += [
                 (3, lambda: self.replace_request(requests)),
                 (4, lambda: self.set_keys(requests)),
@@ -691,6 +847,62 @@ class Play:
                 (4, lambda: self.ask_again(archived)),
             ]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
+
+    def command(self, notes: list[str]) -> None:
+        """Decide by a command: it is about the note as it is now, and its case as it was known."""
+        path = self.dice.choice(notes)
+        note = look_at(path, (self.root / path).read_bytes(), "alice")
+        case = self.loop.cases.get(note.trace_id)
+        if case is None:
+            return
+        ways = ("approve", "approve", "approve", "reject", "revise", "comment", "tick", "stop")
+        what = self.dice.choice(ways if note.is_plan else ("retry",))
+        if note.asks:
+            what = "answer" if "amendment" not in note.meta else self.dice.choice(ways[2:4])
+        said = {"reject": "It is too broad.", "revise": "Shorter.", "comment": "Hm.", "tick": "1"}
+        given = {**said, "answer": self.dice.choice(("1", "no", "Rather both."))}.get(what)
+        digest = shown_digest(note.raw) if "amendment" in note.meta else note.digest
+        ident = f"{len(self.log):020d}-{self.dice.randrange(16**16):016x}"
+        seen = (path, note.digest, case.state.value, case.generation)
+        intent = Intent(ident, what, case.trace_id, *seen, (given,) if given else ())
+        leave(self.state / "intents", intent)
+        self.intents[intent.id] = intent
+        self.note(f"> placet {what} {case.request_id}, whose note is {path}")
+        if what == "approve":
+            self.widened |= {digest} if note.asks else set()
+            self.approved[note.digest] = read_note(note.raw).body
+
+    def swap(self, notes: list[str]) -> None:
+        """Let two notes change places, in one look."""
+        alike = [p for p in notes if Path(p).parent == Path(self.dice.choice(notes)).parent]
+        some = alike if len(alike) > 1 and self.dice.random() < 0.7 else notes
+        one, other = self.dice.sample(some, 2)
+        between = self.root / "Inbox" / ".swap"
+        (self.root / one).rename(between)
+        (self.root / other).rename(self.root / one)
+        between.rename(self.root / other)
+        self.note(f"> swap {one} and {other}")
+        self.touched |= {one, other}
+        for path in (one, other):
+            self.put(path, (self.root / path).read_bytes())
+
+    def shift(self, notes: list[str]) -> None:
+        """Move some notes, each to where the one before it lay, the first to a place of its own."""
+        alike = [p for p in notes if Path(p).parent == Path(self.dice.choice(notes)).parent]
+        some = self.dice.sample(alike or notes, min(len(alike or notes), self.dice.randrange(2, 5)))
+        folder = Path(some[0]).parent.as_posix()
+        home = f"{folder}/Home" if folder.startswith(Folder.REQUESTS) else folder
+        self.rename(some[0], f"{home}/shifted {self.dice.randrange(100)}.md")
+        for free, path in pairwise(some):
+            self.rename(path, free)
+
+    def put_away(self, ended: list[str]) -> None:
+        """Delete a request that ended, and write another one of that name, soon or later."""
+        path = self.dice.choice(ended)
+        self.delete([path])
+        self.free.append(path)
+        if self.dice.random() < 0.5:
+            self.drop()
 
     def drop(self) -> None:
         name = self.dice.choice(
@@ -710,6 +922,8 @@ class Play:
             [Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED]
         )
         path = f"{folder}/{name}" + ("" if name.endswith(".MD") else ".md")
+        if self.free and self.dice.random() < 0.5:
+            path = self.free.pop()
         if (self.root / path).exists():
             path = f"{folder}/{name.removesuffix('.MD')} {self.dice.randrange(100)}.md"
             if (self.root / path).exists():
@@ -737,6 +951,7 @@ class Play:
         )
         raw = self.dice.choice([text.encode()] * 12 + [b"", b"  \n", b"caf\xe9 " + words.encode()])
         self.required -= {m for m in MARK.findall(text.encode()) if m not in raw}
+        self.fresh |= dict.fromkeys(MARK.findall(raw), "")
         self.note(f"> drop {path}: {raw[:40]!r}")
         if len(raw) > 30 and self.dice.random() < 0.2:  # written in two goes
             self.write(path, raw[:-9])
@@ -797,13 +1012,17 @@ class Play:
     def save(self, path: str, raw: bytes) -> None:
         """Save a changed note.
 
-        In System/Active that is an approval only where no approval was acknowledged yet.
+        In System/Active that is an approval only where no approval was acknowledged yet. Another
+        decision than a rejection takes back the reason in the properties.
         """
         self.write(path, raw)
         seen = (
             look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
         )
         if seen is not None:
+            if decision_of(seen) != REJECT:
+                reason = str(seen.meta.get("rejection_reason") or "")
+                self.required -= set(MARK.findall(reason.encode()))
             case = self.loop.cases.get(seen.trace_id)
             if case is None or case.state not in (State.APPROVED, State.RUNNING):
                 self.put(path, raw)
@@ -833,7 +1052,7 @@ class Play:
             raw += f"\n## Review Comments\n\n- {words}\n".encode()
         with suppress(UnsafeEdit):
             raw = raw if is_remark else stamp(raw, {"status": "needs_revision"})
-        self.note(f"> comment on {path}")
+        self.note(f"> comment on {path} (mark-{self.marks:05})")
         self.save(path, raw)
 
     def set_status(self, notes: list[str], values: tuple[str, ...]) -> None:
@@ -857,7 +1076,7 @@ class Play:
                 raw.replace(b"- [ ] ", b"- [x] "),
                 self.stamp_of(raw, {"answer": "perhaps"}),
             ][way]
-            self.note(f"> answer {way} in {path}")
+            self.note(f"> answer {way} in {path} (mark-{self.marks:05})")
             self.save(path, new)
         elif way < 2:
             self.rename(path, f"{self.dice.choice([Folder.ACTIVE, Folder.REJECTED])}/wider.md")
@@ -865,6 +1084,60 @@ class Play:
             said = self.dice.choice(("approve", "approve", "reject", "revise"))
             self.note(f"> decide {said} in {path}")
             self.save(path, self.stamp_of(raw, {"decision": said}))
+
+    def answer_and_archive(self, asked: list[str]) -> None:
+        """Answer a question, and put it away, in one look."""
+        path = self.dice.choice(asked)
+        raw = (self.root / path).read_bytes()
+        if b"amendment:" not in raw:
+            self.note(f"> answer in {path}, and put it away")
+            self.save(path, self.stamp_of(raw, {"answer": "1"}))
+            self.rename(path, f"{Folder.ARCHIVE}/{Path(path).name}")
+
+    def answer_and_edit(self, asked: list[str], notes: list[str]) -> None:
+        """Answer a question, and edit another note of its case, in one look."""
+        path = self.dice.choice(asked)
+        trace = look_at(path, (self.root / path).read_bytes(), "alice").trace_id
+        its = [p for p in notes if p != path and trace.encode() in (self.root / p).read_bytes()]
+        self.answer([path])
+        if trace and its:
+            self.edit(its)
+
+    def refuse_with_words(self, plans: list[str]) -> None:
+        """Decide against a plan, with a reason, by its properties or by its text."""
+        path, said = self.dice.choice(plans), self.dice.choice(("reject", "reject", "revise"))
+        new = self.stamped(path, {"decision": said})
+        if new is None:
+            return
+        words = f"Too broad, {self.mark()}."
+        if said == "reject" and self.dice.random() < 0.6:
+            new = stamp(new, {"rejection_reason": words})
+        else:
+            new += f"\n## Rejection\n\n{words}\n".encode()
+        self.note(f"> refuse {said} {path} ({words})")
+        self.save(path, new)
+
+    def add_words(self, refused: list[str]) -> None:
+        """Add to the reason of a plan that was rejected."""
+        path = self.dice.choice(refused)
+        raw = (self.root / path).read_bytes()
+        more = f"\nAnd besides, {self.mark()}.\n"
+        if b"\n## Rejection" not in raw:
+            more = f"\n## Rejection\n{more}"
+        self.note(f"> add words to {path} (mark-{self.marks:05})")
+        self.save(path, raw + more.encode())
+
+    def type_into_the_box(self, plans: list[str]) -> None:
+        """Write a line between the marks of placet's box."""
+        path = self.dice.choice(plans)
+        raw = (self.root / path).read_bytes()
+        begin, end = raw.find(b"%% placet %%\n"), raw.find(b"\n%% /placet %%")
+        if -1 < begin < end:
+            lines = [begin + 13, *(m.end() for m in re.finditer(rb"\n", raw[: end + 1]))]
+            at = self.dice.choice([place for place in lines if place >= begin + 13])
+            words = self.dice.choice(("", "> ")) + f"By the way, {self.mark()}.\n"
+            self.note(f"> type into the box of {path} (mark-{self.marks:05})")
+            self.save(path, raw[:at] + words.encode() + raw[at:])
 
     def set_decision(self, plans: list[str]) -> None:
         """Decide by the property."""
@@ -978,7 +1251,9 @@ class Play:
             path, str(Path(path).with_name(f"{Path(path).stem}-old{self.dice.randrange(9)}.md"))
         )
         self.note(f"> a new {path}")
-        self.write(path, f"Something quite different, {self.mark()}.\n".encode())
+        raw = f"Something quite different, {self.mark()}.\n".encode()
+        self.fresh |= dict.fromkeys(MARK.findall(raw), "")
+        self.write(path, raw)
 
     def set_keys(self, requests: list[str]) -> None:
         """Set keys of a request: in most cases to what can be, now and then to what cannot."""
@@ -1153,6 +1428,7 @@ class Play:
                 c
                 for c in self.loop.cases.values()
                 if c.state in WORKING
+                and not self.loop.drafts.is_draft(c)
                 and not any(
                     why.startswith(f"{c.request_id}: its mission waits") for why in tick.waiting
                 )
@@ -1189,6 +1465,9 @@ class Play:
             self.must(verify(self.journal.path) is None, "the chain of rows is broken")
             pending = reader.pending_commands()
         self.must(not pending, f"commands were left: {pending}")
+        self.must(not self.intents, f"nobody answered {self.intents}")
+        left = [path.name for path in self.state.glob("intents/*.json")]
+        self.must(not left, f"intents were left: {left}")
         asks = {c.trace_id for c in self.loop.cases.values() if c.state is State.ASKING}
         self.must(self.running.keys() <= asks, "a mission was started and never ended")
         files, _ = self.everything()
@@ -1205,7 +1484,9 @@ class Play:
                 case.outcome.report_path in ("", path),
                 f"{case.request_id} names {case.outcome.report_path}, its last report is {path}",
             )
-        kept = b"\0".join(files.values()) + b"\0" + b"\0".join(self.texts())
+        rows = json.dumps(self.everything()[1], default=str).encode()
+        self.must_say_the_truth(files)
+        kept = b"\0".join([*files.values(), *self.texts(), rows])
         lost = {m for m in self.required if m not in kept}
         self.must(not lost, f"texts that people wrote are lost: {lost}")
         # One that is approved still waits for its plan's note, which cannot be read: that is said
@@ -1227,12 +1508,47 @@ class Play:
                 f"{path} asks for a plan, and nobody answers: {files[path][:200]!r}",
             )
 
+    def must_say_the_truth(self, files: Mapping[str, bytes]) -> None:
+        """Hold what the notes of cases say at the end against the cases."""
+        for path in self.files(Folder.ARCHIVE):
+            meta = read_note(files[path]).meta
+            case = self.loop.cases.get(str(meta.get("trace_id") or ""))
+            if case is not None and case.state is State.COMPLETED and "asked_at" not in meta:
+                asks = "revision" not in meta and meta.get("status") == "pending"
+                self.must(not asks, f"{path} of {case.request_id} is archived and asks for a plan")
+        for case in self.loop.cases.values():
+            wanted = STATUSES[case.acting]
+            for path, said in ((case.request_path, wanted.request), (case.plan.path, wanted.plan)):
+                if path not in files or not path.startswith(tuple(f"{q}/" for q in QUEUES)):
+                    continue
+                note = look_at(path, files[path], "alice")
+                beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
+                if note.problem or note.trace_id != case.trace_id or beside in files:
+                    continue
+                rests = RESTS_IN.get(case.acting) if note.is_plan else Folder.REQUESTS
+                if note.folder is not rests or (not note.is_plan and note.status == DRAFT):
+                    continue
+                self.must(note.status == said, f"{path} says {note.status!r}, and is {case.acting}")
+                stamped = case.state is State.REVIEW and note.meta.get("approved_at")
+                self.must(not stamped, f"{path} says that it is approved, and is in review")
+
     def texts(self) -> list[bytes]:
         blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()]
         return blobs + [
             bytes(row[0])
             for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]
         ]
+
+
+def own_text(raw: bytes) -> str:
+    """Return a note's text without placet's box."""
+    body = read_note(raw).body
+    return body.partition("\n%% /placet %%\n")[2] or body
+
+
+def is_wider(note: NoteSeen) -> bool:
+    """Return whether a note asks for a wider scope."""
+    return "amendment" in note.meta
 
 
 def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:

@@ -5,6 +5,7 @@ says.
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from messages_api import MessagesApi, call, reply
 from placet.core.errors import UserError
 from placet.host.accepted import accept, guarded, holding, in_force
 from placet.host.config import load, parse
+from placet.host.tables import LimitsTable, ModelTable
 from placet.host.vault_state import vault_state
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
 
 KEY = "sk-ant-test-0123456789"
 
@@ -165,12 +167,12 @@ def test_settings_that_are_at_their_default_need_nobody(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.here()
     vault.configure(
-        '[model]\nbase_url = ""\nname = "x"\n[notify]\ndesktop = false\n[commands]\nsandbox = "auto"\n',
+        '[model]\nbase_url = ""\n[guards]\nrepeats = 4\n[notify]\ndesktop = false\n[commands]\nsandbox = "auto"\n',
         accepted=False,
     )
     held = in_force(vault.root, vault.env)
     assert held.refused == ()
-    assert held.config.model.name == "x"
+    assert held.config.guards.repeats == 4
     vault.configure('[commands]\nsandbox = "none"\n', accepted=False)
     held = in_force(vault.root, vault.env)
     assert held.names == ["commands.sandbox"]
@@ -190,21 +192,22 @@ def test_what_holds_is_what_was_accepted_and_for_the_rest_what_is_written(tmp_pa
     )
     held = holding(
         parse(
-            '[model]\nname = "n"\n[portals.a]\npath = "/x"\n[portals.d]\npath = "/d"\n[[model.price]]\nmodel = "n"\n'
+            '[vault]\ndefault_agent = "n"\n[portals.a]\npath = "/x"\n[portals.d]\npath = "/d"\n[[model.price]]\nmodel = "n"\n'
             "since = 2026-01-01\ninput = 1\noutput = 1\ncache_read = 1\ncache_write = 1\n",
             "here",
         ),
         state,
     )
     assert held.config.model.base_url == "http://a"
-    assert held.config.model.name == "n"
-    assert held.config.model.price[0].input == 1
+    assert held.config.vault.default_agent == "n"
+    assert held.config.model.price == ()
     assert {name: portal.path for name, portal in held.config.portals.items()} == {
         "a": "/a",
         "b.c": "/b",
     }
     assert set(held.names) == {
         "model.base_url",
+        "model.price",
         "portals.a.path",
         "portals.b.c.path",
         "portals.d.path",
@@ -226,6 +229,30 @@ def test_an_address_that_no_server_has_is_refused_where_it_is_set(
     assert done.returncode == 2
     assert f"model.base_url cannot be {address}: must" in done.stderr
     assert address not in (vault.root / "System/placet.toml").read_text()
+
+
+def test_setting_the_provider_replaces_the_demo_name(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.click("config", "set", "model.name", "demo")
+    vault.click("config", "set", "model.provider", "scripted")
+    done = vault.click("config", "set", "model.provider", "anthropic")
+    assert vault.click("config", "get", "model.name").stdout == f'"{ModelTable().name}"\n'
+    assert "export ANTHROPIC_API_KEY=" in done.stderr
+    vault.click("config", "set", "model.name", "mine")
+    vault.click("config", "set", "model.provider", "scripted")
+    vault.click("config", "set", "model.provider", "anthropic")
+    assert vault.click("config", "get", "model.name").stdout == '"mine"\n'
+
+
+def test_own_server_needs_a_name_before_its_provider(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.click("config", "set", "model.provider", "scripted")
+    vault.click("config", "set", "model.name", "demo")
+    vault.click("config", "set", "model.base_url", "http://127.0.0.1:9")
+    done = vault.click("config", "set", "model.provider", "anthropic", check=False)
+    assert done.returncode == 2
+    assert "placet config set model.name NAME" in done.stderr
+    assert vault.click("config", "get", "model.provider").stdout == '"scripted"\n'
 
 
 def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
@@ -311,13 +338,74 @@ def test_what_was_accepted_and_cannot_be_read_is_named(tmp_path: Path, text: str
 
 def test_only_settings_that_need_to_be_accepted_are_taken_from_what_was(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.configure('[model]\nname = "mine"\n')
+    vault.configure('[vault]\ndefault_agent = "mine"\n')
     state = vault_state(vault.root, vault.env)
     state.ensure()
-    state.accepted.write_text('{"model": {"name": {"a": 1}}, "daemon": {"paused": true}}')
+    state.accepted.write_text('{"vault": {"default_agent": {"a": 1}}, "daemon": {"paused": true}}')
     found = in_force(vault.root, vault.env)
-    assert (found.config.model.name, found.config.daemon.paused, found.refused) == (
+    assert (found.config.vault.default_agent, found.config.daemon.paused, found.refused) == (
         "mine",
         False,
         (),
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "accepted", "written", "holds"),
+    [
+        ("day_usd", 5, 3, 3),
+        ("day_usd", 5, 9, 5),
+        ("day_usd", 5, 0, 5),
+        ("day_usd", 0, 7, 7),
+        ("day_usd", 5, None, 5),
+        ("iterations_ceiling", None, 1000, 100),
+        ("iterations_ceiling", 1000, None, 100),
+        ("free_disk_bytes", None, 1_048_576, 268_435_456),
+        ("free_disk_bytes", None, 999_999_999, 999_999_999),
+    ],
+)
+def test_only_a_lowered_limit_needs_no_acceptance(
+    tmp_path: Path, key: str, accepted: int | None, written: int | None, holds: int
+) -> None:
+    def said(value: int | None) -> str:
+        return "[limits]\n" + (f"{key} = {value}\n" if value is not None else "")
+
+    vault = make_vault(tmp_path)
+    vault.configure(said(accepted))
+    state = vault_state(vault.root, vault.env)
+    state.ensure()
+    accept(state, load(vault.root))
+    vault.configure(said(written), accepted=False)
+    held = in_force(vault.root, vault.env)
+    assert getattr(held.config.limits, key) == holds
+    says = LimitsTable.model_fields[key].default if written is None else written
+    assert held.names == ([] if holds == says else [f"limits.{key}"])
+
+
+def test_a_model_that_nobody_accepted_answers_nothing(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    state = vault_state(vault.root, vault.env)
+    state.ensure()
+    accept(state, load(vault.root))
+    vault.configure('[model]\nprovider = "scripted"\nscript = "x.toml"\n', accepted=False)
+    held = in_force(vault.root, vault.env)
+    assert "model.script" in held.names
+
+
+def test_a_plan_of_another_model_asks_once_more(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", DONE),
+    )
+    vault.drop("Say hello.\n")
+    vault.once()
+    config = (vault.root / "System" / "placet.toml").read_text()
+    vault.configure(re.sub(r"(?m)^name = .*", 'name = "another"', config))
+    vault.approve()
+    vault.once()
+    assert "now name scripted: another" in vault.plan().read_text()
+    assert "execution.started" not in vault.actions()
+    vault.approve()
+    vault.once()
+    assert "execution.started" in vault.actions()

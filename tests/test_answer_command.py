@@ -15,7 +15,7 @@ from placet.core.text.story import Story
 from placet.host.events import EVENT, event_of, line_of
 from placet.journal.reader import open_reader
 from test_desk import on_a_terminal
-from vaultkit import PLAN, TestVault, make_vault, running
+from vaultkit import ME, PLAN, TestVault, make_vault, running
 
 QUESTION = {
     "question": "Which *greeting*?",
@@ -32,7 +32,7 @@ WROTE = [
 
 def asking_vault(folder: Path, *calls: tuple[str, Any], approved: bool = True) -> TestVault:
     """A vault whose mission asks; with `approved` it stands still for the answer."""
-    vault = make_vault(folder, USER="ann", LOGNAME="ann")
+    vault = make_vault(folder, USER=ME, LOGNAME=ME)
     vault.script(
         ("plan", [{"calls": [("submit_plan", PLAN)]}]),
         ("execute", [*({"calls": [call]} for call in calls), {"calls": WROTE}]),
@@ -85,18 +85,17 @@ def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
         assert done.stdout == "Inbox/Questions/say-hello_1.md\n"
         asked.await_action("execution.completed")
     row = told(asked, "question.answered")
-    assert (row["reviewed_by"], row["via"], row["chosen"]) == ("ann", "cli", chosen)
+    assert (row["reviewed_by"], row["via"], row["chosen"]) == (ME, "cli", chosen)
     assert row["size"] == len(answer.encode())
-    assert not list(asked.state.glob("*/acts/*.json")), "the word is used"
+    assert not list(asked.state.glob("*/intents/*"))
 
 
 def test_an_answer_counts_also_where_no_daemon_runs(asked: TestVault) -> None:
     done = asked.click("answer", "say-hello", "1")
-    assert "the daemon is not running" in done.stderr
-    assert "what it asks was answered" in " ".join(asked.click("status").stdout.split()).lower()
-    again = asked.click("answer", "say-hello", "2", check=False)
-    assert again.returncode == 1
-    assert "answered" in again.stderr
+    assert "The daemon is not running" in done.stderr
+    assert "`placet answer` waits" in " ".join(asked.click("status").stdout.split())
+    asked.click("answer", "say-hello", "2")  # the later one counts
+    asked.click("answer", "say-hello", "1")
     asked.here()
     assert told(asked, "question.answered")["via"] == "cli"
     assert "execution.completed" in asked.actions()
@@ -168,7 +167,7 @@ def test_the_report_tells_what_was_asked_and_answered(tmp_path: Path) -> None:
     vault.here()
     vault.click("answer", "say-hello", "*Moin* [[x]]")
     vault.here()
-    vault.click("approve", "say-hello")
+    vault.click("approve", "say-hello", "--yes")
     vault.here()
     (report,) = vault.reports()
     text = report.read_text()
@@ -176,7 +175,7 @@ def test_the_report_tells_what_was_asked_and_answered(tmp_path: Path) -> None:
     one, other, wider = part.strip().splitlines()[1:]
     assert one.startswith("- **Which \\*greeting\\*?** ([[say-hello_question1]]): Good morning")
     assert "\\*Moin\\* \\[\\[x" in other
-    assert all("ann, 20" in line for line in (one, other, wider))
+    assert all(f"{ME}, 20" in line for line in (one, other, wider))
     assert "`write test_hello.py; run pytest -q` ([[say-hello_amendment1]]): approved" in wider
     assert told(vault, "plan.amended")["digest"][:8] in wider
     for name in ("say-hello_question1", "say-hello_question2", "say-hello_amendment1"):
@@ -190,7 +189,7 @@ def test_a_failure_report_tells_it_too(tmp_path: Path) -> None:
     vault.click("reject", "say-hello", "--reason", "no tests")
     vault.here()
     (report,) = vault.reports()
-    assert "([[say-hello_amendment1]]): rejected, no tests — ann, 20" in report.read_text()
+    assert f"([[say-hello_amendment1]]): rejected, no tests — {ME}, 20" in report.read_text()
 
 
 def test_a_report_of_a_mission_that_asked_nothing_has_no_such_section(tmp_path: Path) -> None:
@@ -213,15 +212,15 @@ def test_the_story_tells_of_questions_and_wider_scopes_in_words(tmp_path: Path) 
     said = [line[1].removeprefix("say-hello: ") for line in lines if line is not None]
     for sentence in (
         "asks you something, and stands still: Inbox/Questions/say-hello_1.md",
-        "its question was answered by ann, option 2; the work goes on",
+        f"its question was answered by {ME}, option 2; the work goes on",
         "its mission asks for a wider scope (write test_hello.py; run pytest -q), and stands still: "
         "Inbox/Plans/say-hello_amendment1.md",
-        "the wider scope was rejected by ann: no tests; the mission goes on without it",
+        f"the wider scope was rejected by {ME}: no tests; the mission goes on without it",
         "1 thing is asked of you (placet review)",
     ):
         assert sentence in said, (sentence, said)
     journal = vault.click("journal", "--trace", "say-hello").stdout
-    assert "by ann, option 2" in journal
+    assert f"by {ME}, option 2" in journal
 
 
 # --- a wider scope
@@ -239,8 +238,8 @@ def test_a_wider_scope_is_shown_and_approved_on_a_terminal(wider: TestVault) -> 
         assert code == 0
         wider.await_action("execution.completed")
     row = told(wider, "plan.amended")
-    assert (row["reviewed_by"], row["via"]) == ("ann", "cli")
-    assert "Approved-By: ann" in git(wider.root, "log", "--branches=feat/*", "-1", "--format=%B")
+    assert (row["reviewed_by"], row["via"]) == (ME, "cli")
+    assert f"Approved-By: {ME}" in git(wider.root, "log", "--branches=feat/*", "-1", "--format=%B")
 
 
 def test_a_wider_scope_is_rejected_with_a_reason(wider: TestVault) -> None:
@@ -248,7 +247,7 @@ def test_a_wider_scope_is_rejected_with_a_reason(wider: TestVault) -> None:
         wider.cli("reject", "say-hello", "--reason", "no tests, please")
         wider.await_action("execution.completed")
     row = told(wider, "plan.amendment_rejected")
-    assert (row["reviewed_by"], row["via"], row["reason"]) == ("ann", "cli", "no tests, please")
+    assert (row["reviewed_by"], row["via"], row["reason"]) == (ME, "cli", "no tests, please")
 
 
 def test_only_what_was_read_is_approved(wider: TestVault) -> None:
@@ -258,15 +257,15 @@ def test_only_what_was_read_is_approved(wider: TestVault) -> None:
     line = "asks for a wider scope in Inbox/Plans/say-hello_amendment1.md: write test_hello.py; run"
     assert line in wider.click("status").stdout
     assert "(a wider scope, since" in wider.click("plans").stdout
-    refused = wider.click("approve", "say-hello", "--digest", "0" * 12, check=False)
+    refused = wider.click("approve", "say-hello", "--yes", "--digest", "0" * 12, check=False)
     assert (refused.returncode, "is not what you read" in refused.stderr) == (1, True)
     text = amendment(wider).read_text()
     amendment(wider).write_text(text.replace("test_hello.py", "**"))
-    refused = wider.click("approve", "say-hello", check=False)
+    refused = wider.click("approve", "say-hello", "--yes", check=False)
     assert (refused.returncode, "approves nothing" in refused.stderr) == (1, True)
     amendment(wider).write_text(text)
-    wider.click("approve", "say-hello", "--digest", found["digest"][:12])
-    assert "its wider scope was approved" in wider.click("status").stdout.lower()
+    wider.click("approve", "say-hello", "--yes", "--digest", found["digest"][:12])
+    assert "`placet approve` waits" in " ".join(wider.click("status").stdout.split())
 
 
 def test_what_does_not_fit_a_wider_scope_says_what_to_do(wider: TestVault) -> None:
@@ -284,7 +283,7 @@ def test_a_mission_that_asks_can_be_stopped(asked: TestVault) -> None:
     asked.here()
     assert "execution.failed" in asked.actions()
     row = asked.rows("plan.taken_back")[0]["metadata"]
-    assert (row["via"], row["reviewed_by"]) == ("cli", "ann")
+    assert (row["via"], row["reviewed_by"]) == ("cli", ME)
 
 
 def test_two_answers_in_the_note_are_not_answered_over(asked: TestVault) -> None:
@@ -309,10 +308,11 @@ def test_a_remark_that_makes_too_much_of_a_plan_is_not_written(tmp_path: Path) -
     """The daemon would refuse that plan, so nobody is told that it was approved."""
     vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
     before = vault.plan().read_bytes()
-    done = vault.click("approve", "say-hello", "--remark", "y " * 150_000, check=False)
+    long = "y " * 150_000
+    done = vault.click("approve", "say-hello", "--yes", "--remark", long, check=False)
     assert (done.returncode, "are not read" in done.stderr) == (1, True)
     done = vault.click("revise", "say-hello", "--comment", "y " * 300_000, check=False)
-    assert (done.returncode, "Say it in fewer words" in done.stderr) == (1, True)
+    assert (done.returncode, "are read" in done.stderr) == (1, True)
     assert vault.plan().read_bytes() == before
 
 

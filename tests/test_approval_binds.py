@@ -20,14 +20,15 @@ from placet.core.life.commands import Decision, Publish, Rewrite, Stamp
 from placet.core.life.decide import decide
 from placet.core.life.events import Started
 from placet.core.life.gestures import PlanGone, RequestGone
-from placet.core.life.notice import beside
 from placet.core.life.observe import observe
-from placet.core.life.plan_note import headed, own_text, show
+from placet.core.life.plan_note import box_of, with_box
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.box import BEGIN, END
 from placet.core.text.names import Folder
-from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp, without_keys
+from placet.core.text.note import plan_digest, read_note, stamp
+from placet.core.text.note import plan_text as approved_text
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
@@ -38,8 +39,8 @@ TRACE = "11111111-2222-3333-4444-555555555555"
 NOW = "2026-11-21T12:00:00.000Z"
 PLANS, ACTIVE = "Inbox/Plans/r_plan.md", "System/Active/r.md"
 REVIEW = Case(TRACE, "r", State.REVIEW, plan=KnownPlan(path=PLANS, revision=1))
-TEXT = headed(plan_text(TRACE, "r", 1, "words"), show(REVIEW))
-REVIEW = replace(REVIEW, plan=replace(REVIEW.plan, digest=digest(TEXT, PLAN_STAMPS)))
+TEXT = with_box(plan_text(TRACE, "r", 1, "words"), box_of(REVIEW))
+REVIEW = replace(REVIEW, plan=replace(REVIEW.plan, digest=plan_digest(TEXT)))
 
 
 def one_byte_changed(raw: bytes, dice: random.Random) -> bytes:
@@ -94,7 +95,7 @@ def interleaving(seed: int) -> str:
                 assert read_note(ran).body.encode() in put, (
                     f"seed {seed}: this was never put into System/Active: {ran!r}"
                 )
-                assert digest(ran, PLAN_STAMPS) == case.approval.digest, (
+                assert plan_digest(ran) == case.approval.digest, (
                     f"seed {seed}: the stored text is not what was approved"
                 )
                 done = decide(case, Started(case.generation), NOW)
@@ -102,7 +103,7 @@ def interleaving(seed: int) -> str:
                 return "changed and ran" if edited else "ran"
         if path == ACTIVE and case.state is State.REVIEW:
             put.add(read_note(raw).body.encode())
-            put.add(read_note(without_keys(raw, PLAN_STAMPS)).body.encode())
+            put.add(read_note(approved_text(raw)).body.encode())
     return "did not run"
 
 
@@ -134,15 +135,16 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
         REVIEW,
         state=State.APPROVED,
         plan=replace(REVIEW.plan, path=ACTIVE),
-        approval=replace(REVIEW.approval, digest=digest(raw, PLAN_STAMPS)),
+        approval=replace(REVIEW.approval, digest=plan_digest(raw)),
     )
     stamped = {
         i
         for line in (b"status: approved", b"approved_by: alice", b"approved_at: " + NOW.encode())
         for i in range(raw.index(line) - 1, raw.index(line) + len(line) + 1)
     }
+    box = range(raw.index(BEGIN.encode()), raw.index(END.encode()) + len(END) + 1)
     for at in range(len(raw)):
-        if at in stamped:
+        if at in stamped or at in box:
             continue
         changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1 :]
         assert look_at(ACTIVE, changed, "alice").digest != approved.approval.digest, at
@@ -196,26 +198,19 @@ def test_a_picture_is_published_once_and_beside_what_has_its_name(tmp_path: Path
         assert (tmp_path / picture.replace(".png", "-2.png")).read_bytes() == b"\x89PNG"
 
 
-def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
-    tmp_path: Path,
-) -> None:
+def test_a_rewrite_leaves_another_note_alone(tmp_path: Path) -> None:
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
-        edited, kept = TEXT + b"A person's line.\n", "Inbox/Archive/r_plan_r1_edited.md"
-        (tmp_path / PLANS).write_bytes(edited)
-        assert b"awaits you" in edited
-        for _ in range(2):
-            perform(
-                Rewrite(PLANS, REVIEW.plan.digest, "text", kept),
-                REVIEW,
-                OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML),
-            )
-            assert (tmp_path / PLANS).read_bytes() == TEXT
-        put_away = (tmp_path / kept).read_bytes()
-        assert b"awaits you" not in put_away
-        assert b"made room for a new one" in put_away
-        assert own_text(put_away) == own_text(edited)
-        assert len(list((tmp_path / "Inbox/Archive").iterdir())) == 1
+        desk = OutboxPorts(vault, lambda _: b"new", Frontmatter.YAML)
+        saved = stamp(TEXT, {"decision": "reject", "rejection_reason": "Too broad"})
+        (tmp_path / PLANS).write_bytes(saved)
+        rewrite = Rewrite(PLANS, sha256(TEXT), "text")
+        perform(rewrite, REVIEW, desk)
+        assert (tmp_path / PLANS).read_bytes() == saved
+        (tmp_path / PLANS).write_bytes(TEXT)
+        perform(rewrite, REVIEW, desk)
+        perform(rewrite, REVIEW, desk)
+        assert (tmp_path / PLANS).read_bytes() == b"new"
 
 
 def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
@@ -226,7 +221,7 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
         REVIEW,
         state=State.APPROVED,
         plan=replace(REVIEW.plan, path=ACTIVE),
-        approval=replace(REVIEW.approval, digest=digest(approved, PLAN_STAMPS)),
+        approval=replace(REVIEW.approval, digest=plan_digest(approved)),
     )
     edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
     gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
@@ -244,9 +239,5 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
                 )
     assert decision.case.plan.path == PLANS
     back = (tmp_path / PLANS).read_bytes()
-    assert back == stamp(edits[1], {"approved_by": None, "approved_at": None})
-    note = look_at(PLANS, back, "alice")
-    why = beside(decision.case, CaseNotes(None, [note]))[PLANS]
-    assert why.startswith(
-        "`status: approved` has no effect here. The plan still waits for you. **Approve**: set"
-    )
+    keys = {"status": "review", "approved_by": None, "approved_at": None}
+    assert back == stamp(edits[1], keys)

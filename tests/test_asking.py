@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,67 @@ def test_a_question_that_is_taken_away_is_told_to_the_model(vault: TestVault) ->
     assert written(vault) == "none"
 
 
+def test_every_later_opening_has_the_answers(vault: TestVault) -> None:
+    model = Fake(planner_asks)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        vault.drop("Please say hello.\n", "hello.md")
+        run.settle()
+        tick(question(vault), "Good morning")
+        run.settle()
+        plan = vault.plan("hello")
+        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "revise"}))
+        run.settle()
+        question(vault, 2).unlink()
+        run.settle()
+        vault.plan("hello").rename(vault.active("hello"))
+        run.settle()
+    first, _, revision, _, mission = [str(ask.turns[0].blocks) for ask in model.asks]
+    answer = "Question: Which greeting?\\nsomeone who can write the vault answered:\\nGood morning"
+    assert "answered" not in first
+    assert answer in revision
+    assert answer in mission
+    assert "Question: Which greeting?\\nIt was not answered." in mission
+
+
+def test_an_answer_and_an_edit_in_one_look_both_count(vault: TestVault) -> None:
+    model = Fake(planner_asks)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        request = vault.drop("Please say hello.\n", "hello.md")
+        run.settle()
+        tick(question(vault), "Good morning")
+        request.write_text(request.read_text() + "And be polite.\n")
+        run.settle()
+    assert [row["taken_away"] for row in rows(vault, "question.answered")] == [False]
+    assert "answered:\\nGood morning" in str(model.asks[-1].turns[0].blocks)
+    assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
+
+
+def test_typing_an_answer_holds_no_stop_back(vault: TestVault) -> None:
+    vault.configure((vault.root / "System/placet.toml").read_text() + "[vault]\nquiet_s = 3600\n")
+    time = Time()
+    time.began = datetime.now(UTC)  # files have the machine's time
+    with looping(vault, model=lambda: Fake(asker), time=time) as run:
+        drop_and_approve(run)
+        run.loop.drafts.hurried = False
+        question(vault).write_text(question(vault).read_text() + "\nHalf of an ans")
+        vault.active("hello").rename(vault.plan("hello"))
+        run.settle()
+    assert rows(vault, "plan.taken_back")
+    assert not rows(vault, "question.answered")
+
+
+def test_an_answered_question_moved_to_the_archive_is_answered(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        drop_and_approve(run)
+        tick(question(vault), "Good morning")
+        (vault.root / "Inbox/Archive").mkdir(exist_ok=True)
+        question(vault).rename(vault.root / "Inbox/Archive/hello_1.md")
+        run.settle()
+    assert written(vault) == "Good morning"
+    assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
+    assert not (vault.root / "Inbox/Archive/hello_1.md").exists()
+
+
 def test_one_question_is_open_whatever_restarts(vault: TestVault) -> None:
     time = Time()
     for _ in range(3):
@@ -460,6 +522,50 @@ def test_what_does_not_touch_the_work_leaves_the_question_open(vault: TestVault)
         run.settle()
     assert len(rows(vault, "question.asked")) == 1
     assert written(vault) == "Hello"
+
+
+def test_changes_without_effect_are_explained_while_asking(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
+        drop_and_approve(run)
+        active, request = vault.active("hello"), vault.root / "Inbox/Requests/hello.md"
+        active.write_text(active.read_text().replace("Write a greeting.", "Write a long greeting."))
+        request.write_bytes(stamp(request.read_bytes(), {"status": "pending"}) + b"And more.\n")
+        run.settle()
+        assert "no effect" in active.with_name("hello.placet.md").read_text()
+        assert "no effect" in request.with_name("hello.placet.md").read_text()
+        note = amendment(vault)
+        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+        run.settle()
+    assert len(rows(vault, "plan.changed_after_approval")) == 1
+
+
+def test_tidying_leaves_the_worktree_of_an_asking_mission(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path, "[daemon]\ntidy_after_days = 0\n"), Time()
+    time.began = datetime.now(UTC) + timedelta(days=1)  # files have the machine's time
+    with looping(vault, model=lambda: Fake(asker), time=time) as run:
+        drop_and_approve(run)
+        (tree,) = (p for p in vault.state.glob("*/worktrees/*") if p.is_dir())
+        vault.drop("Please paint the fence.\n", "fence.md")
+        run.settle()
+        vault.plan("fence").rename(vault.active("fence"))
+        run.settle()
+        tick(vault.root / "Inbox/Questions/fence_1.md", "Hello")
+        run.settle()
+        assert len(rows(vault, "execution.completed")) == 1
+        assert (tree / "hello.txt").read_text() == "a draft"
+
+
+def test_removing_a_portal_names_the_mission_that_asks(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    git(tmp_path, "init", "-q", "repo")
+    git(tmp_path / "repo", "commit", "-q", "--allow-empty", "-m", "x")
+    vault.click("portal", "add", "code", str(tmp_path / "repo"))
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
+        vault.drop("---\nportal: code\n---\nPlease say hello.\n", "hello.md")
+        run.settle()
+        vault.plan("hello").rename(vault.active("hello"))
+        run.settle()
+    assert "hello (asking) names it" in vault.click("portal", "remove", "code").stderr
 
 
 def test_a_widened_plan_that_failed_is_approved_again_as_nobodys_edit(vault: TestVault) -> None:

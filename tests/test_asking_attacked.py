@@ -193,6 +193,16 @@ def test_hidden_characters_in_a_wider_scope_are_shown_or_refused(vault: TestVaul
                 assert char not in text, hex(ord(char))
 
 
+def test_a_command_that_no_note_shows_whole_is_not_asked_for(vault: TestVault) -> None:
+    long = "make --note=" + "a" * 1_400 + " --exec=EVIL_TAIL"
+    call = {"why": "I need it", "write": [], "run": [long]}
+    model = Fake(asks(call, "request_scope"))
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        drop_and_approve(run)
+        assert not amendment(vault).exists()
+    assert "At most 1,000 are allowed" in results(model.asks[-1])[-1]
+
+
 # --- a model that decides for the person
 
 

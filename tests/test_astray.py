@@ -20,10 +20,10 @@ from placet.core.life.decide import decide
 from placet.core.life.events import Drafted, MissionEnded
 from placet.core.life.gestures import Gesture, Hand, RevisionAsked
 from placet.core.life.observe import observe
-from placet.core.life.plan_note import headed, show
+from placet.core.life.plan_note import box_of, with_box
 from placet.core.life.sight import look_at
 from placet.core.life.sorting import CaseNotes, sort_notes
-from placet.core.text.note import read_note
+from placet.core.text.note import plan_text, read_note
 from placet.core.turn.mission import KeptOutcome
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
@@ -50,7 +50,7 @@ CASE = Case(
 
 def plan_at(path: str, *, keys: str = "status: review", body: str = BODY) -> NoteSeen:
     head = f"---\ntrace_id: {TRACE}\nrequest_id: say-hello\nrevision: 1\n{keys}\n---\n"
-    return look_at(path, headed((head + body).encode(), show(CASE)), "cleo")
+    return look_at(path, with_box((head + body).encode(), box_of(CASE)), "cleo")
 
 
 def seen(case: Case, *notes: NoteSeen) -> tuple[Gesture | None, list[str]]:
@@ -95,7 +95,7 @@ def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_g
     running = replace(CASE, state=State.RUNNING, stop="moved", plan=plan)
     decision = ended(running, kind)
     used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
-    assert Stamp(where, {"status": status, **used_up, "decision": ""}) in decision.commands
+    assert Stamp(where, {"status": status, **used_up}) in decision.commands
     assert Move(where, home) in decision.commands
     assert decision.case.plan.path == home
 
@@ -127,7 +127,7 @@ def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(
     assert back.case.state is State.REVIEW
     assert back.case.request_digest in {sha256(text).hexdigest() for text in back.texts}
     again = observe(back.case, CaseNotes(request_note, [plan]), PLANNABLE)
-    assert again is None or again.kind is EventKind.CALLOUT_STALE
+    assert again is None or again.kind is EventKind.BOX_STALE
 
 
 def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> None:
@@ -154,9 +154,7 @@ def test_a_revision_names_who_asked_for_it() -> None:
     meta = read_note(revised.texts[0]).meta
     assert meta["reviewed_by"] == "cleo"
     assert str(meta["reviewed_at"]).startswith("2026-01-02")
-    assert revised.texts[1] == text.replace(b"status: review\n", b""), (
-        "they are no part of what is approved"
-    )
+    assert revised.texts[1] == plan_text(text), "they are no part of what is approved"
 
 
 # --- through the daemon

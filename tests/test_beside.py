@@ -8,15 +8,29 @@ import errno
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.life.case import Case, EventKind, NoteSeen, State
+from placet.core.life.case import (
+    Asking,
+    Branch,
+    Case,
+    EventKind,
+    LastOutcome,
+    NoteSeen,
+    Rejection,
+    State,
+)
+from placet.core.life.commands import Stamp
+from placet.core.life.decide import decide
+from placet.core.life.events import MissionEnded
+from placet.core.life.fates import settle_branch, settle_revert
 from placet.core.life.notice import beside
-from placet.core.life.observe import observe
+from placet.core.life.observe import observe, stale_statuses
 from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import look_at
+from placet.core.life.sight import look_at, rejection_in
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.note import read_note
 from placet.core.turn.talk import Ask, Purpose, Reply
@@ -24,7 +38,7 @@ from placet.files.errors import VaultTrouble
 from placet.files.vault import Vault
 from placet.host.watch import Mode
 from placet.tools.registry import PLANNABLE
-from test_astray import BODY, CASE, REQUEST, TRACE, plan_at
+from test_astray import BODY, CASE, NOW, REQUEST, TRACE, plan_at
 from vaultkit import TestVault, until
 
 
@@ -174,6 +188,108 @@ def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
     assert gesture.kind is EventKind.PLAN_REJECTED
 
 
+@pytest.mark.parametrize(
+    ("state", "stamped", "said", "wanted"),
+    [
+        (State.REVIEW, (), "planning", "planned"),
+        (State.FAILED, (), "planned", "error"),
+        (State.RUNNING, (), "", "planned"),
+        (State.REVISING, (), "pending", "planning"),
+        (State.REVIEW, ("error",), "error", "planned"),
+        # what a person says: it is decided, or explained beside the note
+        (State.REVIEW, (), "error", None),
+        (State.REVIEW, (), "pending", None),
+        (State.REVIEW, (), "", None),
+        (State.RUNNING, (), "pending", None),
+        (State.PLANNING, (), "draft", None),
+        (State.REJECTED, (), "done", None),
+    ],
+)
+def test_an_old_status_of_a_request_is_stale(
+    state: State, stamped: tuple[str, ...], said: str, wanted: str | None
+) -> None:
+    note = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", said.encode()), "cleo")
+    case = replace(CASE, state=state, stamped=stamped)
+    found = list(stale_statuses(case, CaseNotes(note)))
+    assert found == ([] if wanted is None else [(note, wanted)])
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "said", "wanted"),
+    [
+        (State.REVIEW, "Inbox/Plans/x.md", "error", "review"),
+        (State.RUNNING, "System/Active/x.md", "review", "approved"),
+        (State.REJECTED, "Inbox/Rejected/x.md", "", "rejected"),
+        (State.REVIEW, "Inbox/Plans/x.md", "approved", None),
+        (State.REVIEW, "System/Active/x.md", "error", None),
+        (State.REVISING, "Inbox/Plans/x.md", "review", None),
+    ],
+)
+def test_an_old_status_of_a_plan_is_stale(
+    state: State, path: str, said: str, wanted: str | None
+) -> None:
+    plan = plan_at(path, keys=f"status: {said}")
+    found = list(stale_statuses(replace(CASE, state=state), CaseNotes(REQUEST, [plan])))
+    assert [pair for pair in found if pair[0] is plan] == (
+        [] if wanted is None else [(plan, wanted)]
+    )
+
+
+def test_a_status_lost_to_a_rename_or_a_sync_is_stamped_again(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        note = vault.root / "Inbox/Requests/Say hello.md"
+        edit(note, "status: planned", "status: planning")
+        note = note.rename(note.with_name("Greet.md"))
+        run.settle()
+        assert "status: planned" in note.read_text()
+
+
+def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    note = vault.root / "Inbox/Requests/Say hello.md"
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        edit(note, "status: planned", "status: planning")
+        (case,) = run.loop.cases.values()
+        old = look_at("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
+        edit(note, "status: planning", "status: pending")
+        run.loop.decisions._renew_statuses(case, CaseNotes(old))
+        assert "status: pending" in note.read_text()
+
+
+def test_a_stop_after_the_last_step_archives_the_plan_as_completed() -> None:
+    plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
+    case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)
+    kind: Literal[EventKind.MISSION_COMPLETED] = EventKind.MISSION_COMPLETED
+    decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {}), NOW)
+    assert decision is not None
+    assert Stamp(plan.path, {"status": "completed"}) in decision.commands
+    assert decision.case.plan.path == "Inbox/Archive/say-hello_plan.md"
+    assert any(b"You stopped this mission after its last step" in one for one in decision.texts)
+
+
+def test_the_fate_of_a_branch_leaves_the_question_open() -> None:
+    asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/x_1.md", "", NOW, 1)
+    branch = Branch(TRACE, "feat/x", "b", "t", report_path="r.md")
+    case = replace(CASE, state=State.ASKING, asking=asking, earlier=(branch,))
+    decision = settle_branch(case, branch, "dropped", "", "", "no", "", "ann", "later")
+    assert decision is not None
+    assert (decision.case.asking, decision.case.since) == (asking, case.since)
+
+
+def test_a_case_knows_the_commit_that_merged_it() -> None:
+    """The row that says so may be archived when the merge is reverted."""
+    outcome = LastOutcome(report_path="r.md", branch="feat/x", base="b", tip="t")
+    case = replace(CASE, state=State.COMPLETED, outcome=outcome)
+    merged = settle_branch(case, case.newest, "merged", "m", "ancestor", "", "", "ann", NOW)
+    assert merged is not None
+    reverted = settle_revert(merged.case, "r", "ann", NOW, again=False)
+    assert reverted is not None
+    assert reverted.rows[0].metadata["merged_as"] == "m"
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -241,6 +357,30 @@ def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_plann
     assert "Too much shouting." in why
     assert "Too much shouting." not in str(model.asks[0].turns[0].blocks)
     assert "Too much shouting." in str(model.asks[-1].turns[0].blocks)
+
+
+@pytest.mark.parametrize(
+    ("keys", "section", "known", "wanted"),
+    [
+        ("rejection_reason: no", "no", Rejection("no"), "no"),
+        ("rejection_reason: no", "no\n\nIt is slow.", Rejection("no"), "no\n\nIt is slow."),
+        ("rejection_reason: no", "It is slow.", Rejection("no"), "It is slow."),
+        ("rejection_reason: It is slow.", "no", Rejection("no"), "It is slow.\n\nno"),
+        ('rejection_reason: "x\\n\\ny"', "y", Rejection("x\n\ny", "x"), "x\n\ny"),
+        ("rejection_reason: x", "y", Rejection(), "x\n\ny"),
+        ("rejection_reason: x", "", Rejection("x", "x"), "x"),
+    ],
+)
+def test_a_reason_is_property_and_section_without_the_stamp(
+    keys: str, section: str, known: Rejection, wanted: str
+) -> None:
+    body = f"{BODY}\n## Rejection\n\n{section}\n"
+    plan = plan_at("Inbox/Rejected/x.md", keys=f"status: rejected\n{keys}", body=body)
+    assert rejection_in(plan, known).reason == wanted
+    shown = replace(CASE, state=State.REJECTED, rejection=known)
+    gesture = observe(shown, CaseNotes(REQUEST, [plan]), PLANNABLE)
+    explained = gesture is not None and gesture.kind is EventKind.REJECTION_EXPLAINED
+    assert explained is (wanted != known.reason)
 
 
 def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(

@@ -26,7 +26,7 @@ from boardhttp import Served
 from boardhttp import served as board
 from boardkit import ask, board_vault, planned
 from gitkit import git, settle_home
-from vaultkit import TestVault, meddling, running, until
+from vaultkit import ME, TestVault, meddling, running, until
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -196,7 +196,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
         expect(plan.get_by_text("Merged.")).to_have_count(0)
         expect(plan.get_by_role("button", name="Merge")).to_have_count(0)
     row = seen.vault.rows("plan.approved")[-1]["metadata"]
-    assert (row["via"], row["reviewed_by"]) == ("board", "Anna")
+    assert (row["via"], row["reviewed_by"], row["login"]) == ("board", ME, "Anna")
     assert "Merge" in git(seen.app, "log", "-1", "--format=%s", "main")
     assert "as_csv" in git(seen.app, "show", "main:src/app/export.py")
     # so that what comes begins with the same repository
@@ -249,7 +249,7 @@ def test_reject_revise_answer_and_widen(seen: Seen) -> None:
     (rejected,) = (r for r in vault.rows("plan.rejected") if r["entity_id"] == "fix-the-menu")
     assert rejected["metadata"]["reason"] == "The menu is right."
     answered = vault.rows("question.answered")[-1]["metadata"]
-    assert (answered["via"], answered["reviewed_by"]) == ("board", "Anna")
+    assert (answered["via"], answered["login"]) == ("board", "Anna")
     assert "Preferences" in git(seen.app, "show", f"{branch(vault, 'rename')}:src/app/menu.py")
 
 

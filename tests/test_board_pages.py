@@ -21,13 +21,14 @@ from placet.cli.board.charts import falling, lying, upright
 from placet.cli.board.journal_page import ROWS
 from placet.cli.board.numbers import Counted
 from placet.cli.board.questions import GROUPS, QUESTIONS, Slice, sql_of
+from placet.cli.board.request_page import acts
 from placet.cli.site import find
 from placet.core.errors import UserError
 from placet.core.wording import dollars
 from placet.journal.browse import Wanted, all_rows, rows_page
 from placet.journal.query import query
 from test_answer_command import QUESTION, asking_vault
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import ME, PLAN, TestVault, make_vault
 
 EVIL = '</code></pre><script>alert("x")</script>'
 LITERAL = {
@@ -72,7 +73,7 @@ def revised(title: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
     """A vault with a mission that is done, one that failed, a rejected plan and a revised one."""
-    vault = make_vault(tmp_path_factory.mktemp("board"), USER="ann", LOGNAME="ann")
+    vault = make_vault(tmp_path_factory.mktemp("board"), USER=ME, LOGNAME=ME)
     planned = [{"text": "I look.", "calls": [("submit_plan", PLAN)]}]
     vault.script(
         ("plan", [{"calls": [("submit_plan", TWO_STEPS)]}]),
@@ -415,7 +416,7 @@ def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
 
 
 def test_a_plan_that_waits_says_what_such_plans_cost(browser: Browser) -> None:
-    told = "The last 3 standard missions cost $0.20 in the median, $0.30 at most."
+    told = "Similar missions: about $0.20, up to $0.30 so far."
     assert told in browser.get("/r/again")
     index = browser.get("/")
     assert index.count(told) == 1
@@ -511,3 +512,17 @@ def test_what_stands_still_for_an_answer_is_still_at_work(tmp_path: Path) -> Non
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*at work', page)
+
+
+def test_work_without_a_commit_is_not_offered_for_merging() -> None:
+    case = {
+        "state": "completed",
+        "undecided": None,
+        "asking": None,
+        "branch": "feat/x",
+        "commit": "",
+        "became": "",
+        "plan": "",
+    }
+    assert acts(case)["merge"] is acts(case)["drop"] is False
+    assert acts({**case, "commit": "c0ffee"})["merge"] is True

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from markupsafe import Markup, escape
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from boardhttp import elements, served
@@ -18,7 +19,7 @@ from payloads import HIDDEN, payloads
 from placet.cli.board.app import Board
 from placet.cli.board.columns import Card, Column
 from placet.cli.board.command import Address
-from placet.cli.board.guard import Door
+from placet.cli.board.guard import Door, logged_in
 from placet.cli.board.links import tell_link
 from placet.cli.board.live import Live
 from placet.cli.board.markdown import MAX_NESTING, html_of
@@ -302,7 +303,7 @@ def poisoned(value: Any, text: str, name: str = "") -> Any:
 
 @pytest.fixture(scope="module")
 def board(vault: TestVault) -> Board:
-    door = Door(frozenset({"127.0.0.1:1"}), tls=False, tokens=Tokens(b"k" * 32, "run"), port=1)
+    door = Door(frozenset({"127.0.0.1:1"}), tokens=Tokens(b"k" * 32, "run"), port=1)
     return Board(vault.root, vault.env, door, Live(vault.site.state.folder, vault.env))
 
 
@@ -414,11 +415,32 @@ def test_a_login_link_has_a_qr_code_where_the_terminal_has_room_for_all_of_it(
     monkeypatch.setenv("COLUMNS", "80")
     at, tokens = Address("192.168.1.20", 8763), Tokens(b"k" * 32, "run")
     monkeypatch.setenv("LINES", "24")
-    tell_link(tokens, at, "ann", tls=False)
+    tell_link(tokens, at, "ann")
     assert capsys.readouterr().out.count("\n") == 1 + 22
     monkeypatch.setenv("LINES", "20")
-    tell_link(tokens, at, "ann", tls=False)
+    tell_link(tokens, at, "ann")
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 1, "the link alone"
     assert "needs a terminal of 24 lines" in shown.err
     assert "placet board login" in shown.err
+
+
+def test_proxy_may_pass_https_on_for_its_name() -> None:
+    name = frozenset({"notes.example.home"})
+    door = Door(name | {"127.0.0.1:1"}, Tokens(b"k" * 32, "run"), 1, proxied=name)
+
+    def ours(host: str, scheme: str) -> bool:
+        return door.comes_from_us(Headers({"host": host, "origin": f"{scheme}://{host}"}))
+
+    assert ours("notes.example.home", "https")
+    assert ours("127.0.0.1:1", "http")
+    assert not ours("127.0.0.1:1", "https")
+    login = door.tokens.login("ann")
+    answer = logged_in(door, login, https=True)
+    assert answer is not None
+    assert answer.headers["set-cookie"].startswith("__Host-placet-1=")
+    assert "; Secure" in answer.headers["set-cookie"]
+    cookie = answer.headers["set-cookie"].partition(";")[0].partition("=")
+    cookies = {cookie[0]: cookie[2]}
+    assert door.session(Headers({"host": "notes.example.home"}), cookies) is not None
+    assert door.session(Headers({"host": "127.0.0.1:1"}), cookies) is None

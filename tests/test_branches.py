@@ -26,6 +26,7 @@ from placet.cli import branches
 from placet.cli.undo import drop, undo
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
+from placet.core.text.note import stamp
 from placet.core.text.portal import BEGIN, END, PortalCard, how_to_test, languages, render_card
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.host.vault_state import vault_state
@@ -35,7 +36,7 @@ from placet.repo.removal import tidy
 from placet.repo.repository import open_repo
 from placet.repo.worktree import add_worktree
 from placet.tools.commits import blank_secrets
-from vaultkit import PLAN, TestVault, make_vault, meddling, until
+from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 
 
 @pytest.fixture(autouse=True)
@@ -647,6 +648,21 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(
     for command in ("status", "show"):
         said = vault.cli(command, *(["say-hello"] if command == "show" else [])).stdout
         assert f"{branch}, dropped" in said
+
+
+def test_a_reason_written_after_the_drop_is_journalled(
+    done: tuple[TestVault, Path, str],
+) -> None:
+    vault, repo, branch = done
+    git(repo, "branch", "-q", "-D", branch)
+    vault.here()
+    report = vault.reports()[0]
+    for reason in ("Too much", "Too much of it"):
+        report.write_bytes(stamp(report.read_bytes(), {"dropped_reason": reason}))
+        vault.here()
+        vault.here()
+    found = [r["metadata"]["reason"] for r in vault.rows() if r["action_type"].startswith("pr.")]
+    assert found == ["", "Too much", "Too much of it"]
 
 
 @pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
@@ -1776,6 +1792,37 @@ def test_undo_takes_back_what_the_branch_that_is_checked_out_has(
     assert not (repo / "one.txt").exists()
     assert git(repo, "log", "-1", "--format=%s") == f"Revert {branch}"
     assert branch in git(repo, "branch", "--list", "feat/*")
+
+
+def test_merge_returns_once_the_daemon_knows(done: tuple[TestVault, Path, str]) -> None:
+    vault, _, _ = done
+    with meddling(), running(vault):
+        for command, became in ((["merge"], "merged"), (["undo", "--yes"], "reverted")):
+            vault.click(command[0], "say-hello", *command[1:])
+            told = json.loads(vault.click("show", "say-hello", "--json").stdout)
+            assert told["became"] == became
+
+
+def test_undo_names_the_branch_that_has_the_merge(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "checkout", "-q", "-b", "mywork2")
+    vault.click("merge", "say-hello", "--here")
+    git(repo, "checkout", "-q", "main")
+    refused = vault.click("undo", "say-hello", "--yes", check=False)
+    assert refused.returncode == 1
+    assert "It is merged into mywork2. Check that branch out to undo it." in refused.stderr
+    assert branch in git(repo, "branch", "--list", "feat/*")
+    assert "merged into mywork2" in vault.click("why", "say-hello").stdout
+    git(repo, "checkout", "-q", "mywork2")
+    vault.click("undo", "say-hello", "--yes")
+    assert not (repo / "one.txt").exists()
+
+
+def test_a_branch_made_from_the_work_is_no_merge(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "branch", "mine", branch)
+    vault.click("undo", "say-hello", "--yes")
+    assert branch not in git(repo, "branch", "--list", "feat/*")
 
 
 def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Path, str]) -> None:

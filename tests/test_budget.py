@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -230,6 +231,18 @@ def test_every_ledger_has_to_pay_and_the_tightest_decides():
     assert own.held == {}
 
 
+def test_numbers_of_a_refused_call_add_up():
+    call = ModelCall(100, 1000, Decimal("0.0500"), Decimal("0.00002"))
+    gone = reserve([mission(Amount(usd=Decimal("4.446")), usd=Decimal("4.5"))], "k", call)
+    assert isinstance(gone, Exceeded)
+    used, limit, following = map(Decimal, re.findall(r"\$([0-9.]+)", gone.detail))
+    assert (used, limit) == (Decimal("4.446"), Decimal("4.5"))
+    assert used + following > limit
+    gone = reserve([mission(Amount(700), tokens=1000)], "k", call)
+    assert isinstance(gone, Exceeded)
+    assert gone.detail == "the mission: 700 of 1,000 tokens used; the next call may take 356 more"
+
+
 # --- bounds
 # ---------------------------------------------------------------------------------------------------
 
@@ -321,25 +334,32 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
 # -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_is_told_to_the_model_and_to_people():
-    ledger = replace(
-        mission(
-            Amount(8_800, Decimal("0.18"), 1740, 3),
-            tokens=50_000,
-            usd=Decimal("0.50"),
-            working_time_s=3600,
-            wall_time_s=100,
-            tool_calls=200,
-        ),
-        wall_time_s=40,
-    )
-    assert ledger.left() == (
-        "$0.3200 of $0.50, 41,200 of 50,000 tokens, 197 of 200 tool calls, 31 min of working time, "
-        "60 s until it has to end"
-    )
-    assert tell(ledger, 7) == f"You have left: 7 turns, {ledger.left()}."
-    assert mission().left() == ""
-    assert tell(mission(), 7) == "You have left: 7 turns."
+ENOUGH = {
+    "tokens": 50_000,
+    "usd": Decimal("0.50"),
+    "working_time_s": 3600,
+    "wall_time_s": 100,
+    "tool_calls": 200,
+}
+
+
+@pytest.mark.parametrize(
+    ("used", "turns_left", "told"),
+    [
+        (Amount(), 10, ""),
+        (Amount(39_999, Decimal("0.39"), 2879, 159), 3, ""),
+        (Amount(), 2, "2 turns"),
+        (Amount(), 1, "1 turn"),
+        (Amount(40_000), 9, "10,000 of 50,000 tokens"),
+        (Amount(usd=Decimal("0.40")), 9, "$0.1000 of $0.50"),
+        (Amount(tool_calls=160), 9, "40 of 200 tool calls"),
+        (Amount(working_time_s=2880), 9, "12 min of working time"),
+        (Amount(60_000, tool_calls=200), 2, "2 turns, 0 of 50,000 tokens, 0 of 200 tool calls"),
+    ],
+)
+def test_the_model_is_told_only_what_gets_short(used, turns_left, told):
+    said = tell(mission(used, **ENOUGH), turns_left, 10)
+    assert said == (f"You have left: {told}." if told else "")
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,16 @@ def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(
     for path, shut in ((vault.root, ""), (outer, "notes/vault")):
         denied = denied_in(open_repo(path), vault.root)
         assert denied.root == shut
-        assert denied.protects(f"{shut}/System/Active/x.md".lstrip("/"))
+        for own in (
+            "System/Active/x.md",
+            "Knowledge/Reports/x.md",
+            "knowledge /PORTALS",
+            "Inbox",
+            ".obsidian-phone/x",
+        ):
+            assert denied.protects(f"{shut}/{own}".lstrip("/")), own
+        for free in ("Knowledge/x.md", "Knowledge/Reports.md", "Reports/x.md", "Knowledge"):
+            assert not denied.protects(f"{shut}/{free}".lstrip("/")), free
     assert denied_in(open_repo(make_repo(tmp_path / "other")), vault.root) == ALWAYS
 
 

@@ -1,9 +1,8 @@
-"""Completion: by click's own protocol, in real shells, and installed where shells look."""
+"""Completion: by click's own protocol, and in real shells."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placet.cli.completion import SHELLS, place
+from placet.cli.completion import SHELLS
 from placet.cli.main import COMMANDS
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -63,8 +62,7 @@ def test_commands_and_options_are_completed(vault: TestVault) -> None:
     assert completed(vault, "portal", "a") == ["add"]
     assert "--remark" in completed(vault, "approve", "--")
     assert completed(vault, "config", "list", "--o") == ["--origin"]
-    assert completed(vault, "help", "sco") == ["scope"]
-    assert completed(vault, "completion", "install", "f") == ["fish"]
+    assert completed(vault, "completion", "f") == ["fish"]
 
 
 @pytest.mark.parametrize("command", ["show", "why", "approve", "diff", "stop", "replay"])
@@ -145,101 +143,35 @@ def run_shell(vault: TestVault, argv: list[str]) -> str:
     ).stdout
 
 
-def test_bash_completes_with_the_installed_script(planned: TestVault, tmp_path: Path) -> None:
-    bash = shell_of("bash")
-    planned.extra |= {"HOME": str(tmp_path / "home")}
-    path = planned.cli("completion", "install", "bash").stdout.strip()
-    said = run_shell(
-        planned,
-        [
-            bash,
-            "--norc",
-            "-c",
-            f"source {path}; complete -p placet; COMP_WORDS=(placet show say-h); COMP_CWORD=2; "
-            '_placet_completion placet; echo "${COMPREPLY[@]}"',
-        ],
-    )
-    assert "-F _placet_completion placet" in said
-    assert said.splitlines()[-1] == "say-hello"
+@pytest.mark.parametrize("shell", SHELLS)
+def test_script_completes_ids_in_its_shell(planned: TestVault, shell: str, tmp_path: Path) -> None:
+    program = shell_of(shell)
+    script = tmp_path / "_placet"
+    script.write_text(planned.cli("completion", shell).stdout)
+    argv, wanted = {
+        "bash": (
+            [
+                "--norc",
+                "-c",
+                f"source {script}; COMP_WORDS=(placet show say-h); COMP_CWORD=2; "
+                '_placet_completion placet; echo "${COMPREPLY[@]}"',
+            ],
+            "say-hello",
+        ),
+        "zsh": (
+            [
+                "-f",
+                "-c",
+                f"autoload -U compinit; compinit -D -u; source {script}; echo $_comps[placet]",
+            ],
+            "_placet_completion",
+        ),
+        "fish": (["-c", f"source {script}; complete -C 'placet show say-h'"], "say-hello"),
+    }[shell]
+    assert wanted in run_shell(planned, [program, *argv])
 
 
-def test_zsh_completes_with_the_installed_script(planned: TestVault, tmp_path: Path) -> None:
-    zsh = shell_of("zsh")
-    planned.extra |= {"HOME": str(tmp_path / "home")}
-    path = Path(planned.cli("completion", "install", "zsh").stdout.strip())
-    said = run_shell(
-        planned,
-        [
-            zsh,
-            "-f",
-            "-c",
-            f"fpath=({path.parent} $fpath); autoload -U compinit; compinit -D -u; "
-            "echo $_comps[placet]; autoload +X _placet && echo loaded",
-        ],
-    )
-    assert said.split() == ["_placet", "loaded"]
-
-
-def test_fish_completes_with_the_installed_script(planned: TestVault, tmp_path: Path) -> None:
-    fish = shell_of("fish")
-    planned.extra |= {"HOME": str(tmp_path / "home")}
-    planned.cli("completion", "install", "fish")
-    assert "say-hello" in run_shell(planned, [fish, "-c", "complete -C 'placet show say-h'"])
-
-
-def test_the_script_goes_where_the_shell_looks_and_a_second_time_changes_nothing(
-    vault: TestVault, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    vault.extra |= {"HOME": str(home), "XDG_DATA_HOME": str(tmp_path / "data")}
-    for shell, where in (
-        ("bash", tmp_path / "data/bash-completion/completions/placet"),
-        ("zsh", tmp_path / "data/zsh/site-functions/_placet"),
-        ("fish", home / ".config/fish/completions/placet.fish"),
-    ):
-        first = vault.click("completion", "install", shell)
-        assert first.stdout == f"{where}\n"
-        assert "written" in first.stderr
-        assert where.read_text() == vault.click("completion", shell).stdout
-        assert "as it should be" in vault.click("completion", "install", shell).stderr
-        where.write_text("# old: _PLACET_COMPLETE\n")
-        assert "renewed" in vault.click("completion", "install", shell).stderr
-        where.write_text("mine\n")
-        refused = vault.click("completion", "install", shell, check=False)
-        assert refused.returncode == 1
-        assert str(where) in refused.stderr
-        assert where.read_text() == "mine\n"
-    assert not list(home.glob(".*rc"))
-
-
-def test_without_a_name_it_is_the_persons_own_shell(vault: TestVault, tmp_path: Path) -> None:
-    vault.extra |= {"HOME": str(tmp_path / "home"), "SHELL": "/usr/bin/zsh"}
-    done = vault.click("completion", "install")
-    assert done.stdout.strip() == str(place("zsh", {"HOME": str(tmp_path / "home")}))
-    assert "fpath=(" in done.stderr
-    vault.extra["SHELL"] = "/bin/tcsh"
-    done = vault.click("completion", "install", check=False)
+def test_unknown_shell_is_refused_by_name(vault: TestVault) -> None:
+    done = vault.click("completion", "tcsh", check=False)
     assert done.returncode == 2
-    assert "placet completion install bash" in done.stderr
-
-
-def test_where_shell_is_not_set_it_is_the_login_shell(
-    vault: TestVault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vault.extra |= {"HOME": str(tmp_path / "home"), "SHELL": ""}
-    shell = "/bin/fish"
-    monkeypatch.setattr(
-        pwd, "getpwuid", lambda _: pwd.struct_passwd(("ann", "x", 1, 1, "", "/h", shell))
-    )
-    assert vault.click("completion", "install").stdout.strip().endswith("placet.fish")
-    shell = "/usr/sbin/nologin"
-    done = vault.click("completion", "install", check=False)
-    assert done.returncode == 2
-    assert "Your shell is /usr/sbin/nologin" in done.stderr
-
-
-def test_folders_in_the_environment_count_if_they_are_absolute() -> None:
-    env = {"HOME": "/h", "XDG_DATA_HOME": "rel", "XDG_CONFIG_HOME": "/c"}
-    assert place("zsh", env) == Path("/h/.local/share/zsh/site-functions/_placet")
-    assert place("fish", env) == Path("/c/fish/completions/placet.fish")
-    assert place("bash", {**env, "BASH_COMPLETION_USER_DIR": "/b"}) == Path("/b/completions/placet")
+    assert "'bash', 'zsh', 'fish'" in done.stderr

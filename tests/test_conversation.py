@@ -21,6 +21,7 @@ from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
 from placet.agent.entries import Attempted
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
+from placet.agent.record import Record
 from placet.core.stored import Stored
 from placet.core.turn.budget import Amount
 from placet.core.turn.price import DEFAULT_PRICES
@@ -55,6 +56,38 @@ def ends(vault: TestVault) -> list[str]:
         for row in vault.rows()
         if row["action_type"] in ("execution.completed", "execution.failed")
     ]
+
+
+def test_a_turn_of_reads_takes_two_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Record] = []
+    commit = Record._commit
+
+    def counted(record: Record) -> None:
+        committed.append(record)
+        commit(record)
+
+    monkeypatch.setattr(Record, "_commit", counted)
+    vault = bare_vault(tmp_path)
+    plan = {**PLAN, "steps": WORK, "complexity": "complex"}
+    counts: list[int] = []
+
+    def answer(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.PLAN:
+            return says(("submit_plan", plan))
+        counts.append(len(committed))
+        paths = (f"{2 * turns_taken(ask) + n}.md" for n in (0, 1))
+        return says(*(("read_file", {"path": path}) for path in paths))
+
+    for n in range(50):
+        (vault.root / f"{n}.md").write_text(f"{n}\n")
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: Fake(answer)) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert [after - before for before, after in pairwise(counts)][1:7] == [2] * 6
 
 
 # --- the prefix

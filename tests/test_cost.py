@@ -21,7 +21,6 @@ from placet.cli.cost import UNANSWERED, Sums, cost, cost_csv, cost_screen, momen
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
-from placet.journal.sums import EachCall
 from placet.journal.writes import AddActivity
 from ptykit import on_terminal, seen, too_long
 from vaultkit import TestVault
@@ -223,8 +222,16 @@ def test_that_older_calls_were_archived_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_ten_thousand_pennies_are_a_hundred_dollars() -> None:
-    sums = Sums()
-    for _ in range(10_000):
-        sums.add(EachCall("", "", "", "", "m", 0, 1, 1, 1, 1, 0.01))
-    assert sums.data()["cost_usd"] == 100.0
+def test_ten_thousand_calls_are_summed_by_the_database(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    facts = {"model": "m", "input_tokens": 3, "cost_usd": 0.01}
+    one = Activity(
+        "2026-11-22T10:00:00.000Z", "t" * 36, Actor.AGENT, Action.MODEL_CALLED,
+        Entity.MISSION, "odd", "", facts,
+    )  # fmt: skip
+    with looping(vault) as run:
+        run.loop.ports.journal.commit([AddActivity(one)] * 10_000)
+        with run.loop.ports.journal.read() as reader:
+            (sums,) = reader.calls.sums_since("")
+    assert (sums.calls, sums.unknown, sums.input_tokens) == (10_000, 0, 30_000)
+    assert cost(vault.site, "day", None)["total"]["cost_usd"] == 100.0

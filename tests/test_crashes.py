@@ -96,10 +96,16 @@ def test_a_note_that_a_person_decided_on_before_the_next_daemon_is_not_written_t
     assert found["bad"] == []
 
 
+def test_a_command_is_performed_once(tmp_path: Path) -> None:
+    found = run(tmp_path, "stories", 2, "command", "", "", "after Vault.move")
+    assert found["killed"] == found["points"] >= 3
+    assert found["bad"] == []
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("early", ["", "early"])
-@pytest.mark.parametrize("story", ["ask", "widen", "refuse"])
+@pytest.mark.parametrize("story", ["ask", "widen", "refuse", "command"])
 def test_killed_at_every_failpoint_while_a_person_is_asked(
     tmp_path: Path, story: str, early: str
 ) -> None:

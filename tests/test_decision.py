@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.life.plan_note import show
+from placet.core.life.plan_note import box_of
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.note import read_note, stamp
 from placet.core.turn.talk import Ask, Purpose, Reply
@@ -69,6 +69,34 @@ def test_approved_by_the_property_it_is_moved_and_carried_out(vault: TestVault, 
     kept = vault.root / "Inbox/Archive/hello_plan.md"
     assert decision(kept) == ""
     assert read_note(kept.read_bytes()).meta["status"] == "completed"
+
+
+def test_failed_plan_goes_with_its_request(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(failing), time=Time()) as run:
+        plan = planned(run)
+        decide(plan, "approve")
+        run.settle()
+        assert plan.exists(), "the failed plan can be approved again"
+        (vault.root / "Inbox/Requests/hello.md").unlink()
+        look(run)
+        run.settle()
+    assert vault.notes("Inbox/Plans") == []
+    kept = vault.root / "Inbox/Archive/hello_plan.md"
+    assert read_note(kept.read_bytes()).meta["status"] == "rejected"
+    assert len(rows(vault, "request.withdrawn")) == 1
+
+
+def test_failed_plan_makes_room_for_a_new_one(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(failing), time=Time()) as run:
+        plan = planned(run)
+        decide(plan, "approve")
+        run.settle()
+        request = vault.root / "Inbox/Requests/hello.md"
+        request.write_bytes(stamp(request.read_bytes(), {"status": "pending"}))
+        run.settle()
+    assert vault.notes("Inbox/Plans") == ["hello_plan.md"]
+    assert read_note(plan.read_bytes()).meta["revision"] == 2
+    assert "hello_plan_r1.md" in vault.notes("Inbox/Archive")
 
 
 def test_rejected_by_the_property_with_the_reason_in_the_note(vault: TestVault) -> None:
@@ -338,6 +366,6 @@ def test_a_callout_is_written_wherever_its_plan_is(vault: TestVault) -> None:
         archived = vault.root / "Inbox/Archive/hello_plan.md"
         archived.parent.mkdir(exist_ok=True)
         plan.rename(archived)
-        command = replace(show(case, "Inbox/Archive/hello_plan.md"), title="It is over")
+        command = replace(box_of(case, "Inbox/Archive/hello_plan.md"), title="It is over")
         perform(command, case, OutboxPorts(book.vault, book.text, Frontmatter.YAML))
         assert "It is over" in archived.read_text()

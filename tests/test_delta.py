@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.life.plan_note import below
+from placet.core.text.box import find_box, unmarked
 from placet.core.text.comments import Comment, comments, open_comments, with_answers, with_comment
 from placet.core.text.delta import delta
 from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp
+from placet.core.text.note import plan_digest, read_note, stamp
 from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_changes import Said, matched
 from placet.core.text.plan_reader import PlanProblems, parse_plan
@@ -25,7 +25,7 @@ from placet.core.text.plan_text import outline_of
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.files.vault import Vault
-from vaultkit import PLAN, TestVault
+from vaultkit import ME, PLAN, TestVault
 
 TWO = {
     **PLAN,
@@ -84,7 +84,7 @@ def opening(model: Fake, purpose: Purpose) -> str:
 
 def callouts(text: str) -> list[str]:
     """The callouts above the title, each with its first line."""
-    head = read_note(text.encode()).body.split("\n# ")[0]
+    head = unmarked(read_note(text.encode()).body).split("\n# ")[0]
     return [block for block in re.split(r"\n\s*\n", head.strip()) if block]
 
 
@@ -167,7 +167,7 @@ def test_comments_of_an_approved_plan_go_along_as_guidance(
         beside = vault.root / "Inbox/Plans/hello_plan.md.placet.md"
         beside = beside if beside.exists() else plan.with_name("hello_plan.placet.md")
         assert "Approved as it stands, the plan takes them along" in beside.read_text()
-        bound = digest(plan.read_bytes(), PLAN_STAMPS)
+        bound = plan_digest(plan.read_bytes())
         if gesture == "move":
             plan.rename(vault.root / "System/Active/hello.md")
         else:
@@ -206,7 +206,7 @@ def test_a_failed_mission_s_report_has_the_remarks_too(vault: TestVault) -> None
     (failed,) = rows(vault, "execution.failed")
     report = (vault.root / failed["report"]).read_text()
     assert "## Remarks on the Approval\n- mind the tests\n\n## What Happened" in report
-    assert "No answer yet**: “mind the tests”" in vault.plan("hello").read_text(), (
+    assert "\n- mind the tests\n" in vault.plan("hello").read_text(), (
         "approved again it goes along again"
     )
 
@@ -532,7 +532,7 @@ def test_hostile_words_are_words_in_what_changed(words: str) -> None:
     body = f"{told}\n{render_plan(after)}"
     assert parse_plan(body) == after
     assert comments(body) == ()
-    assert below(body) == (0, body), "it is not taken for the callout on top"
+    assert find_box(body) is None
 
 
 def test_comments_go_along_to_their_steps_and_to_nothing_else() -> None:
@@ -565,47 +565,57 @@ def test_comments_go_along_to_their_steps_and_to_nothing_else() -> None:
 
 def test_approve_with_a_remark_writes_it_and_approves(vault: TestVault) -> None:
     model = Fake(agent(TWO))
+    remarks = ("--remark", "mind the tests", "--remark", "2. gently")
     with looping(vault, model=lambda: model, time=Time()) as run:
         path = plan_of(run)
-        before = read_note(path.read_bytes()).body
+        before = path.read_bytes()
         assert vault.click("approve", "hello", "--remark", " ", check=False).returncode == 2
-        vault.click("approve", "hello", "--remark", "mind the tests", "--remark", "2. gently")
-        active = vault.root / "System/Active/hello.md"
-        after = read_note(active.read_bytes()).body
-        assert after.startswith(before)
-        assert [(c.text, c.step) for c in open_comments(after)] == [
-            ("mind the tests", 0),
-            ("2. gently", 2),
-        ]
-        assert len(re.findall(r"- \*\*[^*]+, 2[^*]+:\*\* ", after)) == 2, "signed"
+        vault.click("approve", "hello", "--yes", *remarks)
+        assert path.read_bytes() == before, "the daemon writes it"
         run.settle()
     (row,) = rows(vault, "plan.approved")
-    assert (row["comment_count"], row["via"]) == (2, "cli")
+    assert (row["comment_count"], row["reviewed_by"], row["via"]) == (2, ME, "cli")
+    after = archived(vault)
+    text = read_note(before).body.partition("\n# ")[2].rstrip()
+    assert after.partition("\n# ")[2].startswith(text)
+    assert [(c.text, c.step) for c in open_comments(after)] == [
+        ("mind the tests", 0),
+        ("2. gently", 2),
+    ]
+    assert len(re.findall(rf"- \*\*{re.escape(ME)}, 2[^*]+:\*\* ", after)) == 2, "signed"
     assert "- mind the tests\n- (on step 2, “Read it”) 2. gently" in opening(model, Purpose.EXECUTE)
     assert rows(vault, "execution.completed")
+
+
+def archived(vault: TestVault) -> str:
+    """Return the text of the one plan that the archive has, without its box."""
+    (path,) = (vault.root / "Inbox/Archive").glob("hello_plan*.md")
+    return unmarked(read_note(path.read_bytes()).body)
 
 
 def test_a_crash_between_remark_and_approval_loses_and_doubles_nothing(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Fake(agent(TWO))
+    tried: list[bytes] = []
 
-    def crash(*_: Any) -> None:
+    def crash(_: Vault, path: str, *__: Any) -> None:
+        tried.append((vault.root / path).read_bytes())
         raise KeyboardInterrupt
 
     with looping(vault, model=lambda: model, time=Time()) as run:
-        path = plan_of(run)
+        plan_of(run)
+        vault.click("approve", "hello", "--yes", "--remark", "mind the tests")
         with monkeypatch.context() as patch:
             patch.setattr(Vault, "move", crash)
-            vault.click("approve", "hello", "--remark", "mind the tests", check=False)
+            with pytest.raises(KeyboardInterrupt):
+                run.settle()
+    assert b"mind the tests" in tried[0], "the remark was written, the plan not moved"
+    with looping(vault, model=lambda: model, time=Time()) as run:
         run.settle()
-        assert not rows(vault, "plan.approved"), "a remark approves nothing"
-        assert [c.text for c in open_comments(read_note(path.read_bytes()).body)] == [
-            "mind the tests"
-        ]
-        vault.click("approve", "hello", "--remark", "mind the tests")
-        run.settle()
-    assert rows(vault, "plan.approved")[0]["comment_count"] == 1
+    (row,) = rows(vault, "plan.approved")
+    assert (row["comment_count"], row["reviewed_by"], row["via"]) == (1, ME, "cli")
+    assert [c.text for c in open_comments(archived(vault))] == ["mind the tests"]
     assert opening(model, Purpose.EXECUTE).count("mind the tests") == 1
 
 
@@ -620,7 +630,6 @@ def test_comments_on_a_revision_are_answered_again_and_old_changes_go(vault: Tes
         run.settle()
         text = path.read_text()
         assert "- @placet one\n  - **Answer:** Yes.\n" in text
-        assert "> - **No answer yet**, at step 2: “two”\n" in text
         assert "- Comment at step 2: “two”\n> - Answer: **none**\n" in text
         change(path, "- @placet two\n", "- @placet two\n\n> @placet three\n")
         path.write_bytes(stamp(path.read_bytes(), {"decision": "revise"}))
@@ -675,10 +684,12 @@ def test_crlf_and_bom_survive_comments_and_approval(vault: TestVault) -> None:
         raw = path.read_bytes().replace(b"\n", b"\r\n")
         path.write_bytes(raw)
         run.settle()
-        vault.click("approve", "hello", "--remark", "mind\nthe tests")
-        added = (vault.root / "System/Active/hello.md").read_bytes()
-        assert added.count(b"\n") == added.count(b"\r\n")
+        vault.click("approve", "hello", "--yes", "--remark", "mind\nthe tests")
         run.settle()
+    (path,) = (vault.root / "Inbox/Archive").glob("hello_plan*.md")
+    added = path.read_bytes()
+    assert b"the tests" in added
+    assert added.count(b"\n") == added.count(b"\r\n")
     assert rows(vault, "plan.approved")[0]["comment_count"] == 1
     assert "- mind\nthe tests" in opening(model, Purpose.EXECUTE)
 
@@ -689,8 +700,8 @@ def test_a_comment_after_the_approval_voids_it_as_any_edit(vault: TestVault) -> 
         case = run.loop.book.cases[next(iter(run.loop.book.cases))]
         approved = stamp(path.read_bytes(), {})
         text = approved.decode() + "\n## Review Comments\n\n- mind the tests\n"
-        assert digest(text.encode(), PLAN_STAMPS) != digest(approved, PLAN_STAMPS), "it is text"
-        assert case.plan.digest == digest(approved, PLAN_STAMPS)
+        assert plan_digest(text.encode()) != plan_digest(approved), "it is text"
+        assert case.plan.digest == plan_digest(approved)
 
 
 def test_words_in_a_comment_decide_nothing(vault: TestVault) -> None:

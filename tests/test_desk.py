@@ -20,9 +20,7 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from placet.cli.stage import LINE_S, paced
-from placet.files.errors import AlreadyThere
-from placet.files.vault import Vault
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import ME, PLAN, TestVault, make_vault, running, started, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
 
@@ -89,17 +87,30 @@ def test_on_a_terminal_an_approval_shows_what_it_allows_and_asks(vault: TestVaul
         assert piece in said, piece
     assert all(len(line) <= 80 for line in said.splitlines() if str(vault.root) not in line), said
     assert vault.plan().exists()
-    code, _ = on_a_terminal(vault, "y", "approve", "say-hello")
+    vault.here()
+    assert not vault.rows("plan.approved")
+    code, said = on_a_terminal(vault, "y", "approve", "say-hello")
     assert code == 0
-    assert vault.active().exists()
+    assert "Saved." in said
+    assert approved_once(vault)
 
 
-def test_yes_and_a_pipe_are_not_asked(vault: TestVault) -> None:
+def approved_once(vault: TestVault) -> bool:
+    """Let the daemon work; return whether it approved the plan once, for the user of a command."""
+    before = vault.rows("plan.approved")
+    vault.here()
+    by = [
+        (row["metadata"]["reviewed_by"], row["metadata"]["via"])
+        for row in vault.rows("plan.approved")
+    ]
+    return not before and by == [(ME, "cli")]
+
+
+def test_yes_on_a_terminal_is_not_asked(vault: TestVault) -> None:
     code, said = on_a_terminal(vault, "", "approve", "say-hello", "--yes")
     assert code == 0
     assert "[y/N]" not in said
-    vault.active().rename(vault.plan())
-    assert vault.cli("approve", "say-hello").stdout == "System/Active/say-hello.md\n"
+    assert approved_once(vault)
 
 
 def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
@@ -108,14 +119,17 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     assert f"(digest {digest[:16]})" in vault.click("show", "say-hello").stdout
     text = vault.plan().read_text()
     vault.plan().write_text(text.replace("print(1)", "print(2)"))
-    done = vault.click("approve", "say-hello", "--digest", digest[:12], check=False)
+    done = vault.click("approve", "say-hello", "--digest", digest[:12], "--yes", check=False)
     assert done.returncode == 1
     assert "is not what you read" in done.stderr
     assert vault.plan().exists()
-    assert vault.click("approve", "say-hello", "--digest", "xyz", check=False).returncode == 2
+    other = vault.click("approve", "say-hello", "--digest", "xyz", "--yes", check=False)
+    assert other.returncode == 2
+    assert "xyz" in other.stderr
     vault.plan().write_text(text)
-    vault.click("approve", "say-hello", "--digest", digest[:12])
-    assert vault.active().exists()
+    vault.click("approve", "say-hello", "--digest", digest[:12], "--yes")
+    assert approved_once(vault)
+    assert vault.rows("plan.approved")[0]["metadata"]["digest"] == digest
 
 
 def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(
@@ -183,14 +197,12 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
         assert "placet revise say-hello" in done.stderr
         vault.click("reject", "say-hello", "--reason", "too loud")
         done = vault.click("retry", "say-hello", check=False)
-        assert "Its plan was rejected, which was not taken up yet." in done.stderr, (
-            "it is in review no more"
-        )
-        assert "Start the daemon, and ask again then: placet run" in done.stderr
+        assert done.returncode == 3
+        assert "say-hello is in review, so there is nothing to try again." in done.stderr
         vault.once()
         assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
         vault.click("retry", "say", "--comment", "Whisper it.")
-        assert "a new plan was asked for" in vault.click("status").stdout
+        assert "`placet retry` waits" in vault.click("status").stdout
         vault.once()
     again = vault.rows("request.detected")[-1]["metadata"]
     assert (again["again"], again["via"], again["reviewed_by"]) == (True, "cli", getpass.getuser())
@@ -213,26 +225,15 @@ def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
 ) -> None:
     taken = vault.root / f"{home}.md"
     taken.write_text("Somebody's.\n")
-    said = vault.click(command[0], "say-hello", *command[1:]).stdout
-    assert said == f"{home}-2.md\n"
-    assert not vault.plan().exists()
-    vault.here()
-    assert vault.rows(action)[0]["metadata"]["via"] == "cli"
+    with started(vault) as daemon:
+        vault.click(command[0], "say-hello", *command[1:])
+        until(lambda: daemon.loop.tick([], daemon.bell.mode) and vault.rows(action), "", 30)
+        (case,) = daemon.loop.cases.values()
+        assert (vault.root / f"{home}-{case.trace8}.md").exists()
+        assert not vault.plan().exists()
+    (row,) = vault.rows(action)
+    assert (row["metadata"]["reviewed_by"], row["metadata"]["via"]) == (ME, "cli")
     assert taken.read_text() == "Somebody's.\n"
-
-
-def test_a_decision_that_cannot_be_made_leaves_the_note_as_it_is(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = vault.plan().read_bytes()
-
-    def late(_vault: Vault, _src: str, dst: str, _expected: str) -> None:
-        raise AlreadyThere(dst)
-
-    monkeypatch.setattr(Vault, "move", late)
-    done = vault.click("reject", "say-hello", "--reason", "too loud", check=False)
-    assert done.returncode == 1
-    assert vault.plan().read_bytes() == before
 
 
 def test_retry_does_not_wait_for_an_editor(vault: TestVault) -> None:

@@ -18,6 +18,7 @@ from messages_api import MessagesApi
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.core.box import Level
+from placet.core.errors import UserError
 from placet.host.sockets import places
 from placet.sandbox.probe import Probe
 from test_init import listing, server
@@ -97,6 +98,17 @@ def test_a_damaged_journal_is_told_how_to_go_on(vault: TestVault) -> None:
     assert "placet journal path" in line["helps"]
 
 
+def test_doctor_says_one_thing_of_the_journal(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_path: Path) -> set[str]:
+        raise UserError("The journal cannot be read.", "Look at its disk.")
+
+    vault.here()
+    monkeypatch.setattr("placet.cli.doctor.at_work", fails)
+    assert [line["state"] for line in found(vault, "journal")] == ["bad"]
+
+
 def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
     break_everything(vault)
     named = {
@@ -120,7 +132,7 @@ def test_a_local_server_is_asked_whether_it_speaks_the_messages_api(vault: TestV
         (line,) = found(vault, "model")
         assert api.used == 0
     assert line["state"] == "warn"
-    assert "does not say whether key and name are right" in line["found"]
+    assert "does not say whether the name is right" in line["found"]
     assert line["helps"]
 
 

@@ -4,8 +4,7 @@ the person again.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet.agent.drift import what_changed
 from placet.core.life.drift import Drift, DriftVerdict, Facts, judge
-from placet.core.text.scope import Scope
 from placet.repo.places import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
@@ -40,14 +38,12 @@ def test_the_verdict(
     verdict: DriftVerdict,
     paths: tuple[str, ...],
 ) -> None:
-    found = judge(
-        Facts(OLD, tip, changed, now), {"read.txt": "1"}, Scope(write=("src/**",)).allows_write
-    )
+    found = judge(Facts(OLD, tip, changed, now), {"read.txt": "1"}, {"src/a.py"})
     assert (found.verdict, found.paths) == (verdict, paths)
 
 
 def test_where_nothing_is_known_it_counts_as_changed() -> None:
-    assert judge(Facts(OLD, NEW, None, {}), {}, Scope().allows_write).verdict is DriftVerdict.UNDER
+    assert judge(Facts(OLD, NEW, None, {}), {}, ()).verdict is DriftVerdict.UNDER
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +74,16 @@ def planned(tmp_path: Path, repo: Path) -> TestVault:
     return plan(tmp_path, repo, [WRITE])
 
 
-def plan(tmp_path: Path, repo: Path, steps: list[dict[str, object]]) -> TestVault:
+def plan(
+    tmp_path: Path,
+    repo: Path,
+    steps: list[dict[str, object]],
+    write: Sequence[str] = ("mine.txt",),
+) -> TestVault:
     """A vault with a plan that read read.txt and may write mine.txt, awaiting its person."""
     vault = make_vault(tmp_path)
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    plan = {**PLAN, "scope": {"write": ["mine.txt"], "run": ["python3 act.py"]}, "steps": steps}
+    plan = {**PLAN, "scope": {"write": [*write], "run": ["python3 act.py"]}, "steps": steps}
     vault.script(
         (
             "plan",
@@ -115,27 +116,22 @@ def test_what_changed_elsewhere_is_noted_and_stops_nothing(planned: TestVault, r
     assert len(planned.rows("execution.completed")) == 1
 
 
-@pytest.mark.parametrize("below", [False, True])
-def test_the_daemons_own_notes_are_no_change_where_a_portal_has_the_vault_in_it(
-    tmp_path: Path, below: bool
+def test_a_glob_names_no_file_that_sends_the_plan_back(tmp_path: Path, repo: Path) -> None:
+    vault = plan(tmp_path, repo, [WRITE], write=["**"])
+    change(repo, "other.txt")
+    (drift,) = run(vault)
+    assert (drift["verdict"], drift["files"]) == ("changed elsewhere", ["other.txt"])
+    assert len(vault.rows("execution.completed")) == 1
+
+
+@pytest.mark.parametrize("write", [["mine.txt"], ["**"]])
+def test_a_file_that_an_action_or_the_scope_names_sends_it_back(
+    tmp_path: Path, repo: Path, write: list[str]
 ) -> None:
-    vault = make_vault(tmp_path / "all")
-    shutil.rmtree(vault.state, ignore_errors=True)
-    vault = replace(vault, state=tmp_path / "state")
-    home = vault.root.parent if below else vault.root
-    git(home, "init", "-q")
-    commit_all(home, "Begin")
-    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{home}"\n')
-    plan = {**PLAN, "scope": {"write": ["**"]}, "steps": [WRITE]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
-    with meddling():  # the vault's notes are among the repository's files
-        vault.drop("---\nportal: code\n---\nSay hello.\n")
-        vault.here()
-        write(vault.root, {"Knowledge/Reports/new.md": "A report.\n"})
-        git(home, "add", "-f", str(vault.root / "Knowledge"))
-        git(home, "commit", "-q", "-m", "Reports")
-        run(vault)
-    assert vault.rows("execution.completed")
+    vault = plan(tmp_path, repo, [WRITE], write=write)
+    change(repo, "mine.txt")
+    (drift,) = run(vault)
+    assert (drift["verdict"], drift["files"]) == ("changed under the plan", ["mine.txt"])
 
 
 @pytest.mark.parametrize("name", ["read.txt", "mine.txt"])

@@ -11,7 +11,7 @@ import pytest
 import pgkit
 from pagekit import browsing
 from placet.cli.board.questions import GROUPS
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import ME, PLAN, TestVault, make_vault
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
@@ -53,7 +53,7 @@ PAGES = (
 @pytest.fixture(scope="module")
 def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
     """A vault with a mission that is done, one that failed, and a rejected plan."""
-    vault = make_vault(tmp_path_factory.mktemp("either"), USER="ann", LOGNAME="ann")
+    vault = make_vault(tmp_path_factory.mktemp("either"), USER=ME, LOGNAME=ME)
     plan = ("plan", [{"calls": [("submit_plan", PLAN)]}])
     write = {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})], "usage": USED}
     ends = ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})

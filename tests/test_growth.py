@@ -13,12 +13,16 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from looping import Fake, Time, bare_vault, greeter, looping
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.core.life.observe import observe
+from placet.core.text.note import REQUEST_STAMPS, digest
 from placet.host.config import load
 from placet.host.configured import DEFAULTS, configured
 from placet.host.tables import Config
@@ -178,6 +182,28 @@ def test_the_sums_are_what_the_rows_come_to(vault):
             assert reader.calls.mission_costs("trivial") == ()
 
 
+def test_a_drop_looks_at_no_case_that_waits_unchanged(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    for number in range(5):
+        vault.drop("Say hello.\n", f"Waiting {number}.md")
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+        looked: list[str] = []
+
+        def look(case: Case, *more: Any) -> Any:
+            looked.append(case.request_id)
+            return observe(case, *more)
+
+        with patch("placet.loop.gestures.observe", look):
+            vault.drop("Say hello.\n", "New.md")
+            run.settle()
+            assert set(looked) == {"new"}
+            plan = vault.plan("waiting-3")
+            plan.write_text(plan.read_text() + "\nAn edit.\n")
+            run.settle()
+            assert set(looked) == {"new", "waiting-3"}
+
+
 def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vault):
     rejected = case_of(
         500,
@@ -215,17 +241,22 @@ def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vaul
 def test_a_finished_case_is_found_by_the_note_that_names_it_and_by_the_place_where_it_lay(vault):
     """The plan of a mission that is over is dragged back from the archive.
 
-    A rejected request loses its trace_id to an edit.
+    A rejected request loses its trace_id to an editor; its text is the same.
     """
+    again = b"---\nstatus: pending\n---\nAsk again.\n"
     plan = "---\ntrace_id: {}\nrequest_id: request-3\nstatus: completed\nrevision: 1\n---\n# Done\n"
     rejected = case_of(
-        4, State.REJECTED, request_path="Inbox/Requests/No.md", plan=KnownPlan(revision=1)
+        4,
+        State.REJECTED,
+        request_path="Inbox/Requests/No.md",
+        plan=KnownPlan(revision=1),
+        request_digest=digest(again, REQUEST_STAMPS),
     )
     with started(vault) as daemon:
         put(daemon.journal, *(case_of(number) for number in range(4)), rejected)
         daemon.run_once()
         (vault.root / "Inbox/Plans/back.md").write_text(plan.format(TRACE(3)))
-        (vault.root / "Inbox/Requests/No.md").write_text("---\nstatus: pending\n---\nAsk again.\n")
+        (vault.root / "Inbox/Requests/No.md").write_bytes(again)
         daemon.run_once()
         assert [row["trace_id"] for row in vault.rows("plan.taken_back")] == [TRACE(3)]
         assert daemon.loop.cases[TRACE(3)].state is State.REVIEW

@@ -15,19 +15,27 @@ import pytest
 
 from placet.core.life.approval import plan_problems
 from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.plan_note import headed, show
+from placet.core.life.plan_note import box_of, with_box
 from placet.core.life.sight import look_at
 from placet.core.secrets import outside, redact
 from placet.core.shorten import cut, fold
-from placet.core.text.comments import comments
+from placet.core.text.comments import (
+    comments,
+    comments_section,
+    rejection_reason,
+    uncommented,
+)
 from placet.core.text.dangers import dangers
 from placet.core.text.differences import diff_callout
+from placet.core.text.kept_comments import with_old_comments
+from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.markdown import code, paragraphs, sentence
-from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
+from placet.core.text.partial import contradictions, left_out, ticks
+from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
 from placet.core.text.unseen import find_unseen
 
-MOST = 2.7
+MOST = 2.5
 """What twice the text may take: twice, and what a loaded machine adds."""
 
 
@@ -40,6 +48,25 @@ def read(text: str) -> None:
         parse_plan(text)
 
 
+def judged(text: str) -> None:
+    with suppress(PlanProblems):
+        plan = parse_plan(text)
+        contradictions(plan)
+        left_out(plan)
+
+
+LEFT_OUT = "- [ ] Do this step only if ticked\n\n"
+ACTION = """### a
+
+```toml
+[[actions]]
+tool = "write_file"
+[actions.params]
+path = "a"
+content = "x"
+```
+
+"""
 CASE = Case(
     "11111111-2222-3333-4444-555555555555",
     "r",
@@ -70,15 +97,121 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "differences": (lambda n: "\u200b" * n, lambda text: diff_callout(text, text + "x"), 20_000),
     "a callout": (
         lambda n: body(step="&shy; `= x` " * n),
-        lambda text: headed(text.encode(), show(CASE)),
+        lambda text: with_box(text.encode(), box_of(CASE)),
         1_000,
     ),
+    "sections of comments": (lambda n: body(scope="## Review Comments\n" * n), comments, 4_000),
+    "comments that name steps": (
+        lambda n: body(step="### a\n" * n) + "\n## Review Comments\n\n" + "1. x\n" * n,
+        comments,
+        4_000,
+    ),
+    "quoted comments above the title": (lambda n: "> @placet x\n" * n + body(), comments, 4_000),
+    "quoted comments taken out": (lambda n: body(step="> @placet x\n" * n), uncommented, 4_000),
+    "steps": (lambda n: body(step="### a\n\nx\n" * n), judged, 2_000),
+    "steps with boxes": (
+        lambda n: body(step="### a\n- [x] Do this step only if ticked\n" * n),
+        judged,
+        1_000,
+    ),
+    "actions on one file": (
+        lambda n: body('write = ["a"]', step=LEFT_OUT + ACTION * n),
+        judged,
+        250,
+    ),
+    "spans that are never closed": (lambda n: "``a`" * n, find_unseen, 8_000),
     "foreign words": (
         lambda n: "`a` [b](c) $ ``" * n,
         lambda text: (code(text), paragraphs(text), sentence(text)),
         2_000,
     ),
 }
+
+
+LINES = (
+    "> @placet x\n",
+    "- @placet x\n",
+    "- @placet x\n  y\n\n",
+    "> @placet ```\n",
+    "## Review Comments\n",
+    "## Review Comments\n\n1. x\n",
+    "1. x\n  - **Answer:** y\n",
+    "### 1. a\n",
+    "### a\n- [ ] Do this step only if ticked\n",
+    "- [] Do this step only if ticked\n",
+    "~~### 1. a~~\n",
+    "> [!info|placet] x\n",
+    "> x\n",
+    "```\n",
+    "~~~\nx\n~~~\n",
+    ACTION,
+    "Tools: read_file\n",
+    "Done when:\n- x\n",
+    "## Rejection: x\n",
+    "## Steps\n",
+    '## Scope\n\n```toml\nwrite = ["a"]\n```\n',
+    "# x\n",
+    "<!--\n",
+    "%%\n",
+    "$$\n",
+    "[^1]: x\n",
+    "[a]: b\n",
+    "| a | b |\n",
+    "`= x` ``b`\n",
+    "``a`",
+    "![[x]] [a](b) ",
+    "http://a.b/c?d ",
+    "&shy;\u200b",
+    "a\u0336",
+    "**a** _b_ ~~c~~ ",
+    " ",
+    "\n",
+)
+READINGS: dict[str, Callable[[str], object]] = {
+    "look": lambda text: look_at("Inbox/Plans/r_plan.md", HEAD + text.encode(), ""),
+    "callout": lambda text: with_box(HEAD + text.encode(), box_of(CASE)),
+    "plan": judged,
+    "comments": comments,
+    "without comments": uncommented,
+    "section": comments_section,
+    "ticks": ticks,
+    "rejection": rejection_reason,
+    "difference": lambda text: diff_callout(text[: len(text) // 2], text),
+    "unseen": find_unseen,
+    "kept comments": lambda text: with_old_comments(text, text),
+}
+HEAD = b"---\nrequest_id: r\nrevision: 1\n---\n"
+CHARACTERS = 16_000
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.thinned(6)
+def test_no_repeated_line_makes_any_reading_slow(line: str) -> None:
+    """Each pattern in each place of a plan, read by each function of the loop's thread."""
+    for place in ("above", "step", "below"):
+        one, other = (_of(line, place, CHARACTERS * times) for times in (1, 2))
+        for name, reading in READINGS.items():
+            growth = [_growth(reading, one, other)]
+            while growth[-1] > MOST and len(growth) < 4:
+                growth.append(_growth(reading, one, other))
+            assert min(growth) <= MOST, f"{name} of {line!r} {place}: {growth}"
+
+
+def _of(line: str, place: str, characters: int) -> str:
+    many = line * (characters // len(line))
+    if place == "step":
+        return body(step=many)
+    return many + body() if place == "above" else body() + many
+
+
+def _growth(reading: Callable[[str], object], one: str, other: str) -> float:
+    times = []
+    for text in (one, other):
+        began = process_time()
+        with suppress(PlanProblems):
+            reading(text)
+        times.append(process_time() - began)
+    return times[1] / max(times[0], 0.01)
 
 
 def took_s(work: Callable[[str], object], text: str) -> float:
@@ -170,11 +303,11 @@ def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
         b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000,
         "cleo",
     )
-    assert f"no more than {2 * MAX_PLAN_CHARACTERS:,} of a plan are read" in note.problem
+    assert f"no more than {2 * MAX_NOTE_CHARACTERS:,} of a plan are read" in note.problem
     long = look_at(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo"
     )
-    assert f"more than {MAX_PLAN_CHARACTERS:,} are not read" in plan_problems(long, ())[0]
+    assert f"more than {MAX_NOTE_CHARACTERS:,} are not read" in plan_problems(long, ())[0]
 
 
 def test_an_entry_that_nobody_reviews_is_no_entry_and_a_long_command_is_not_looked_through() -> (

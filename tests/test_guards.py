@@ -117,21 +117,22 @@ def test_deeds_are_the_effects_of_tools():
 
 
 @pytest.mark.parametrize(
-    ("complexity", "asked", "ceiling", "cap"),
+    ("complexity", "asked", "steps", "ceiling", "cap"),
     [
-        (Complexity.TRIVIAL, None, 100, 5),
-        (Complexity.STANDARD, None, 100, 10),
-        (Complexity.COMPLEX, None, 100, 20),
-        (Complexity.TRIVIAL, 3, 100, 3),
-        (Complexity.TRIVIAL, 50, 100, 50),
-        (Complexity.TRIVIAL, 101, 100, 100),
-        (Complexity.COMPLEX, None, 15, 15),
+        (Complexity.TRIVIAL, None, 0, 100, 5),
+        (Complexity.STANDARD, None, 5, 100, 10),
+        (Complexity.STANDARD, None, 6, 100, 11),
+        (Complexity.COMPLEX, None, 2, 100, 20),
+        (Complexity.TRIVIAL, 3, 9, 100, 3),
+        (Complexity.TRIVIAL, 50, 1, 100, 50),
+        (Complexity.TRIVIAL, 101, 1, 100, 100),
+        (Complexity.COMPLEX, None, 40, 15, 15),
     ],
 )
 def test_the_plans_complexity_and_scope_set_the_cap_within_the_ceiling(
-    complexity, asked, ceiling, cap
+    complexity, asked, steps, ceiling, cap
 ):
-    assert iteration_cap(complexity, asked, ceiling) == cap
+    assert iteration_cap(complexity, asked, steps, ceiling) == cap
 
 
 @pytest.mark.parametrize("cap", [1, 5, 10])

@@ -47,7 +47,8 @@ REASONS = (
     "asks",
     "goes on until the daemon stops",
     "installs from a registry",
-    "needs a certificate",
+    "needs Tailscale",
+    "needs another machine",
     "needs a database",
     "needs a key",
     "needs a service manager",
@@ -264,9 +265,9 @@ def test_every_danger_that_can_be_shown_is_explained() -> None:
     for name in ("commands.py", "dangers.py"):
         tree = ast.parse((core / name).read_text())
         docs = {
-            ast.get_docstring(node, clean=False)
+            node.value.value
             for node in ast.walk(tree)
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         reasons |= {
             node.value.strip()

@@ -188,6 +188,56 @@ def test_without_input_it_takes_what_it_finds_and_adds_no_repository(
     )
 
 
+def test_init_names_the_folder_first(place: TestVault) -> None:
+    said = place.click("init", "vault", "--no-input").stderr
+    assert said.startswith(f"placet: The vault: {place.root / 'vault'}\n")
+
+
+def test_home_folder_becomes_no_vault_unasked(
+    place: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(place.root))
+    done = place.click("init", check=False)
+    assert done.returncode == 2
+    assert f"{place.root} is your home folder. Nothing was made." in done.stderr
+    assert not list(place.root.iterdir())
+    with at_a_terminal(place, "init", "--model", "demo") as person:
+        person.sees("Go on? [y/N]: ")
+        person.writes("")
+        assert person.ends() == 2
+    assert not list(place.root.iterdir())
+    place.click("init", "--yes", "--model", "demo")
+    assert (place.root / CONFIG_PATH).is_file()
+
+
+def test_init_names_notes_that_will_be_planned(place: TestVault) -> None:
+    folder = place.root / "vault" / "Inbox" / "Requests"
+    folder.mkdir(parents=True)
+    (folder / "Tidy up.md").write_text("Please.\n")
+    (folder / "Later.md").write_text("---\nstatus: draft\n---\nNot yet.\n")
+    said = place.click("init", "vault", "--no-input").stderr
+    assert "will plan 1 note that you have already: Inbox/Requests/Tidy up.md." in said
+    assert "Later" not in said
+    assert "will plan" not in place.click("init", "vault", "--no-input").stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit"),
+    [
+        (("--model", "demo"), 10),
+        (("--model", "claude-opus-5-5"), 10),
+        (("--model", "of-unknown-price"), None),
+        (("--model", "claude-opus-5-5", "--base-url", "http://127.0.0.1:9"), None),
+    ],
+)
+def test_new_vault_has_a_day_limit_that_is_named(
+    place: TestVault, flags: tuple[str, ...], limit: int | None
+) -> None:
+    said = place.click("init", "vault", "--no-input", *flags).stderr
+    assert settings(place.root / "vault").get("limits", {}).get("day_usd") == limit
+    assert ("may cost $10 a day" in said) is (limit is not None)
+
+
 def test_a_repository_that_the_vault_is_in_is_not_offered(place: TestVault) -> None:
     git(place.root, "init", "-q", ".")
     with at_a_terminal(place, "init", "vault", "--model", "demo", "--no-history") as person:
@@ -201,7 +251,7 @@ def test_the_demo_model_takes_a_request_to_its_report(place: TestVault) -> None:
     done = place.click("init", str(root), "--no-input", "--model", "demo")
     made = done.stdout.splitlines()
     assert "System/demo-replies.toml" in made
-    assert f"{len(made)} files made; already there, and as before: 0." in done.stderr
+    assert f"Created {len(made)} files.\n" in done.stderr
     vault = replace(place, root=root)
     vault.click("config", "set", "vault.quiet_s", "0")
     vault.drop("Please say hello.\n", "Say hello.md")

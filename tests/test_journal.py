@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -198,6 +199,13 @@ def test_the_activity_table_is_the_contracts(journal):
     )
 
 
+def test_what_people_decided_is_found_without_a_full_scan(world, journal):
+    asked = "SELECT timestamp FROM activity WHERE actor = 'human' ORDER BY id"
+    with contextlib.closing(sqlite3.connect(world.path)) as db:
+        steps = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {asked}")]
+    assert steps == ["SEARCH activity USING INDEX activity_human (actor=?)"]
+
+
 def test_the_contracts_queries_run_as_they_stand(journal):
     def plan(
         action: Action, name: str, at: str, actor: Actor = Actor.SYSTEM, **metadata: str
@@ -335,6 +343,26 @@ def test_a_batch_that_cannot_be_stored_does_not_stop_the_others(journal):
         journal.commit([event(1), MarkDone(2**70)])
     journal.commit([event(2)])
     assert ns(journal.path) == [2]
+
+
+def test_a_row_that_cannot_be_stored_fails_alone(journal):
+    """The rows of a group are written together, and the sums with them."""
+    call = replace(event(3, input_tokens=2**63).activity, action=Action.MODEL_CALLED)
+    with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        good = [journal.submit([event(n)]) for n in (1, 2)]
+        bad = journal.submit([PutSeen("a.md", "d", "invalid", ""), AddActivity(call)])
+        last = journal.submit([event(4)])
+        other.execute("COMMIT")
+    for future in (*good, last):
+        future.result()
+    with pytest.raises(OverflowError):
+        bad.result()
+    journal.commit([event(5)])
+    assert ns(journal.path) == [1, 2, 4, 5]
+    assert verify(journal.path) is None
+    with journal.read() as reader:
+        assert reader.seen() == ()
 
 
 def test_a_case_moves_on_only_from_the_version_that_was_seen(journal):

@@ -17,7 +17,7 @@ import pytest
 
 from placet.cli import again, look, text
 from placet.cli.board import columns
-from placet.core.life import builder, notice, plan_note, sorting, why
+from placet.core.life import builder, plan_note, sorting, why
 from placet.core.life import observe as observing
 from placet.core.life.approval import may_begin
 from placet.core.life.builder import sha256
@@ -25,6 +25,7 @@ from placet.core.life.case import (
     ANSWERS,
     CASE_JSON,
     OPEN,
+    STATUSES,
     TABLE,
     Asking,
     Case,
@@ -33,7 +34,7 @@ from placet.core.life.case import (
     State,
     target,
 )
-from placet.core.life.commands import Move, Publish, Rewrite, Show, Stamp
+from placet.core.life.commands import Move, Publish, Rewrite, Stamp, WriteBox
 from placet.core.life.decide import decide, open_case
 from placet.core.life.events import (
     Asked,
@@ -43,15 +44,15 @@ from placet.core.life.events import (
     PlanningFailed,
     Started,
 )
-from placet.core.life.gestures import ApprovalVoid, FilesChanged, ScopeWidened
-from placet.core.life.observe import observe
-from placet.core.life.plan_note import headed
+from placet.core.life.gestures import ApprovalVoid, FilesChanged, PlanSuperseded, ScopeWidened
+from placet.core.life.observe import observe, stale_statuses
+from placet.core.life.plan_note import box_written
 from placet.core.life.question_note import shown_digest
 from placet.core.life.request import read_request
 from placet.core.life.sight import look_at, trace_of
 from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import QUEUES, Folder
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.text.note import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
 
@@ -139,18 +140,14 @@ def perform(world: World, decision) -> World:
             case Stamp(path, changes, unchanged):
                 if path in files and is_for(files[path], unchanged):
                     files[path] = stamped(files[path], tuple(changes.items()))
-            case Show(path):
+            case WriteBox(path, digest=expected, text=text):
                 if path in files:
-                    files[path] = headed(files[path], command)
+                    new = texts[text] if text else b""
+                    files[path] = box_written(files[path], command, decision.case, new)
             case Publish(path, text):
-                files.setdefault(path, texts[text])
-            case Rewrite(path, expected, text, keep):
-                if path not in files:
-                    files.update({path: texts[text]} if keep else {})
-                elif digest(files[path], PLAN_STAMPS) == expected:
-                    files[path] = texts[text]
-                elif keep:
-                    files[keep] = files.pop(path)
+                files.setdefault(path, texts[text] if text in texts else TEXTS[text])
+            case Rewrite(path, expected, text):
+                if path not in files or sha256(files[path]) == expected:
                     files[path] = texts[text]
             case Move(src, dst, unchanged):
                 if (
@@ -199,7 +196,7 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
         ):
             target = f"{where}/{name}"
             if target != path and target not in files:
-                put = digest(raw, PLAN_STAMPS) if where is Folder.ACTIVE else ""
+                put = plan_digest(raw) if where is Folder.ACTIVE else ""
                 yield after(f"move {path} to {target}", {**rest, target: raw}, put)
         yield after(f"delete {path}", rest)
         if path.startswith(Folder.PLANS) and not any(p.startswith(Folder.ACTIVE) for p in files):
@@ -213,7 +210,7 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
             )
         for said in ("approve", "reject", "revise"):
             counts = said == "approve"  # also where it has no effect before the note is moved
-            put = digest(raw, PLAN_STAMPS) if counts else ""
+            put = plan_digest(raw) if counts else ""
             decided = stamped(raw, (("decision", said),))
             name, then = after(f"decide {said} in {path}", {**rest, path: decided}, put)
             yield name, replace(then, old=(path, decided)) if counts else then
@@ -290,7 +287,9 @@ def events(world: World) -> Iterator[Event]:
     case = world.case
     if case.state in (State.PLANNING, State.REVISING):
         text = plan_text("A", case.plan.revision + 1)
-        yield Drafted(case.generation, text, case.plan.revision + 1)
+        there = world.by_path.get(case.plan.path)
+        note = None if there is None else seen(case.plan.path, there)
+        yield Drafted(case.generation, text, case.plan.revision + 1, note=note)
         yield PlanningFailed(case.generation, "no", "X")
         if not case.asked:
             yield Asked(case.generation, "call:1:0", "Which?", ("yes",), "why not")
@@ -298,7 +297,8 @@ def events(world: World) -> Iterator[Event]:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
         yield from (
-            ApprovalVoid(EventKind.WALL_WEAKENED, plan, "weaker")
+            ApprovalVoid(kind, plan, "another")
+            for kind in (EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED)
             for plan in notes_of(world).plans[:1]
         )
     if case.state in (State.APPROVED, State.RUNNING):
@@ -334,8 +334,9 @@ def key(world: World) -> tuple[object, ...]:
         world.case,
         generation=0,
         version=0,
-        plan=replace(world.case.plan, revision=min(world.case.plan.revision, 2)),
+        plan=replace(world.case.plan, revision=min(world.case.plan.revision, 2), box=""),
         spent_approvals=world.case.spent_approvals[-1:],
+        stamped=(),
     )
     files = frozenset(
         (p, raw.replace(b"revision: 3", b"revision: 2").replace(b"revision: 4", b"revision: 2"))
@@ -359,6 +360,8 @@ def search(limit: int, look) -> int:
         if isinstance(gesture, ScopeWidened):
             assert world.case.asking is not None
             gesture = replace(gesture, written=TEXTS[world.case.asking.amended])
+        if isinstance(gesture, PlanSuperseded):
+            gesture = replace(gesture, newest=TEXTS[world.case.plan.digest])
         if gesture is not None:
             # What a person did is always acknowledged before the daemon's own work goes on.
             decision = decide(world.case, gesture, NOW)
@@ -461,6 +464,25 @@ def test_a_decision_settles_what_was_observed() -> None:
     search(1_500, look)
 
 
+def test_a_decision_leaves_no_stale_status() -> None:
+    """But in a note that was renamed meanwhile, which the next look stamps."""
+
+    def look(world: World, event: Event, decision) -> None:
+        after = perform(world, decision)
+        notes = notes_of(after)
+        others = STATUSES[after.case.acting] != STATUSES[world.case.acting]
+        if others and observe(after.case, notes, TOOLS) is None:
+            stale = [note.path for note, _ in stale_statuses(after.case, notes)]
+            found = [path for path in stale if path in after.case.places]
+            assert not found, (world.case.state, event.kind)
+
+    search(1_500, look)
+
+
+def test_every_working_or_resting_state_has_statuses() -> None:
+    assert set(STATUSES) == set(State) - {State.ASKING}
+
+
 def test_what_has_the_name_of_a_renamed_request_is_never_taken_for_it() -> None:
     stood = []
 
@@ -548,7 +570,7 @@ def test_every_folder_has_a_line_in_each_table_by_folder() -> None:
     assert set(builder._HOMES) == set(observing._IN_FOLDER)
 
 
-@pytest.mark.parametrize("table", [again._OVER, look.OVER, notice._STAMPED, plan_note._CALLOUTS])
+@pytest.mark.parametrize("table", [again._OVER, look.OVER, plan_note._BOXES])
 def test_every_state_that_is_over_has_a_line_in_each_table_of_those(
     table: Collection[State],
 ) -> None:

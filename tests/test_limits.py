@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from looping import Running, bare_vault, looping
+from looping import Fake, Running, bare_vault, greeter, looping
 from placet.cli.branches import diff
 from placet.cli.look import show
 from placet.cli.terminal import harmless
 from placet.cli.text import case_text
 from placet.cli.why import why, why_text
+from placet.files.entries import entries_of
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
@@ -156,6 +157,7 @@ def test_a_pattern_is_told_once_and_then_ends_it(
     assert (ended["reason"], ended["iterations"]) == (end, turns)
     assert [noticed in text for text in told] == [True], told
     assert f"Why it ended: `{end}`" in running.vault.reports()[0].read_text()
+    assert len(running.vault.failures_told()) >= 2  # the nudge, and the end
 
 
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])
@@ -224,3 +226,33 @@ def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
     assert b"\x1b[1A" in whole, "a program gets it as it is"
     assert "+\\x1b[1A\\x1b[2Kbad \\ \t.\n" in harmless(patch)
     assert running.vault.cli("diff", "say-hello").stdout == whole.decode()
+
+
+def test_finished_requests_cost_a_new_one_no_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    listed = entries_of
+
+    def counted(*args: Any) -> Any:
+        found = listed(*args)
+        looked_at.extend(entry.path for entry in found)
+        return found
+
+    monkeypatch.setattr("placet.files.entries.entries_of", counted)
+    counts = []
+    for reports in (1, 50):
+        vault = bare_vault(tmp_path / str(reports))
+        folder = vault.root / "Knowledge/Reports"
+        folder.mkdir(parents=True)
+        for n in range(reports):
+            (folder / f"{n}.md").write_text("Done.\n")
+        vault.drop("Say hello.\n")
+        looked_at.clear()
+        with looping(vault, model=lambda: Fake(greeter)) as running:
+            running.settle()
+            vault.approve()
+            running.settle()
+        assert vault.rows("execution.completed")
+        counts.append(len(looked_at))
+    assert counts[0] == counts[1] > 0

@@ -339,6 +339,27 @@ def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
 
 
+def test_plan_with_more_steps_than_turns_is_refused(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.configure("[limits]\niterations_ceiling = 8\n")
+    steps = [{**PLAN["steps"][0], "title": f"Part {n}"} for n in range(4)]
+    vault.script(
+        (
+            "plan",
+            [
+                {"calls": [("submit_plan", {**PLAN, "steps": steps})]},
+                {"calls": [("submit_plan", {**PLAN, "steps": steps[:3]})]},
+            ],
+        )
+    )
+    vault.drop("Say hello.\n")
+    vault.once()
+    assert "### 3. Part 2" in vault.plan().read_text()
+    assert "Part 3" not in vault.plan().read_text()
+    submitted = [row["metadata"]["ok"] for row in vault.rows("tool.called")]
+    assert submitted == [False], "the accepted one is the plan"
+
+
 def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     bad = {**PLAN, "scope": {"write": ["../out"]}}

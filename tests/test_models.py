@@ -14,9 +14,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import anthropic
 import pytest
@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import placet
 from messages_api import (
+    Answer,
     MessagesApi,
     call,
     closed_port,
@@ -32,6 +33,7 @@ from messages_api import (
     drip,
     hang,
     hang_midway,
+    pouring,
     raw,
     reply,
     reset,
@@ -55,7 +57,7 @@ from placet.core.turn.talk import (
     user_turn,
 )
 from placet.models import PROVIDERS, ModelSettings, check, open_model
-from placet.models.api_errors import kind_of, retry_after_s
+from placet.models.api_errors import kind_of, quoted, retry_after_s
 from placet.models.messages import reply_of
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
@@ -159,6 +161,18 @@ def prefix_of(sent: dict) -> bytes:
     ).encode()
 
 
+def test_a_request_becomes_json_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock(wraps=json.dumps)
+    monkeypatch.setattr("json.dumps", made)
+    with MessagesApi([reply(text("Done."))]) as api:
+        model_at(api.url).reply(ask_of(user_turn([text_block("Begin.")])), never)
+    (request,) = api.requests
+    asked = [one for one in made.call_args_list if "messages" in one.args[0]]
+    assert len(asked) == 1, asked
+    assert request.headers["content-type"] == "application/json"
+    assert request.body["stream"] is True
+
+
 def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
     odd = {"path": "b.py", "limit": 3, "ratio": 1.0, "nothing": None, "deep": [{"x": {}}]}
     script = [
@@ -255,6 +269,19 @@ def test_a_reply_is_read():
 )
 def test_stop_reasons(said, meant):
     assert reply_of(({"content": [], "stop_reason": said}, {}), "m").stop_reason is meant
+
+
+@pytest.mark.parametrize("count", [2**63, 10**4000, -1, 1.5, True, "7", None, [1]])
+def test_an_unbelievable_count_is_no_count(count):
+    used = {"input_tokens": count, "output_tokens": 3}
+    message = {"content": [text("Hi.")], "stop_reason": "end_turn", "usage": used}
+    assert reply_of((message, {}), "m").usage == Usage(0, 3)
+
+
+@pytest.mark.parametrize("name", ["", "m" * 201, "a\nb", "\ud800", 7])
+def test_a_model_name_that_no_row_can_show_is_not_taken(name):
+    message = {"content": [text("Hi.")], "stop_reason": "end_turn", "model": name}
+    assert reply_of((message, {}), "asked-for").model == "asked-for"
 
 
 def test_text_without_text_is_dropped_since_the_api_does_not_take_it_back():
@@ -429,6 +456,7 @@ def delta(said: str) -> bytes:
         ),
         (status(413, "request_too_large"), BAD_REQUEST, 413, "request_too_large"),
         (status(422, "invalid_request_error"), BAD_REQUEST, 422, "422"),
+        (raw(b"[" * 100_000, 500, "application/json; charset=zlib"), TRANSIENT, 500, "status 500"),
         (raw(b"<html>502 Bad Gateway</html>", 502, "text/html"), TRANSIENT, 502, "status 502"),
         (
             raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"),
@@ -507,6 +535,62 @@ def test_faults_are_sorted_by_what_can_be_done(fault, kind, code, words):
     assert error.served == (code == 200 or (code is None and kind is TRANSIENT)), (
         "an answer that had begun may be charged for"
     )
+
+
+def piece(said: str) -> bytes:
+    """Return the event of a piece of text."""
+    event = {"index": 0, "delta": {"type": "text_delta", "text": said}}
+    return sent("content_block_delta", **event)
+
+
+def sent(kind: str, **event: object) -> bytes:
+    """Return an event as it is sent."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **event})}\n\n".encode()
+
+
+def endless(one: bytes, *first: bytes) -> Answer:
+    """Return an answer that repeats `one` for ever."""
+    return pouring(lambda: chain(first, repeat(one)))
+
+
+def nested(depth: int) -> Answer:
+    """Return a reply whose call has an input of this depth."""
+    deep: object = 1
+    for _ in range(depth):
+        deep = [deep]
+    return reply(call("grep", {"pattern": deep}, "t"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (endless(piece("x" * 60_000), STARTED), "longer than 4 million characters"),
+        (endless(piece("x") * 1_000, STARTED), "longer than 32.0 MB"),
+        (endless(b": %b\n\n" % (b"x" * 1_000) * 50), "longer than 32.0 MB"),
+        (endless(b"x" * 60_000, b"data: "), "an event of the answer is longer than 4.0 MB"),
+        (endless(b"data: x\n" * 1_000), "an event of the answer is longer than 4.0 MB"),
+        (endless(sent("content_block_start", content_block={"type": "x"})), "1,000 parts"),
+        (pouring(lambda: repeat(b"[" * 60_000), 500), "longer than 1.0 MB"),
+        (pouring(lambda: [b"x"], content_encoding="gzip"), "compressed"),
+        (pouring(lambda: [b"x"], 500, content_encoding="gzip"), "compressed"),
+        (nested(101), "more than 100 levels deep"),
+        (nested(600), "more than 100 levels deep"),
+    ],
+)
+def test_an_answer_beyond_its_limits_is_left(answer, words):
+    error = error_of(answer)
+    assert (error.kind, error.served) == (TRANSIENT, True)
+    assert words in str(error)
+
+
+def test_an_answer_that_drips_is_left_after_its_whole_time():
+    drips = drip(reply(text("word " * 1_000)), 0.05)
+    began = time.monotonic()
+    with MessagesApi([drips]) as api, pytest.raises(ModelError) as caught:
+        model_at(api.url, timeout_s=0.2).reply(ask_of(), never)
+    assert "no whole answer within 2 s" in str(caught.value)
+    assert (caught.value.kind, caught.value.served) == (TRANSIENT, True)
+    assert 1.9 < time.monotonic() - began < 20
 
 
 def test_a_closed_port_is_transient():
@@ -626,6 +710,11 @@ def test_a_models_name_may_be_said_however_long_it_is():
         pytest.raises(ModelError, match=words),
     ):
         open_model(ModelSettings("anthropic", name, api.url), {}).reply(ask_of(), never)
+
+
+def test_words_of_a_server_show_no_control_characters():
+    said = quoted("\ud800 over\x1b]0;x\x07load\u202e", key=KEY, request="", name="m")
+    assert said == ": \ufffd over\ufffd]0;x\ufffdload\ufffd"
 
 
 def test_long_words_are_cut():

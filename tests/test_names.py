@@ -258,8 +258,24 @@ def test_side_notes_are_known_again_and_fit_a_file_system(name):
     assert len(side.encode()) <= names.MAX_NAME_BYTES
 
 
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0."), max_size=300),
+    st.sampled_from(["", "-2", "-9b20b19d", "-9b20b19d-999", " (conflicted copy 0a1b2c3d)"]),
+)
+def test_names_with_a_suffix_fit_a_file_system(stem, suffix):
+    path = names.with_suffix(f"Inbox/Archive/{stem}.md", suffix)
+    name = path.removeprefix("Inbox/Archive/")
+    assert len(name.encode()) <= names.MAX_NAME_BYTES
+    assert name.endswith(f"{suffix}.md")
+    assert name == f"{stem}{suffix}.md" or len(f"{stem}{suffix}.md".encode()) > len(name.encode())
+
+
+def test_names_that_are_cut_stay_different():
+    one, other = (names.with_suffix("é" * 126 + end, "-2") for end in ("a.md", "b.md"))
+    assert one != other
+
+
 def test_side_note_stands_beside_its_note():
     assert names.side_note_name("Fix it.md") == "Fix it.placet.md"
-    assert names.side_note_name("é" * 126 + "a.md") != names.side_note_name("é" * 126 + "b.md")
     assert not names.is_side_note("placet.md")
     assert not names.is_side_note("Fix it.md")

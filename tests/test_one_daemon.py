@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from looping import Time, bare_vault, looping
+from placet.core.errors import UserError
 from placet.core.text.names import MARKER
 from placet.host.lock import MarkerLock
 from placet.host.state import StateFolder
 from placet.host.vault_state import known_id, original_of, vault_state
-from vaultkit import PLAN, TestVault, copy_of, make_vault, running
+from placet.host.watch import Mode
+from vaultkit import PLAN, TestVault, copy_of, make_vault, running, started
 
 BIND = """
 import subprocess, sys
@@ -154,6 +157,32 @@ def test_a_state_folder_of_a_placet_that_kept_no_ids_stays_the_vaults(tmp_path: 
     assert state_of(vault).folder == state.folder
     assert state.whose.exists()
     assert len(vault.rows("plan.created")) == 1
+
+
+def test_a_vault_that_is_away_is_said_once(tmp_path: Path) -> None:
+    vault, away = bare_vault(tmp_path), tmp_path / "away"
+    with looping(vault, time=Time()) as run:
+        run.settle()
+        vault.root.rename(away)
+        for _ in range(3):
+            assert run.loop.tick(frozenset(), Mode.POLLING).away
+        away.rename(vault.root)
+        run.settle()
+    assert run.said[-2:] == [
+        f"The vault {vault.root} is not there. placet waits for it.",
+        f"The vault {vault.root} is there again.",
+    ]
+
+
+@pytest.mark.parametrize("also_the_vault", [False, True])
+def test_a_daemon_stops_when_its_journal_is_deleted(tmp_path: Path, also_the_vault: bool) -> None:
+    vault = make_vault(tmp_path)
+    gone = pytest.raises(UserError, match="is not there any more, so placet stopped")
+    with gone, started(vault) as daemon:
+        shutil.rmtree(vault.state)
+        if also_the_vault:
+            shutil.rmtree(vault.root)
+        daemon.run()
 
 
 def test_where_the_vault_cannot_be_locked_that_is_said(

@@ -36,7 +36,7 @@ def test_a_loop_is_told_and_then_ended(tmp_path: Path) -> None:
     assert "Why it ended: `repetition`" in vault.reports()[0].read_text()
 
 
-@pytest.mark.parametrize(("complexity", "turns"), [("trivial", 5), ("standard", 10)])
+@pytest.mark.parametrize(("complexity", "turns"), [("trivial", 6), ("standard", 10)])
 def test_the_cap_on_turns_is_kept_to(tmp_path: Path, complexity: str, turns: int) -> None:
     replies = [
         {"calls": [("write_file", {"path": "hello.txt", "content": f"{n}\n"})]} for n in range(30)
@@ -46,7 +46,7 @@ def test_the_cap_on_turns_is_kept_to(tmp_path: Path, complexity: str, turns: int
     assert failed["reason"] == "iteration_cap"
     assert failed["error_type"] == "iteration_cap"
     assert failed["iterations"] == turns
-    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
+    assert [event.pattern for event in vault.failures_told()] == [
         "max-steps-approaching",
         "iteration_cap",
     ]

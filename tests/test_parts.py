@@ -11,8 +11,7 @@ import pytest
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
 from placet.cli.proposal import proposal, proposal_text
-from placet.core.life.plan_note import plan_digest
-from placet.core.text.note import stamp
+from placet.core.text.note import plan_digest, stamp
 from placet.core.text.partial import contradictions, left_out
 from placet.core.text.plan import LiteralCall, Plan, Step, render_plan
 from placet.core.text.plan_reader import PlanProblems, parse_plan
@@ -122,6 +121,25 @@ def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) 
     report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
     assert "- 2. ~~Two~~ — left out by a person; the scope stayed" in report
     assert "- [x] 4. Four" in report
+
+
+def test_completing_a_left_out_step_fails_no_mission(vault: TestVault) -> None:
+    rounds = [
+        [("write_file", {"path": "four.txt", "content": "4\n"})],
+        [("complete_step", {"step": n, "summary": "Done"}) for n in (4, 3)],
+        [("finish", {"summary": "Done."})],
+    ]
+    model = Fake(
+        lambda ask: (
+            says(*rounds[turns_taken(ask)]) if ask.purpose is Purpose.EXECUTE else writer(ask)
+        )
+    )
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        plan = planned(run)
+        edit(run, plan, leave_out(plan.read_text(), 2, 3))
+        approve(run, plan)
+    assert not rows(vault, "execution.failed")
+    assert "do nothing of it. Nothing is left. Call `finish`." in results(model.asks[-1])[-1]
 
 
 # --- reading
@@ -463,7 +481,7 @@ def test_a_tick_counts_once_the_callout_says_so(vault: TestVault) -> None:
         plan = planned(run)
         plan.write_text(leave_out(plan.read_text(), 2, 3))
         approve(run, plan)  # before anybody could have read what is left
-        assert "It is written again" in refused(vault, plan)
+        assert "placet updated the box" in refused(vault, plan)
         assert "> **Left out**: steps 2 and 3.\n" in plan.read_text()
         plan.write_bytes(stamp(plan.read_bytes(), {"decision": "approve"}))
         run.settle()
@@ -489,7 +507,7 @@ def test_a_decision_while_the_callout_is_being_written_does_not_count(
         plan.write_text(leave_out(plan.read_text(), 2, 3))
         run.settle()
         assert decided
-        assert "It is written again" in refused(vault, plan)
+        assert "placet updated the box" in refused(vault, plan)
         assert "> **Left out**: steps 2 and 3.\n" in plan.read_text()
 
 

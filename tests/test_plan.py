@@ -7,6 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from placet.core.life.approval import plan_problems
+from placet.core.life.case import Case, KnownPlan, State
+from placet.core.life.plan_note import box_lines, box_of
+from placet.core.life.sight import look_at
 from placet.core.text.characters import UnseenKind
 from placet.core.text.comments import (
     Comment,
@@ -17,11 +21,22 @@ from placet.core.text.comments import (
     with_comment,
 )
 from placet.core.text.differences import SHOWN_CHARS, changed_lines, diff_callout
+from placet.core.text.limits import (
+    MAX_ACTION_BYTES,
+    MAX_COMMENTS,
+    MAX_ENTRY_CHARACTERS,
+    MAX_NOTE_CHARACTERS,
+    MAX_SCOPE_ENTRIES,
+    MAX_STEPS,
+    scope_excess,
+)
 from placet.core.text.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.reading_view import commented_lines, lines_of
-from placet.core.text.scope import Scope
+from placet.core.text.scope import Scope, ScopeProblems, scope_from
+from placet.core.text.submission import plan_from
 from placet.core.text.unseen import find_unseen
+from placet.core.text.widening import difference
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"
@@ -1023,3 +1038,95 @@ def test_a_plan_that_nobody_can_read_is_not_read() -> None:
         parse_plan(body)
     assert len(caught.value.problems) == 1
     assert "262,144" in str(caught.value)
+
+
+# Limits
+
+
+def submitted(
+    steps: int = 1, *, write: int = 1, summary: str = "S", content: str = "x"
+) -> list[str]:
+    """Return the problems of a submission with so many steps and entries."""
+    actions = [{"tool": "write_file", "params": {"path": "f0", "content": content}}]
+    step = {"title": "Do", "description": "", "tools": [], "done_when": [], "actions": actions}
+    given = {
+        "title": "T",
+        "summary": summary,
+        "steps": [step] * steps,
+        "scope": {"write": [f"f{n}" for n in range(write)], "run": []},
+        "risks": [],
+    }
+    return plan_from(given, ["write_file"], budget_usd=None)[1]
+
+
+def approved(text: str) -> list[str]:
+    """Return why a plan's text is not approved."""
+    note = look_at(
+        "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + text.encode(), ""
+    )
+    return list(plan_problems(note, ["write_file"]))
+
+
+def with_parts(steps: str = "### a\n", scope: str = 'write = ["a"]', below: str = "") -> str:
+    return f"# T\n\n## Steps\n\n{steps}\n## Scope\n\n```toml\n{scope}\n```\n\n{below}"
+
+
+def test_a_submission_is_refused_beyond_each_limit():
+    assert submitted(MAX_STEPS, write=MAX_SCOPE_ENTRIES) == []
+    assert "201 steps; at most 200" in submitted(MAX_STEPS + 1)[0]
+    assert "201 entries in `write` and `run`. At most 200" in submitted(write=201)[0]
+    assert "At most 65,536" in submitted(content="x" * MAX_ACTION_BYTES)[0]
+    assert "at most 262,144" in submitted(summary="x" * MAX_NOTE_CHARACTERS)[0]
+
+
+def test_an_approval_is_refused_beyond_each_limit():
+    assert (
+        approved(with_parts("### a\n" * 200, below="## Review Comments\n\n" + "- x\n" * 200)) == []
+    )
+    assert "201 steps. At most 200" in approved(with_parts("### a\n" * (MAX_STEPS + 1)))[0]
+    many = "## Review Comments\n\n" + "- x\n" * (MAX_COMMENTS + 1)
+    assert "201 comments. At most 200" in approved(with_parts(below=many))[0]
+    entries = ", ".join(f'"f{n}"' for n in range(MAX_SCOPE_ENTRIES + 1))
+    assert "201 entries" in approved(with_parts(scope=f"write = [{entries}]"))[0]
+    long = "make " + "x" * MAX_ENTRY_CHARACTERS
+    assert (
+        "has 1,005 characters. At most 1,000" in approved(with_parts(scope=f'run = ["{long}"]'))[0]
+    )
+
+
+def test_the_box_of_a_plan_beyond_the_limits_says_so_alone():
+    entries = ", ".join(f'"f{n}/**"' for n in range(MAX_SCOPE_ENTRIES + 1))
+    raw = (
+        b"---\nrequest_id: r\nrevision: 1\n---\n"
+        + with_parts(scope=f"write = [{entries}]").encode()
+    )
+    case = Case("1" * 8, "r", State.REVIEW, plan=KnownPlan(path="Inbox/Plans/r_plan.md"))
+    box = "\n".join(box_lines(raw, box_of(case)))
+    assert "At most 200 are allowed" in box
+    assert "f7" not in box
+
+
+def test_a_plan_beyond_the_limits_is_still_read():
+    assert len(parse_plan(with_parts("### a\n" * 2_500)).steps) == 2_500
+
+
+ENTRY = st.text(max_size=40) | st.text(
+    st.sampled_from("ab /-'\"\\`$*~ \u00e9e\u0301\u200b\u202e\ufeff\u00a0\u3000\U0001f468\t"),
+    max_size=60,
+)
+
+
+@given(st.lists(ENTRY, max_size=4), st.lists(ENTRY, max_size=4), st.integers(1, 1_200))
+@settings(max_examples=300)
+def test_each_permission_of_an_accepted_scope_is_shown_in_full(write, run, length):
+    try:
+        scope = scope_from({"write": [*write, "a" * length], "run": [*run, "make " + "b" * length]})
+    except ScopeProblems:
+        return
+    if scope_excess(scope):
+        return
+    lines = difference(Scope(), scope).split("\n")
+    assert {f"+ write    {pattern}" for pattern in scope.write} <= {*lines}
+    assert {f"+ run      {command}" for command in scope.commands} <= {*lines}
+    plan = Plan("T", "", (Step("Do"),), scope)
+    assert parse_plan(render_plan(plan)).scope == scope

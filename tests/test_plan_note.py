@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.plan_note import PlanHead, compose, headed, plan_digest, show
+from placet.core.life.plan_note import PlanHead, box_of, compose, with_box
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.note import read_note
+from placet.core.text.box import without_box
+from placet.core.text.note import plan_digest, read_note
 from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scope import scope_from
@@ -30,8 +35,11 @@ CASE = Case(
 )
 
 
+PLAN_OF_ONE = Plan("T", "S.", (Step("One"),), scope_from({"write": ["a"]}))
+
+
 def note(plan: Plan, kind: Frontmatter = Frontmatter.YAML) -> bytes:
-    return headed(compose(HEAD, render_plan(plan), remarks=["Remark."], kind=kind), show(CASE))
+    return with_box(compose(HEAD, render_plan(plan), remarks=["Remark."], kind=kind), box_of(CASE))
 
 
 def test_the_note_is_a_plan_with_its_keys() -> None:
@@ -54,11 +62,39 @@ def test_the_note_is_a_plan_with_its_keys() -> None:
         assert plan_digest(raw) == plan_digest(raw.replace(b"status: review", b"status: approved"))
 
 
+def test_box_says_which_state_the_plan_was_made_from() -> None:
+    plan = KnownPlan(
+        path="Inbox/Plans/r_plan.md",
+        base_branch="mywork2",
+        base_commit=HEAD.base_commit,
+        uncommitted=2,
+    )
+    raw = note(PLAN_OF_ONE)
+    shown = with_box(raw, box_of(replace(CASE, plan=plan))).decode()
+    commit = HEAD.base_commit[:12]
+    assert (
+        f"made from branch `mywork2`, commit `{commit}` (2 uncommitted files are not included)."
+    ) in shown
+    other = raw.replace(HEAD.base_commit.encode(), b"f" * 40)
+    said = with_box(other, box_of(replace(CASE, plan=plan))).decode()
+    assert f"made from commit `{'f' * 12}`." in said, "a person wrote another commit into it"
+
+
+@pytest.mark.parametrize(
+    ("steps", "asked", "turns"), [(1, None, 10), (20, None, 25), (20, 10, 10), (1, 3, 3)]
+)
+def test_box_says_how_many_turns_the_mission_has(steps: int, asked: int | None, turns: int) -> None:
+    scope = scope_from({} if asked is None else {"max_iterations": asked})
+    plan = Plan("T", "S.", tuple(Step(f"Step {n}") for n in range(steps)), scope)
+    assert f"; at most {turns} turns." in note(plan).decode()
+
+
 def test_dangers_and_hidden_text_stand_on_top() -> None:
     hidden = "Do it.\u200b\u202e"
     plan = Plan("T", hidden, (Step("One"),), scope_from({"write": ["**"], "run": ["bash -c"]}))
     text = note(plan).decode()
     assert "[!danger]" in text
     assert "[!warning]" in text
-    line = int(text.split("> - line ")[1].split(",")[0])
-    assert "Do it." in text.splitlines()[line - 1]
+    line = int(text.split("> - line ")[1].split()[0])
+    below = without_box(read_note(text.encode()).body)
+    assert "Do it." in below.splitlines()[line - 1]

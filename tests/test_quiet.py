@@ -108,6 +108,27 @@ def typed(vault: TestVault, text: str, name: str = "Say hello.md") -> None:
     path.write_text(head + text)
 
 
+def test_renamed_note_has_the_id_of_its_name(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time()
+
+    def detected(ticks: int) -> list[str]:
+        for _ in range(ticks):
+            run.loop.tick((), Mode.POLLING)
+            time.clock.sleep(0.5)
+        return [row["entity_id"] for row in vault.rows("request.detected")]
+
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as run:
+        run.loop.drafts.hurried = False
+        typed(vault, "Say hello\n", "Untitled 2.md")
+        typed(vault, "Say goodbye\n", "Untitled.md")
+        assert detected(8) == []
+        requests = vault.root / "Inbox/Requests"
+        (requests / "Untitled 2.md").rename(requests / "Fix the login.md")
+        assert detected(8) == ["fix-the-login"]
+        assert detected(80) == ["fix-the-login", "untitled"], "nobody gave it a name"
+    assert not list(requests.glob("*.placet.md"))
+
+
 def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
     vault, time, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time(), Fake(greeter)
     with looping(vault, time=time, model=lambda: model) as run:

@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
+from looping import Fake, Time, bare_vault, greeter, looping
 from placet.cli.why import why, why_text
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.life.commands import Decision, Move, Publish
+from placet.core.text.note import plan_digest
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity
+from placet.loop.recover import reconcile
 from vaultkit import DONE, PLAN, TestVault, make_vault
 
 
@@ -45,7 +49,8 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     vault.approve()
     vault.once()
     waiting = vault.plan("say-more")
-    before = waiting.read_bytes(), git(vault.root, "for-each-ref")
+    # the journal alone knew the branch that the box names
+    before = plan_digest(waiting.read_bytes()), git(vault.root, "for-each-ref")
     if how.startswith("lost"):
         db = lose(vault)
         if how != "lost":
@@ -56,7 +61,7 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     assert "Taken up again from their reports: 1 mission." in said
     assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
     assert {"model.called", "execution.started", "plan.revised"} & set(vault.actions()) == set()
-    assert (waiting.read_bytes(), git(vault.root, "for-each-ref")) == before
+    assert (plan_digest(waiting.read_bytes()), git(vault.root, "for-each-ref")) == before
     (row,) = vault.rows("mission.adopted")
     assert row["metadata"]["commit"] == git(vault.root, "rev-parse", row["metadata"]["branch"])
     vault.approve("say-more")
@@ -133,15 +138,24 @@ def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:
     assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
 
 
-def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
+@pytest.mark.parametrize("what", ["journal", "state folder"])
+def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault, what: str) -> None:
     vault.drop("Say hello.\n")
     vault.once()
-    vault.cli("journal", "backup", str(vault.root.parent / "kept.db"))
+    kept = vault.root.parent / "kept.db"
+    if what == "journal":
+        vault.cli("journal", "backup", str(kept))
+    else:
+        shutil.copytree(vault.state, kept, symlinks=True)
     vault.approve()
     vault.once()
     archived = {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()}
     assert len(archived) == 2
-    shutil.copy(vault.root.parent / "kept.db", lose(vault))
+    if what == "journal":
+        shutil.copy(kept, lose(vault))
+    else:
+        shutil.rmtree(vault.state)
+        shutil.copytree(kept, vault.state, symlinks=True)
     vault.once()
     assert {"plan.withdrawn", "execution.started"} & set(vault.actions()) == set()
     assert {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()} == archived
@@ -151,6 +165,22 @@ def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
     assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [
         git(vault.root, "rev-parse", "HEAD")
     ]
+
+
+def test_a_journal_that_is_put_back_performs_nothing_on_newer_notes(tmp_path: Path) -> None:
+    """It was copied between a decision and what follows from it."""
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        vault.drop("Say hello\n")
+        running.settle()
+        book = running.loop.book
+        (case,) = book.cases.values()
+        old = Publish(f"Inbox/Plans/{case.request_id}_plan_r2.md", case.plan.digest)
+        book.record(Decision(case, (), (old, Move(case.plan.path, "Inbox/Archive/x.md"))))
+        before = sorted((vault.root / "Inbox").rglob("*.md"))
+        reconcile(book, [], [])
+        running.settle()
+    assert sorted((vault.root / "Inbox").rglob("*.md")) == before
 
 
 @pytest.mark.parametrize("how", ["lost", "put back"])

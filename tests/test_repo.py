@@ -414,6 +414,25 @@ def test_a_mission_takes_few_git_processes(
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
 
 
+def test_a_checkpoint_takes_five_git_processes(person: People, tmp_path: Path) -> None:
+    calls: list[values.GitCall] = []
+    repo = repository.open_repo(person({"a": "1"}), on_call=calls.append)
+    at = tmp_path / "state/worktrees/deadbeef"
+    wt = worktree.add_worktree(repo, at, "feat/x", repository.head(repo))
+    for n in range(2):
+        write(wt.path, {"a": f"{n} more"})
+        calls.clear()
+        checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "Kept", WHEN, paths=["a"])
+        # the configuration each time: a driver that came meanwhile must not run
+        assert [call.argv[0] for call in calls] == [
+            "config",
+            "update-index",
+            "write-tree",
+            "commit-tree",
+            "update-ref",
+        ]
+
+
 def test_a_changed_configuration_is_never_taken_for_the_old_one(
     person: People, tmp_path: Path
 ) -> None:

@@ -141,12 +141,11 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
     ), "and is kept"
 
 
-def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path: Path) -> None:
+def test_a_failed_plan_goes_to_the_archive_with_its_request(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(
         ("plan", [{"calls": [("submit_plan", PLAN)]}]),
         ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
-        ("revise", [{"calls": [("submit_plan", PLAN)]}]),
     )
     note = vault.drop("Say hello\n")
     vault.here()
@@ -154,10 +153,8 @@ def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path
     vault.here()
     note.unlink()
     vault.here()
-    edit(vault.plan(), ("status: error", "status: pending"))
-    vault.here()
-    assert vault.rows("plan.revised")
-    assert vault.plan().exists()
+    assert not vault.plan().exists()
+    assert (vault.root / "Inbox/Archive/say-hello_plan.md").exists()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def asked(vault: TestVault) -> int:
     """Return how often a first reply was asked for."""
     with sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True) as connection:
         found = connection.execute(
-            "SELECT count(*) FROM records WHERE key = 'reply:1' AND kind = 'intent'"
+            "SELECT count(*) FROM records WHERE key = 'attempt:reply:1:1' AND kind = 'intent'"
         ).fetchone()[0]
     connection.close()
     return int(found)
@@ -268,9 +268,7 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
     if not planned:
         failed = vault.rows("plan.failed")[0]["metadata"]
         assert "crashed 3 times in a row at the same place" in failed["reason"]
-        assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
-            "crash_loop"
-        ]
+        assert [event.pattern for event in vault.failures_told()] == ["crash_loop"]
 
 
 def test_three_crashes_in_the_same_place_end_it_with_a_report(tmp_path: Path) -> None:

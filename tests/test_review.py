@@ -17,7 +17,9 @@ from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
 from placet.core.life.case import TABLE
 from placet.core.life.gestures import SOMEONE
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from placet.core.text.box import without_box
+from placet.core.text.note import read_note
+from vaultkit import ME, PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'
 WRITE = [
@@ -41,7 +43,7 @@ WORK = (
 
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
-    vault = make_vault(tmp_path, LOGNAME="cleo")
+    vault = make_vault(tmp_path, LOGNAME=ME)
     vault.configure(CONFIG)
     replay(vault, *WORK)
     return vault
@@ -159,8 +161,8 @@ def test_a_plan_is_approved_by_a_move_under_any_name_and_by_the_command_line(
     with running(vault):
         by_hand, _ = planned(vault, "by-hand", "by-cli")
         by_hand.rename(vault.root / "System/Active/Sure, do it! ✅ (v2).md")
-        vault.cli("approve", "by-cli")
-        for ident, who, via in (("by-hand", SOMEONE, "move"), ("by-cli", "cleo", "cli")):
+        vault.cli("approve", "by-cli", "--yes")
+        for ident, who, via in (("by-hand", SOMEONE, "move"), ("by-cli", ME, "cli")):
             row = await_row(vault, ident, "plan.approved")
             assert row["actor"] == "human"
             written = rows(vault, ident, "plan.created")[0]["metadata"]["digest"]
@@ -184,7 +186,7 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
 ) -> None:
     with running(vault):
         plan, refused, again = planned(vault, "edited", "refused", "again")
-        body = plan.read_text().split("\n---\n", 1)[1].split("\n")
+        body = without_box(read_note(plan.read_bytes()).body).split("\n")
         edit(plan, "Write a greeting.", "Write a friendly greeting.\n\nIn English.")
         edit(plan, 'write = ["hello.txt"]', 'write = ["hello.txt", "hallo.txt"]')
         at = body.index("Write a greeting.") + 1
@@ -200,14 +202,13 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
             await_row(vault, "edited", "execution.started")["metadata"]["digest"] == row["digest"]
         )
 
-        # the daemon's own callout is no edit, the person's word is
+        # placet's own box is no edit, the person's word is
         edit(refused, "Tools: `write_file`", "Tools: `rm_rf`")
         vault.approve("refused")
         comes(refused, "Not approved", "rm_rf")
-        number = int(re.search(r"> Line (\d+): .*rm_rf", refused.read_text())[1])
-        assert refused.read_text().splitlines()[number - 1].startswith("Tools: `rm_rf`"), (
-            "as an editor counts lines"
-        )
+        number = int(re.search(r"> Line (\d+) below this box: .*rm_rf", refused.read_text())[1])
+        below = without_box(read_note(refused.read_bytes()).body)
+        assert below.splitlines()[number - 1].startswith("Tools: `rm_rf`")
         edit(refused, "Tools: `rm_rf`", "Tools: `write_file`, `read_file`")
         vault.approve("refused")
         row = await_row(vault, "refused", "plan.approved")["metadata"]
@@ -247,7 +248,7 @@ def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault)
             row = await_row(vault, ident, "plan.rejected")
             assert row["actor"] == "human"
             assert row["metadata"]["reason"] == reason
-            assert row["metadata"]["reviewed_by"] == ("cleo" if ident == "by-cli" else SOMEONE)
+            assert row["metadata"]["reviewed_by"] == (ME if ident == "by-cli" else SOMEONE)
             assert row["metadata"]["via"] == {"by-cli": "cli", "in-place": "property"}.get(
                 ident, "move"
             )
@@ -324,7 +325,7 @@ def api() -> Any:
 @pytest.fixture
 def wired(tmp_path: Path, api: Any) -> TestVault:
     vault = make_vault(
-        tmp_path, LOGNAME="cleo", ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url
+        tmp_path, LOGNAME=ME, ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url
     )
     vault.configure(CONFIG)
     return vault
@@ -355,10 +356,10 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         await_row(vault, "hello", "plan.revised", 2)
         text = comes(plan, "status: review", "revision: 3")
         assert re.search(
-            r"- \*\*cleo, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\*\* ❌ still too long\n", text
+            r"- \*\*(?:\w+), \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\*\* ❌ still too long\n", text
         )
         asked = rows(vault, "hello", "plan.revision_requested")[1]["metadata"]
-        assert (asked["comment_count"], asked["reviewed_by"], asked["via"]) == (2, "cleo", "cli")
+        assert (asked["comment_count"], asked["reviewed_by"], asked["via"]) == (2, ME, "cli")
         assert spoken(api, 2).split("Open review comments")[1].count("\n2. ") == 1
         assert "❌ still too long" in spoken(api, 2)
         assert "Answer 1 of 4" in text
@@ -550,7 +551,7 @@ def test_a_run_is_stopped_with_a_report_and_can_be_approved_again(vault: TestVau
         comes(request_of(vault, "slow-delete"), "status: error")
     replay(vault, ("plan", "*", [PLANS]), ("execute", "*", WRITE))
     with running(vault):
-        vault.cli("approve", "slow-move")
+        vault.cli("approve", "slow-move", "--yes")
         vault.approve("slow-cli")
         for ident in ("slow-move", "slow-cli"):
             await_row(vault, ident, "execution.completed")
@@ -803,7 +804,6 @@ def test_the_life_cycle_stands_in_the_documents_as_it_is(tmp_path: Path) -> None
     written = (Path(__file__).parents[1] / "daemon/ARCHITECTURE.md").read_text()
     assert written.count("```mermaid\n") == 1
     assert written.split("```mermaid\n")[1].split("```")[0] == drawn
-    assert len(written.splitlines()) <= 150
     for (source, _), target in TABLE.items():
         arrow = f"{source.value if source is not None else '[*]'} --> {target.value}:"
         assert source is target or arrow in drawn

@@ -117,8 +117,11 @@ def test_a_command_waits_for_the_note_that_a_daemon_is_about_to_write(
     monkeypatch.setattr(Site, "daemon", "one that runs")
     daemon = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: vault.here())
     monkeypatch.setattr(writing, "time", daemon)  # of this module only: the daemon waits too
+    monkeypatch.setattr("placet.cli.decisions.ANSWER_S", 0)
     vault.click(*COMMANDS[0])
-    assert vault.active().exists()
+    monkeypatch.setattr(Site, "daemon", None)
+    vault.here()
+    assert vault.rows("plan.approved")
 
 
 def test_an_end_that_cannot_be_written_is_still_the_end_of_a_watch(

@@ -227,6 +227,19 @@ def test_where_user_namespaces_are_refused_the_probe_finds_level_2(tmp_path: Pat
     assert said[1].startswith("3 start the sandbox (bubblewrap + seccomp) failed: bwrap: ")
 
 
+def test_no_wall_shows_the_intents(wall: Level, tmp_path: Path) -> None:
+    """They lie beside the mission's worktree; whoever writes one approves a plan."""
+    tree, intents = tmp_path / "worktrees" / "x", tmp_path / "intents"
+    tree.mkdir(parents=True)
+    intents.mkdir(0o700)
+    (intents / "one.json").write_text("{}")
+    source = f"ls {intents}; cat {intents}/one.json; echo x > {intents}/two.json; ls {tmp_path}"
+    ran = run(["sh", "-c", source], Box(tree), wall)
+    assert "one.json" not in ran.stdout
+    assert "{}" not in ran.stdout
+    assert [path.name for path in intents.iterdir()] == ["one.json"]
+
+
 # ---- nothing survives
 
 FAMILY = """

@@ -367,6 +367,28 @@ def test_ordinary_work_is_not_forbidden(command):
     assert Scope(run=(words[:1],)).forbidden_run(words) is None
 
 
+RUNS_ON_YOURS = (
+    ".githooks/**",
+    "hooks/pre-commit",
+    "lefthook.yml",
+    ".lefthook/**",
+    ".zed/tasks.json",
+    ".cargo/config.toml",
+    "crates/a/.cargo/**",
+    ".exrc",
+    ".gdbinit",
+    ".lldbinit",
+    ".tool-versions",
+)
+TELLS_AGENTS = (
+    "AGENTS.md",
+    "docs/CLAUDE.md",
+    "*.md",
+    ".cursorrules",
+    ".github/copilot-instructions.md",
+)
+
+
 @pytest.mark.parametrize(
     ("scope", "words"),
     [
@@ -416,6 +438,13 @@ def test_ordinary_work_is_not_forbidden(command):
         (Scope(write=(".gitattributes",)), "how git treats"),
         (Scope(write=(".gitlab-ci.yml",)), "build server"),
         (Scope(write=(".vscode/",)), "editor"),
+        *((Scope(write=(path,)), "tools run") for path in RUNS_ON_YOURS),
+        *((Scope(write=(path,)), "agents are told") for path in TELLS_AGENTS),
+        (Scope(write=(".forgejo/workflows/ci.yml",)), "build server"),
+        (Scope(write=(".gitea/workflows/ci.yml",)), "build server"),
+        (Scope(write=(".gitconfig",)), "how git treats"),
+        (Scope(write=("Knowledge/Reports/**",)), "placet's own reports"),
+        (Scope(write=("Knowledge/Portals/**",)), "placet's own reports"),
         (Scope(write=(".env",)), "secrets"),
         (Scope(network=True), "network = true"),
         (Scope(shell=True), "shell = true"),
@@ -430,6 +459,7 @@ def test_the_reviewer_is_told_what_to_look_at_twice(scope, words):
     [
         Scope(),
         Scope(write=("src/auth/**", "tests/test_auth.py", "README.md", "docs/")),
+        Scope(write=("docs/*.md", "src/hooks/**", "Knowledge/**", "Cargo.toml")),
         Scope(write=("!**", "src/x", "!.github/**")),
         running("python -m pytest -q", "ruff check .", "npm test", "cargo test"),
         running("curl x", "pip install x"),
@@ -631,12 +661,12 @@ def test_options_that_only_look_alike_are_not(command: str) -> None:
         ("[c-z]*/**", "almost anywhere"),
         (".[g]it*", "how git treats"),
         ("?gitattributes", "how git treats"),
-        ("packages/x/.vscode/**", "editor or shell"),
+        ("packages/x/.vscode/**", "your editor"),
         ("web/.env", "hold secrets"),
-        ("web/.env.*", ""),
+        ("web/.env.*", "hold secrets"),
         ("**/*.yml", "almost anywhere"),
         (".g?thub/*/ci.yml", "build server"),
-        ("a/b/.npmrc", "editor or shell"),
+        ("a/b/.npmrc", "your editor"),
         ("src/**", ""),
         ("src/*.py", ""),
         ("docs/*", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -15,11 +16,16 @@ from typing import Any
 import pytest
 
 from looping import Fake, bare_vault, greeter, looping
+from placet.cli.case_line import call_under_way
 from placet.cli.look import plans, show, status
 from placet.cli.status_screen import status_screen
+from placet.cli.text import turn
 from placet.core.turn.talk import Ask, Reply, Usage
 from placet.core.wording import age
+from placet.files.errors import VaultTrouble
+from placet.files.vault import Vault
 from placet.host.clock import wall
+from placet.journal.writes import AddRecord
 from ptykit import links, on_terminal, seen, terminal, too_long
 from test_answer_command import QUESTION, WIDER, asking_vault
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -68,7 +74,7 @@ def test_status_says_what_waits_and_what_ended_on_one_screen(
     words = " ".join(text.split())
     if columns == 200:
         assert f"plan, revision 1: {LONG}" in words
-        assert "likely $0.84, at most $0.84 (the last 3 standard missions)" in words
+        assert "Similar missions: about $0.84, up to $0.84 so far." in words
     assert "one" in text
     assert "done: feat/one-" in text
     assert "\\x1b]8;;http://evil.example" in text.replace("\n", "") or columns < 200
@@ -120,10 +126,11 @@ def test_json_has_age_and_estimate_and_all_that_it_had(known: TestVault) -> None
     )
     assert 0 <= waiting["age_s"] < 600
     assert cases["one"]["estimate"] is None
+    assert cases["one"]["approved_by"], "also once its mission is over"
     assert {"state", "title", "since", "plan", "undecided", "asking"} <= waiting.keys()
     # the same numbers as in the plan's own callout
     assert (
-        "The last 3 `standard` missions cost $0.84 in the median, $0.84 at most."
+        "Similar missions: about $0.84, up to $0.84 so far."
         in (known.root / waiting["plan"]).read_text()
     )
     assert [one["request_id"] for one in plans(known.site)] == [
@@ -276,3 +283,63 @@ def test_rich_is_imported_only_for_a_terminal(known: TestVault, command: list[st
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_reason_of_several_lines_is_shown_whole() -> None:
+    case = dict.fromkeys(("rivals", "undecided", "held_back", "unwritten", "paused", "asking"))
+    case |= {"state": "failed", "failure": "the last one's problems:\n- no step\n- no scope"}
+    case["carrier"] = None
+    assert turn(case, daemon=True) == "failed: the last one's problems: - no step - no scope"
+
+
+def test_plan_that_cannot_be_written_is_not_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish(folder: Vault, path: str, data: bytes, *, in_whole: bool = False) -> bool:
+        if path.startswith("Inbox/Plans/"):
+            raise VaultTrouble(path, PermissionError(errno.EACCES, "no"))
+        return whole(folder, path, data, in_whole=in_whole)
+
+    whole = Vault.publish
+    monkeypatch.setattr(Vault, "publish", publish)
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        said = vault.click("status").stdout
+        assert "Inbox/Plans/say-hello_plan.md: Permission denied" in said
+        assert "waits for you" not in said
+        assert plans(vault.site) == []
+
+
+def test_status_shows_the_command_that_runs() -> None:
+    case = dict.fromkeys(("rivals", "undecided", "held_back", "unwritten", "paused", "asking"))
+    case |= {"state": "running", "carrier": None}
+    case["progress"] = {
+        "step": 0,
+        "of": 2,
+        "iterations": 3,
+        "cost_usd": 0.25,
+        "budget_usd": None,
+        "now": "run_command npm test",
+        "now_s": 95.0,
+    }
+    assert turn(case, daemon=True).endswith("$0.2500; run_command npm test for 1 min")
+
+
+def test_a_call_is_under_way_until_its_outcome_is_recorded(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    begun = {"tool": "run_command", "input": {"command": "npm", "args": ["test"]}}
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        case = vault.site.case("say-hello")
+        trace, attempt, journal = case.trace_id, case.generation, run.loop.ports.journal
+        journal.commit(
+            [AddRecord(trace, attempt, 998, "intent", "call:9:0", json.dumps(begun).encode())]
+        )
+        with vault.site.reader("say-hello") as reader:
+            assert call_under_way(reader, case) == "run_command npm test"
+        journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
+        with vault.site.reader("say-hello") as reader:
+            assert call_under_way(reader, case) == ""

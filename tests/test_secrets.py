@@ -312,6 +312,58 @@ def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str
         assert secret not in shown
 
 
+VALUE = token("hunter2", "Zq81xA")
+SETTINGS = {
+    "yaml": f"db:\n  password: {VALUE}\n",
+    "json": f'{{"client_secret": "{VALUE}"}}',
+    "json in json": json.dumps(f'{{"client_secret": "{VALUE}"}}'),
+    "connection string": f'"x": "Server=a;Password={VALUE};"',
+    "tfvars": f'pw = "{VALUE}"',
+    "properties": f"storePassword={VALUE}\n",
+    "toml": f"api-key = '{VALUE}' # the key",
+    "docker": f'{{"auths": {{"x": {{"auth": "{VALUE}"}}}}}}',
+    "kubernetes": f"    client-key-data: {VALUE}",
+    "git": f"[my]\n\tapikey = {VALUE}\n",
+    "header": f"extraheader = AUTHORIZATION: basic {VALUE}",
+    "php": f"define('DB_PASSWORD', '{VALUE}');",
+    "python": f"SECRET_KEY: str = '{VALUE}'",
+    "another branch": f"PW={VALUE}",
+}
+
+
+@pytest.mark.parametrize("format_", SETTINGS)
+@pytest.mark.parametrize("before", ["", "\u0130" * 9, "x" * (secrets.WINDOW - 12)])
+def test_credentials_value_is_secret_in_any_file(format_: str, before: str) -> None:
+    text = f"{before}\n{SETTINGS[format_]}"
+    shown, count = redact(text)
+    assert count == 1
+    assert VALUE not in shown
+    assert redact(shown) == (shown, 0)
+    assert shown.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token = get_token2()",
+        "token = response.token2\n",
+        "password: string;",
+        'password = os.environ["DB_PASSWORD2"]',
+        "password: ${DB_PASSWORD2}",
+        "token: !Ref Token2",
+        '"password": "Enter your password 2"',
+        '"password": "changeme2"',
+        'oauth: "version2"',
+        "PWD=/home/ann2/code",
+        'Token: "#d8dee9"',
+        "if token == other2token:",
+        'def f(token: str, size2: int = 4) -> "Key2": ...',
+    ],
+)
+def test_credentials_name_without_value_stays(text: str) -> None:
+    assert redact(text) == (text, 0)
+
+
 def test_known_values_are_redacted_and_short_ones_are_left() -> None:
     assert redact("the pass is s3cret-value!", ["s3cret-value"]) == (
         "the pass is [redacted: secret]!",
@@ -341,6 +393,11 @@ def test_known_values_are_redacted_and_short_ones_are_left() -> None:
         ".git-credentials",
         ".env.",
         "deep/er/.Env.Local",
+        "config/secrets.yml",
+        "credentials.json",
+        "secrets.toml",
+        "vault_pass.txt",
+        ".vault-password",
     ],
 )
 def test_secret_files(path: str) -> None:
@@ -363,6 +420,9 @@ def test_secret_files(path: str) -> None:
         "",
         "pem",
         ".env.d.ts",
+        "secrets.md",
+        "bypass",
+        "compass.txt",
     ],
 )
 def test_ordinary_files(path: str) -> None:
@@ -474,6 +534,9 @@ BOMBS = {
     "settings": "A" * 300_000 + "=" + " " * 300_000,
     "quotes": "A='\n" * 100_000,
     "urls": "a://b:" * 100_000,
+    "keys": "token = " * 75_000,
+    "values": "token:" * 99_000 + "a1" * 99_000,
+    "open values": "password = '" + "a1" * 300_000,
 }
 
 

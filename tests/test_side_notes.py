@@ -21,9 +21,7 @@ def look(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a good note", "a bad note"])
-def test_a_note_of_a_persons_whose_name_looks_like_an_explanations_stays(
-    tmp_path: Path, beside: str
-) -> None:
+def test_a_request_named_like_an_explanation_is_planned(tmp_path: Path, beside: str) -> None:
     vault = bare_vault(tmp_path)
     mine = vault.root / "Inbox/Requests/How I use.placet.md"
     mine.write_text("# Three hours of my work\n")
@@ -31,9 +29,27 @@ def test_a_note_of_a_persons_whose_name_looks_like_an_explanations_stays(
         vault.drop(BAD if beside == "a bad note" else "Say hello\n", "How I use.md")
     look(vault)
     look(vault)
-    assert mine.read_text() == "# Three hours of my work\n"
+    assert mine.read_text().endswith("---\n# Three hours of my work\n")
+    assert "how-i-use-placet" in {row["entity_id"] for row in vault.rows("plan.created")}
     if beside == "a bad note":
-        assert "priority: 99" in vault.click("why", "how-i-use").stdout
+        assert "priority: 99" in vault.rows("request.invalid")[0]["metadata"]["reason"]
+
+
+def test_notes_that_share_an_explanation_are_both_explained(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    other = vault.drop("---\nagent: nobody\n---\nSay more\n", "bad.MD")
+    note = vault.drop(BAD, "bad.md")
+    side = vault.root / "Inbox/Requests/bad.placet.md"
+    look(vault)
+    assert "nobody" in side.read_text()
+    assert "priority: 99" in side.read_text()
+    other.write_text("Say more\n")
+    look(vault)
+    assert "nobody" not in side.read_text()
+    assert "priority: 99" in side.read_text()
+    note.write_text("Say hello\n")
+    look(vault)
+    assert not side.exists()
 
 
 def test_an_explanation_to_which_a_person_has_added_a_remark_stays(tmp_path: Path) -> None:

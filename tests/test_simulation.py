@@ -13,16 +13,19 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from unittest.mock import patch
 
 import pytest
 
 from placet.core.life.approval import OUTDATED, refusal
+from placet.core.life.builder import DecisionBuilder
+from placet.core.life.case import State
 from placet.core.life.gestures import BY_PROPERTY, Answered
-from placet.core.life.observe import _answers
+from placet.core.life.observe import _answered
 from placet.core.life.sorting import sort_notes
 from placet.core.text.names import Folder
-from placet.core.text.note import read_note
+from placet.core.text.note import plan_digest, read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.files.errors import Gone, VaultTrouble
 from placet.loop import outbox
@@ -30,6 +33,7 @@ from placet.loop.decisions import Decisions
 from placet.loop.dispatch import Dispatch
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake
+from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
 from placet.tools.registry import PLANNABLE
 from simulation import Broken, Play, plan_text, play
@@ -136,13 +140,13 @@ class AnswersForThePerson(Loop):
     """Naive: a question that nobody answers for a while is answered with the first option."""
 
     def tick(self, hinted, mode):
-        def answers(case, notes, plan):
-            found = list(_answers(case, notes, plan))
+        def answers(case, notes):
+            found = list(_answered(case, notes))
             if not found and case.asking is not None and not case.asking.amended and notes:
                 found = [Answered(notes[0], "yes", 1, BY_PROPERTY)]
             return found
 
-        with patch("placet.core.life.observe._answers", answers):
+        with patch("placet.core.life.observe._answered", answers):
             return Loop.tick(self, hinted, mode)
 
 
@@ -155,6 +159,65 @@ class TakesAnOldDecision(Loop):
             return "" if why == OUTDATED or "This is revision" in why else why
 
         with patch("placet.core.life.observe.refusal", lenient):
+            return Loop.tick(self, hinted, mode)
+
+
+class TakesANoteInThePlaceForAnAbsence(Loop):
+    """Naive: a note is gone because another one is in its place, however certain the look is."""
+
+    def tick(self, hinted, mode):
+        def absent(intake, trace_id, path, *, asks=False):
+            other = intake.notes.get(path)
+            if other is None:
+                return path in intake._empty
+            of_other_sort = other.is_plan if asks else other.asks
+            return of_other_sort or other.trace_id not in ("", trace_id)
+
+        with patch.object(Intake, "absent", absent):
+            return Loop.tick(self, hinted, mode)
+
+
+class OverwritesADecision(Loop):
+    """Naive: a write compares the text alone, and puts its own properties over a person's."""
+
+    def tick(self, hinted, mode):
+        def rewrite(command, desk):
+            with suppress(Gone):
+                raw, _ = desk.vault.read(command.path)
+                known = self.sight.notes.get(command.path)
+                if known is not None and plan_digest(raw) == plan_digest(known.raw):
+                    command = replace(command, seen=sha256(raw).hexdigest())
+            _rewrite(command, desk)
+
+        def stamped(command, case, desk):
+            _stamp(replace(command, seen={}), case, desk)
+
+        with (
+            patch("placet.loop.outbox._rewrite", rewrite),
+            patch("placet.loop.outbox._stamp", stamped),
+        ):
+            return Loop.tick(self, hinted, mode)
+
+
+class KeepsThePlaceOfAnEndedRequest(Loop):
+    """Naive: what lies where an ended request lay is that request."""
+
+    def tick(self, hinted, mode):
+        with (
+            patch("placet.core.life.sorting._is_another", return_value=False),
+            patch("placet.loop.gestures.OPEN", frozenset(State)),
+        ):
+            return Loop.tick(self, hinted, mode)
+
+
+class ForgetsAnswersWithTheWork(Loop):
+    """Naive: an answer belongs to the work that asked; a revision knows nothing of it."""
+
+    def tick(self, hinted, mode):
+        def void_work(builder):
+            builder.set(generation=builder.case.generation + 1, answers=())
+
+        with patch.object(DecisionBuilder, "void_work", void_work):
             return Loop.tick(self, hinted, mode)
 
 
@@ -210,6 +273,10 @@ NAIVE = [
     WaitsForEveryFile,
     AnswersForThePerson,
     TakesAnOldDecision,
+    TakesANoteInThePlaceForAnAbsence,
+    OverwritesADecision,
+    KeepsThePlaceOfAnEndedRequest,
+    ForgetsAnswersWithTheWork,
 ]
 
 
@@ -217,13 +284,13 @@ NAIVE = [
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("naive", NAIVE)
 def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
-    for seed in range(500):
+    for seed in range(1000):
         try:
             play(seed, naive)
         except Broken as broken:
             print(f"{naive.__name__}: {str(broken).splitlines()[0][:200]}")
             return
-    pytest.fail(f"{naive.__name__} was not caught in 500 plays")
+    pytest.fail(f"{naive.__name__} was not caught in 1,000 plays")
 
 
 # --- what the plays found, one by one

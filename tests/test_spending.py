@@ -277,7 +277,7 @@ def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> N
         for n in range(8):
             vault.approve(f"hello-{n}")
         waits = running.settle(4000)
-    assert "today's budget" in waits.waiting[0]
+    assert "Today's budget" in waits.waiting[0]
     assert vault.rows("execution.failed") == []
     assert 300_000 - 40_000 < sum(greedy.used.values()) <= 300_000
 
@@ -296,7 +296,8 @@ def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(
             raise faults.pop(0)
         return greeter(ask)
 
-    running = mission(tmp_path, answer, time=Time())
+    limits = "[limits]\nmission_tokens = 56000\n"
+    running = mission(tmp_path, answer, config=limits, time=Time())
     lost = [row["metadata"]["tokens"] for row in running.vault.rows("model.failed")]
     assert [tokens > 16_000 for tokens in lost] == [True, False, True]
     told = [
@@ -304,7 +305,7 @@ def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(
         for block in running.model.asks[-1].turns[2].blocks
         if "You have left" in str(block.get("text"))
     ]
-    assert f"{5_000_000 - sum(lost):,} of 5,000,000 tokens" in told[0]
+    assert told == [f"You have left: {56_000 - sum(lost):,} of 56,000 tokens."]
 
 
 def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> None:
@@ -421,6 +422,18 @@ def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"
 
 
+def test_asking_again_begins_the_plannings_budget_anew(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 20000\n")
+    request = vault.drop("Say hello.\n")
+    model = Fake(lambda ask: says(("list_directory", {"path": "."}), usage=Usage(9_000, 100)))
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+        assert len(model.asks) == 2
+        request.write_text(request.read_text().replace("status: error", "status: pending"))
+        running.settle()
+    assert [len(model.asks), len(vault.rows("plan.failed"))] == [4, 2]
+
+
 # --- long conversations
 # ---------------------------------------------------------------------------------------
 
@@ -476,6 +489,12 @@ def test_twenty_turns_are_nine_tenths_cached_prefix(tmp_path: Path) -> None:
     bodies = twenty_turns(tmp_path)
     assert len(bodies) == TURNS
     assert cached_share(bodies) >= 0.9
+    *most, last = ["".join(spoken(body)[len(body["tools"]) :]) for body in bodies]
+    for tool in bodies[-1]["tools"]:
+        assert tool["description"] not in last, "each tool is described once, in the tools' list"
+    assert not any("You have left" in said for said in most[:16]), "only what gets short is told"
+    assert "You have left: 4 turns." in most[16]
+    assert "Several calls fit in one turn" in last
 
 
 def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path: Path) -> None:

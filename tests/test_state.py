@@ -48,7 +48,7 @@ def test_a_vault_has_one_folder_by_any_of_its_names(tmp_path):
     slug, _, digest = state.folder.name.rpartition("-")
     assert slug == "grue-notes"
     assert len(digest) == 8
-    for place in (state.journal, state.worktrees, state.lock, state.acts):
+    for place in (state.journal, state.worktrees, state.lock, state.intents):
         assert place.parent == state.folder
 
 

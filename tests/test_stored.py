@@ -105,12 +105,24 @@ def test_a_group_is_stored_flat_in_the_order_of_the_fields() -> None:
 CASES = Path(__file__).with_name("stored_cases.jsonl").read_bytes().splitlines()
 """Cases as placet wrote them while `Case` was flat: in every state, every field is used once."""
 
+NOT_STORED_NOW = {"rejected_digest"}
+
+
+def _known(now: Any, then: Any) -> Any:
+    """Return what is stored now without the fields that came later."""
+    if isinstance(now, dict) and isinstance(then, dict):
+        return {name: _known(now[name], then[name]) for name in now.keys() & then.keys()}
+    if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        return [_known(*both) for both in zip(now, then, strict=True)]
+    return now
+
 
 @pytest.mark.parametrize("body", CASES)
 def test_a_case_that_was_written_flat_is_written_the_same(body: bytes) -> None:
     written = json.loads(CASE_JSON.dump_json(CASE_JSON.validate_json(body)))
-    known = {name: value for name, value in written.items() if name in json.loads(body)}
-    assert json.dumps(known, separators=(",", ":")).encode() == body
+    before = json.loads(body)
+    kept = {name: value for name, value in before.items() if name not in NOT_STORED_NOW}
+    assert _known(written, kept) == kept
 
 
 ENDS = Path(__file__).with_name("stored_ends.jsonl").read_bytes().splitlines()

@@ -84,9 +84,8 @@ def test_what_is_written_is_what_is_read(at: Bench) -> None:
     )
     assert at.files()["new/deep/x.txt"] == b"two\n"
     assert at.call("glob", pattern="new/**") == ["new/deep/x.txt"]
-    assert at.call("list_directory", path="new") == [
-        {"name": "deep", "type": "directory", "size": 0}
-    ]
+    assert at.call("list_directory", path="new") == "deep/"
+    assert at.call("list_directory", path="new/deep") == "x.txt 4"
     assert at.call("grep", pattern="^tw.$", path="new") == "new/deep/x.txt:1:two"
     assert at.call("search_files", pattern="TWO", path="new")["lines"] == ["new/deep/x.txt:1:two"]
 
@@ -203,7 +202,8 @@ def test_globs(at: Bench) -> None:
 
 def test_the_vaults_knowledge_is_read_only(at: Bench) -> None:
     assert at.call("read_file", path="Knowledge/Notes.md").startswith("# Notes")
-    assert [e["name"] for e in at.call("list_directory", path="Knowledge")] == ["Deep", "Notes.md"]
+    listed = at.call("list_directory", path="Knowledge").splitlines()
+    assert [line.split()[0] for line in listed] == ["Deep/", "Notes.md"]
     assert at.call("search_files", pattern="vault", path="Knowledge/")["lines"] == [
         "Knowledge/Notes.md:2:hello from the vault"
     ]
@@ -434,16 +434,10 @@ def test_a_long_result_stays_json_and_can_be_read_on(at: Bench) -> None:
 @pytest.mark.parametrize("kind", ["real", "memory"])
 def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
     with bench(kind, tmp_path, {f"d/file-{n:04}.txt": "x" for n in range(1200)}) as at:
-        outcome = at.tools.dispatch("list_directory", {"path": "d"})
-        entries = json.loads(outcome.content)
-        notes = [e for e in entries if isinstance(e, str)]
-        assert len(notes) == 1
-        assert entries[0] == {"name": "file-0000.txt", "type": "file", "size": 1}
-        assert entries[-1]["name"] == "file-1199.txt"
-        read = all_of(at.tools, notes[0])
-        assert [json.loads(line)["name"] for line in read.splitlines()] == [
-            f"file-{n:04}.txt" for n in range(1200)
-        ]
+        lines = at.call("list_directory", path="d").splitlines()
+        assert (lines[0], lines[-1]) == ("file-0000.txt 1", "file-1199.txt 1")
+        (note,) = [line for line in lines if "words cut here" in line]
+        assert all_of(at.tools, note).split("\n") == [f"file-{n:04}.txt 1" for n in range(1200)]
         found = at.tools.dispatch("glob", {"pattern": "d/*"})
         assert "entries cut here" in found.content
         assert (

@@ -216,10 +216,10 @@ def test_an_honest_path_is_left_alone(path):
 
 def test_the_callout_lists_each_finding_with_its_line():
     found = find_unseen("x\n<!-- `a` ``b`` -->\n\u200b")
-    assert warning_callout(found, shift=10).split("\n") == [
+    assert warning_callout(found).split("\n") == [
         "> [!warning] This note has text that reading view does not show",
-        "> - line 12, comment: ``` `a` ``b`` ```",
-        "> - line 13, zero-width character: `U+200B ZERO WIDTH SPACE, in “\\u{200B}”`",
+        "> - line 2 below this box, comment: ``` `a` ``b`` ```",
+        "> - line 3 below this box, zero-width character: `U+200B ZERO WIDTH SPACE, in “\\u{200B}”`",
     ]
     many = warning_callout(find_unseen("\u200b\n" * 200))
     assert many.count("\n") == 51
@@ -341,6 +341,14 @@ def test_searching_takes_time_in_proportion_to_the_text(piece):
         "`$= x`",
         "`` \u00a0$= x ``",
         "`\n= x`",
+        "`VIEW[approve][text(hidden):decision]`",
+        "`!run`",
+        "`<% tp.x %>`",
+        "[See](obsidian://new?file=x&overwrite=true)",
+        "[See\\](obsidian\\://new?file=x)",
+        "[a [b] c](  <javascript:alert(1)>)",
+        "<shortcuts://run-shortcut?name=x>",
+        "[x](file:///etc/passwd)",
     ],
 )
 def test_what_reading_view_shows_as_something_else_is_reported(text):

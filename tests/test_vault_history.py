@@ -102,7 +102,7 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
     assert f"placet init {old} --history" in said
     assert "\nhistory = false" in (old / "System/placet.toml").read_text()
     assert not (old / ".git").exists()
-    assert "history" not in placet(old, "init").stderr, "it is asked once"
+    assert "--history" not in placet(old, "init").stderr, "it is asked once"
     placet(old, "init", "--history")
     assert "\nhistory = true" in (old / "System/placet.toml").read_text()
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from placet.cli import follow
 from placet.cli.follow import Voice
+from placet.cli.logs import Log
 from placet.core.activity import Action, CommittedRow
 from placet.core.text.differences import diff_callout
 from placet.core.text.story import Loud, Story
@@ -280,6 +282,40 @@ def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
         "Raise the limit.",
         "say-hello: about Inbox/Requests/Say hello.md: Another thing.",
     ]
+
+
+def test_log_keeps_what_was_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    waits = "All work waits for the model: the key is wrong."
+    with Voice(Loud.EVENT, times=False, log=path) as voice:
+        voice.rows([a_row("daemon.started", {})])
+        voice.say(waits)
+        voice.say("say-hello: waiting for the model: it is overloaded.")
+        voice.rows([a_row("model.called", {}), a_row("step.completed", {"step": 1, "of": 2})])
+        voice.say("Work with the model goes on.", Loud.EVENT)
+        voice.say("a detail", Loud.DETAIL)
+    printed = capsys.readouterr().err.splitlines()
+    assert waits in printed
+    assert [line["text"] for line in Log(path).new()] == printed
+    of_one = [line["text"] for line in Log(path, "t" * 8, "say-hello").new()]
+    assert of_one == [line for line in printed if line.startswith("say-hello: ")]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_log_is_kept_small_and_followed_over_its_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "MAX_LOG_BYTES", 1000)
+    path, found = tmp_path / "log", list[str]()
+    log = Log(path)
+    with Voice(Loud.TROUBLE, times=False, log=path) as voice:
+        for number in range(30):
+            voice.say(f"line {number}", Loud.EVENT)
+            found += [line["text"] for line in log.new()]
+    assert found == [f"line {number}" for number in range(30)]
+    assert sum(one.stat().st_size for one in tmp_path.iterdir()) < 2500
 
 
 def test_an_edited_request_is_told_once_however_often_it_is_saved() -> None:

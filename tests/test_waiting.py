@@ -419,7 +419,7 @@ def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next
             said += running.said
             assert running.loop.book.waits.hold.why is Why.DAY
             assert "tomorrow" in waits.waiting[0]
-    assert len([words for words in said if "today's budget" in words]) == 1
+    assert len([words for words in said if words.startswith("Today's budget is used up (")]) == 1
     assert len(model.asks) == 6, "8,500 tokens each, and one more could come to more than is left"
     assert side_notes(vault) == ["Model.placet.md"]
     assert "51,000 of 57,000 tokens" in status_of(vault, time)
@@ -504,6 +504,8 @@ def test_a_setting_that_opens_no_model_fails_nothing(tmp_path: Path, wrong: str)
         assert "[model]" in tick.waiting[0]
         assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
         vault.configure(right)
+        running.settle()
+        vault.approve()  # it came back, as another model was set
         running.settle()
         assert len(vault.rows("execution.completed")) == 1
         assert vault.rows("plan.failed") == []

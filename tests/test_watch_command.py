@@ -14,6 +14,7 @@ import pytest
 
 from placet.cli import watch
 from placet.cli.submit import TEMPLATE
+from placet.core.life.request import title_of
 from placet.core.text.names import Folder
 from placet.host.sockets import SOCKET
 from ptykit import seen, terminal
@@ -187,11 +188,28 @@ def test_submit_and_wait_is_one_command(vault: TestVault) -> None:
 
 def test_a_request_that_is_taken_away_is_not_waited_for(vault: TestVault) -> None:
     with printing(vault, "submit", "Say hello", "--wait", "--json") as submitting:
-        assert json.loads(line(submitting)) == {"path": "Inbox/Requests/Say hello.md"}
+        assert json.loads(line(submitting))["path"] == "Inbox/Requests/Say hello.md"
         (vault.root / "Inbox/Requests/Say hello.md").unlink()
         code, _, err = end(submitting)
     assert code == 1
     assert "taken away before it was planned" in err
+
+
+def test_submit_says_the_ids_that_follow(vault: TestVault) -> None:
+    for wanted in ("say-hello", "say-hello-2"):
+        told = json.loads(vault.click("submit", "Say hello", "--json").stdout)
+        assert told["request_id"] == wanted
+        vault.once()
+        detected = vault.rows("request.detected")[-1]
+        assert (detected["entity_id"], detected["trace_id"]) == (wanted, told["trace_id"])
+        vault.approve(wanted)
+        vault.once()
+
+
+def test_a_title_ends_in_no_md(vault: TestVault) -> None:
+    told = vault.click("submit", "x", "--title", "Fix it.md.md").stdout
+    assert told == "Inbox/Requests/Fix it.md\n"
+    assert title_of("Inbox/Requests/Fix it.md.md", "text") == "Fix it"
 
 
 def test_a_dash_is_standard_input(vault: TestVault) -> None:

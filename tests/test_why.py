@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from placet.cli.gestures import not_there_any_more
 from placet.core.errors import End
 from placet.core.life.case import Case, KnownPlan, Request, State
 from placet.core.life.ends import ENDS, FailureClass
-from placet.core.life.estimate import against_estimate, median
+from placet.core.life.estimate import against_estimate, estimate, median
 from placet.core.life.timeline import MAX_BARS, chart
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
@@ -37,6 +38,7 @@ from placet.core.life.why_failed import (
 )
 from placet.core.text.plan import Plan, Step
 from placet.core.text.scope import Scope
+from placet.core.turn.budget import Complexity
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CASE = Case(
@@ -237,9 +239,23 @@ def test_the_estimate_is_a_median_of_three_at_least() -> None:
     assert median([0.3, 0.1, 0.2]) == 0.2
     assert (
         against_estimate(0.5, 0.2, 1.0)
-        == "$0.5000; missions of this size cost $0.2000 in the median; limit $1.0000"
+        == "$0.5000; similar missions cost about $0.2000; limit $1.0000"
     )
     assert "unknown" in against_estimate(None, None, None)
+
+
+def test_estimate_says_past_cost_and_promises_nothing() -> None:
+    found = estimate([0.11, 0.10, 0.23], Complexity.STANDARD, None)
+    assert found is not None
+    assert found.sentence == "Similar missions: about $0.11, up to $0.23 so far."
+
+
+@pytest.mark.parametrize(("budget", "warned"), [("0.10", True), ("0.11", False), ("0.2", False)])
+def test_estimate_warns_of_a_budget_below_it(budget: str, warned: bool) -> None:
+    found = estimate([0.11, 0.10, 0.23], Complexity.STANDARD, Decimal(budget))
+    assert found is not None
+    assert found.sentence.endswith("may stop before it is done.") is warned
+    assert ("This plan's budget is $0.10:" in found.sentence) is warned
 
 
 def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -> None:

@@ -7,21 +7,24 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placet.agent.prompts import marked
-from placet.agent.report import outcome_of
+from placet.agent.report import commands_table, outcome_of
 from placet.agent.report_parts import Circumstances
 from placet.core.errors import End
 from placet.core.life.case import Approval, Case, State
-from placet.core.life.plan_note import PlanHead, compose, headed, show
+from placet.core.life.plan_note import PlanHead, box_of, compose, with_box
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.box import find_box
 from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
 from placet.core.text.note import read_note
 from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_reader import parse_plan
-from placet.core.text.reading_view import QUERY
+from placet.core.text.plan_text import escaped_text, unescaped_text
+from placet.core.text.reading_view import ACTS
 from placet.core.text.scope import Scope, ScopeProblems
 from placet.core.text.unseen import find_unseen
 from placet.core.turn.budget import Complexity
@@ -41,6 +44,8 @@ PIECES = (
     "``",
     "$= app.vault.x()",
     "= 1+1",
+    "VIEW[approve][text(hidden):decision]",
+    "[See](obsidian://new?overwrite=true)",
     "\u00a0",
     "\ufeff",
     " ",
@@ -98,7 +103,7 @@ def spans(text: str) -> list[str]:
 
 
 def assert_means_nothing(text: str, *, headings: int, callouts: int) -> None:
-    assert not [span for span in spans(text) if QUERY.match(span)]
+    assert not [span for span in spans(text) if ACTS.match(span)]
     assert not find_unseen(text)
     assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?#{1,6} ", text)) == headings
     assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?(?:> ?)*\[!", text)) == callouts
@@ -133,16 +138,20 @@ def test_no_scope_and_no_name_forges_or_hides_anything_in_the_callout(
     head = PlanHead(
         ONE[1], "r", "default", "", Complexity.STANDARD, 1, "0" * 40, "2026-11-21T12:00:00.000Z"
     )
-    raw = headed(compose(head, render_plan(plan), remarks=[], kind=Frontmatter.YAML), show(case))
+    raw = with_box(
+        compose(head, render_plan(plan), remarks=[], kind=Frontmatter.YAML), box_of(case)
+    )
     body = read_note(raw).body
-    callout = body[: body.index("\n\n")]
+    box = find_box(body)
+    assert box is not None
+    callout = "\n".join(box.lines)
     assert callout.startswith("> [!question|placet] A plan for ")
     assert all(line.startswith(">") for line in callout.splitlines())
     # the plan's TOML has it too
     warned = "> > [!warning] This note has text that reading view does not show" in callout
     assert_means_nothing(callout, headings=0, callouts=2 + warned)  # ours, and the dangers in it
     assert parse_plan(body) == plan
-    assert headed(raw, show(case)) == raw
+    assert with_box(raw, box_of(case)) == raw
 
 
 @given(WORDS, WORDS, WORDS)
@@ -195,17 +204,52 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         last_success=third,
     )
     text = read_note(outcome_of(failed, at).report).body
-    assert not [span for span in spans(text) if QUERY.match(span)]
+    assert not [span for span in spans(text) if ACTS.match(span)]
     assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 7
+
+
+def test_report_shortens_long_commands() -> None:
+    ran = (CommandRun(f"python -c {'x' * 230}", 0), CommandRun("ls", 1))
+    work = WorkDone(commands=ran, iterations=1, spent=Spent(), duration_s=1.0, repository="")
+    lines = commands_table(work).splitlines()
+    assert max(map(len, lines)) < 120
+    assert lines[-1] == "| `ls` | 1 |"
+
+
+def test_a_report_and_its_row_name_two_hundred_files() -> None:
+    plan = Plan("T", "", (Step("Do"),), Scope(write=("**",)))
+    case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
+    at = Circumstances(
+        case,
+        plan,
+        Complexity.STANDARD,
+        "me",
+        "anthropic",
+        "bubblewrap",
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "s",
+        Frontmatter.YAML,
+    )
+    work = WorkDone(
+        files=tuple(ChangedFile(f"{n}.txt", "A", 1, 0) for n in range(1_000)),
+        iterations=1,
+        spent=Spent(),
+        duration_s=1.0,
+        repository="/app",
+    )
+    ended = outcome_of(Finished(work=work, commit="b" * 40), at)
+    assert len(ended.facts["files_changed"]) == 200
+    assert ended.facts["files_more"] == 800
+    assert ended.report.count(b".txt") == 200
+    assert b"And 800 more files." in ended.report
 
 
 @given(WORDS, WORDS)
 @settings(max_examples=200)
 @example(name="", why="\r|\r|0")
 def test_no_server_s_words_forge_or_hide_anything_in_a_side_note(name: str, why: str) -> None:
-    text = side_note(
-        f"Inbox/Requests/{name.replace('/', '')}.md", f"The model's server says: {why}", known=True
-    ).decode()
+    path = f"Inbox/Requests/{name.replace('/', '')}.md"
+    text = side_note([(path, f"The model's server says: {why}")], [path]).decode()
     assert_means_nothing(text, headings=0, callouts=1)
     assert text.count("\n\n") == 1, "one callout and one sentence"
 
@@ -218,3 +262,38 @@ def test_no_text_ends_the_mark_that_says_whose_it_is(text: str) -> None:
             len(re.findall(r"<\s*/\s*untrusted\b", marked("untrusted", given_text), re.IGNORECASE))
             == 1
         )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Now `VIEW[approve][text(hidden):decision]`.",
+        "Now ``\u00a0INPUT[toggle:decision] ``.",
+        "`!x` and `<%x%>` and `$=x`",
+        "```text\nVIEW[approve][text:decision]\n```",
+        "~~~\n\n  = x\n~~~",
+        "```dataviewjs\nx\n```",
+        "[See](obsidian://new?file=SYSTEM_PROMPT&overwrite=true)",
+        "[See](<shortcuts:x>) and obsidian://open?file=x",
+        "[See](javascript\\:alert(1))",
+        "[See](\nobsidian://new)",
+    ],
+)
+def test_nothing_in_a_plan_acts_by_itself(text: str) -> None:
+    out = escaped_text(text)
+    assert not [span for span in spans(out) if ACTS.match(span)]
+    assert not re.search(r"(?m)^(```|~~~)", out)
+    assert not re.search(r"(?<!\\)\]\(|(?<!\\)://", out)
+    assert unescaped_text(out.split("\n")) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[See](https://example.com/x) and [that](docs/a.md#b), http://localhost:1/x",
+        "`src/[slug]/x` and `a.b[0]` and [[Note]]",
+        "```python\nprint(1)\n```",
+    ],
+)
+def test_web_links_and_plain_code_stay(text: str) -> None:
+    assert escaped_text(text) == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -27,10 +28,12 @@ from click.testing import CliRunner
 from gitkit import fingerprint, git
 from placet.cli.init import init
 from placet.cli.site import Site
+from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.text.names import MARKER
 from placet.host.accepted import accept
 from placet.host.config import load
+from placet.host.events import FailureDetected, event_of
 from placet.host.vault_state import vault_state
 from placet.journal import schema
 from placet.loop.app import daemon
@@ -79,6 +82,8 @@ def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_
         time.sleep(STEP_S)
 
 
+ME = pwd.getpwuid(os.geteuid()).pw_name
+"""The user who runs the tests, as an intent's owner has it."""
 AT_ONCE = "quiet_s = 0\n"
 DAEMONS = ("Inbox", "System", "Knowledge/Reports", "Knowledge/Portals")
 """Folders of a vault that the daemon writes notes in."""
@@ -334,6 +339,17 @@ class TestVault:
             )
         connection.close()
         return [{**dict(row), "metadata": json.loads(row["metadata"])} for row in found]
+
+    def failures_told(self) -> list[FailureDetected]:
+        """Each `failure.detected` row as clients are told of it."""
+        told = []
+        for row in self.rows("failure.detected"):
+            event = event_of(CommittedRow(**{**row, "metadata": json.dumps(row["metadata"])}))
+            assert isinstance(event, FailureDetected)
+            assert event.description
+            assert event.suggested_action, f"{event.pattern} says nothing to do"
+            told.append(event)
+        return told
 
     def actions(self) -> list[str]:
         return [row["action_type"] for row in self.rows()]

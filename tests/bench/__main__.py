@@ -23,14 +23,24 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.board import crowd, event_to_screen, first_page
-from bench.growth import figures, latencies, memory
+from bench.growth import figures, latencies, memory, mission_cpu_s
 from bench.streaming import streamed
 from bench.team import measured
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.box import Box
+from placet.core.life.approval import plan_problems
 from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.core.life.plan_note import box_of, with_box
+from placet.core.life.sight import look_at
+from placet.core.text.comments import comments
+from placet.core.text.limits import (
+    MAX_COMMENTS,
+    MAX_NOTE_CHARACTERS,
+    MAX_SCOPE_ENTRIES,
+    MAX_STEPS,
+)
 from placet.core.text.names import QUEUES
 from placet.files.vault import Vault
 from placet.journal.writer import Journal
@@ -193,11 +203,24 @@ def conversation() -> None:
     with scratch() as folder:
         bodies = twenty_turns(folder)
         sent = sum(len(piece) for body in bodies for piece in spoken(body))
+        fresh = sum(len(piece) for piece in spoken(bodies[-1]))
         told(
             f"a mission of {len(bodies)} turns, in the cached prefix",
             f"{cached_share(bodies) * 100:.1f} %",
-            f"of {sent:,} bytes sent; without a cache 0 %",
+            f"of {sent:,} bytes sent; without a cache 0 %; fresh: {fresh:,} bytes",
         )
+
+
+def mission() -> None:
+    """The processor time of a mission, planning included: the daemon's own and its children's."""
+    with scratch() as folder:
+        os.environ.update(settle_home(folder / "home"))
+        own, children = mission_cpu_s(folder, 20, 7)
+    told(
+        "a mission of 20 turns, own and children",
+        f"{own + children:.2f} s",
+        f"own {own:.2f} s, children {children:.2f} s",
+    )
 
 
 def git_work() -> None:
@@ -464,6 +487,33 @@ def growth() -> None:
             )
 
 
+def longest_look() -> None:
+    """How long the loop's thread reads one plan that is at every limit."""
+    write = ", ".join(f'"src/f{n}.py"' for n in range(MAX_SCOPE_ENTRIES))
+    parts = [
+        "# T\n\nx\n\n## Steps\n\n{}## Scope\n\n```toml\n",
+        f"write = [{write}]\n```\n\n## Risks\n\nNone.\n\n## Review Comments\n\n",
+        "- A comment.\n" * MAX_COMMENTS,
+    ]
+    head = "### Do it\n\n- [x] Do this step only if ticked\n\n"
+    room = (MAX_NOTE_CHARACTERS - sum(map(len, parts))) // MAX_STEPS - len(head) - 2
+    prose = ("Some prose about `file.py` here. " * room)[:room]
+    text = "".join(parts).format(f"{head}{prose}\n\n" * MAX_STEPS)
+    raw = f"---\nrequest_id: r\nrevision: 1\n---\n{text}".encode()
+    case = Case("1" * 8, "r", State.REVIEW, plan=KnownPlan(path="Inbox/Plans/r_plan.md"))
+    looks: dict[str, Callable[[], object]] = {
+        "read": lambda: look_at("Inbox/Plans/r_plan.md", raw, ""),
+        "box": lambda: with_box(raw, box_of(case)),
+        "approval": lambda: plan_problems(look_at("System/Active/r.md", raw, ""), ()),
+        "comments": lambda: comments(text),
+    }
+    for name, look in looks.items():
+        began = time.process_time()  # once: a second look at the same text is cached
+        look()
+        took = (time.process_time() - began) * 1000
+        told(f"a plan at every limit: {name}", f"{took:.0f} ms", f"{len(text):,} characters")
+
+
 def streaming() -> None:
     streamed(told)
 
@@ -588,8 +638,10 @@ def main() -> None:
         start_up,
         start_full,
         conversation,
+        mission,
         streaming,
         growth,
+        longest_look,
         processes,
         latency,
         held,

@@ -345,6 +345,60 @@ def figures(folder: Path, missions: int, idle_s: float) -> dict[str, float]:
     return found
 
 
+def mission_cpu_s(folder: Path, turns: int, times: int) -> tuple[float, float]:
+    """Return the processor time that a mission takes, the daemon's own and its children's: medians.
+
+    A call a turn; every third writes a file, the others read one.
+    """
+
+    def answer(body: Mapping[str, Any]) -> Any:
+        if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+            return reply(call("submit_plan", MUCH))
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        if turn == turns - 1:
+            done = {"step": 1, "summary": "Hello"}
+            return reply(call("complete_step", done), call("finish", {"summary": "done"}))
+        if turn % 3 == 1:
+            text = f"{turn} {time.time()}\n"
+            return reply(call("write_file", {"path": f"w{turn % 7}.txt", "content": text}))
+        return reply(call("read_file", {"path": f"f{turn}.txt"}))
+
+    def used(pid: int) -> tuple[float, float]:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own, children = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        return own / TICK, children / TICK
+
+    found: list[tuple[float, float]] = []
+    with MessagesApi(answer) as api:
+        vault = make_vault(
+            folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
+        vault.configure(
+            '[commands]\nsandbox = "none"\n[limits]\niterations_ceiling = 100\n'
+            "[guards]\nstall_turns = 100\n"
+        )
+        for turn in range(turns):
+            (vault.root / f"f{turn}.txt").write_text("def f():\n    return 1\n" * 40)
+        with running(vault) as process:
+            for number in range(times + 1):  # the first one also loads the SDK
+                settled(process.pid)
+                before = used(process.pid)
+                mission(vault, f"m{number}")
+                settled(process.pid)
+                after = used(process.pid)
+                found.append((after[0] - before[0], after[1] - before[1]))
+    own, children = zip(*found[1:], strict=True)
+    return statistics.median(own), statistics.median(children)
+
+
+MUCH = {
+    **PLAN,
+    "scope": {"write": ["**"]},
+    "complexity": "complex",
+    "steps": [{**PLAN["steps"][0], "tools": ["read_file", "write_file"]}],
+}
+
+
 def busy_turns(body: Mapping[str, Any]) -> Any:
     """Plan PLAN, and carry it out in turns that do not end: each writes, reads and lists a little."""
     if "submit_plan" in {tool["name"] for tool in body["tools"]}:

@@ -13,7 +13,7 @@ from typing import Any
 
 from placet.agent.calls import AsksPerson, settle_call
 from placet.agent.entries import CALL, WAITED, Begun, Key
-from placet.agent.prompts import plan_of
+from placet.agent.prompts import marked, plan_of
 from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.core.errors import ToolError
@@ -22,6 +22,7 @@ from placet.core.life.events import Asked
 from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
 from placet.core.secrets import redacted
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.limits import scope_excess
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
 from placet.core.text.widening import widened
 from placet.core.turn.talk import ToolUse
@@ -32,6 +33,10 @@ from placet.tools.arguments import Args
 from placet.tools.base import Outcome
 from placet.tools.control import AskPerson, RequestScope
 
+ASKED_BEFORE = (
+    "The person was asked these questions before, about this request. Their answers hold. Do not "
+    "ask them again."
+)
 NO_ANSWER = (
     "The person took the question away without an answer. Go on with what you know, or give up."
 )
@@ -87,6 +92,10 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
         raise ToolError(
             "invalid_scope", "That is no scope that can be approved.", problems=problems
         ) from found
+    if problems := scope_excess(wider):
+        raise ToolError(
+            "invalid_scope", "That is no scope that can be approved.", problems=problems
+        )
     for path in asked.by_name():
         if root.denied.protects(path):
             raise ToolError(
@@ -95,6 +104,14 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     if wider == scope:
         raise ToolError("already_allowed", "The approved plan allows all of that already.")
     return asked
+
+
+def answered_before(ports: Ports, case: Case) -> list[str]:
+    """Return a block of an opening with what a person answered before; empty without any."""
+    with ports.journal.read() as reader:
+        known = [reader.text(name) for name in case.answers]
+    said = "\n".join(text.decode() for text in known if text is not None)
+    return [f"{ASKED_BEFORE}\n\n{marked('answers', said)}"] if said else []
 
 
 def outcome_of(answer: Answering) -> Outcome:

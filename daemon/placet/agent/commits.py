@@ -102,7 +102,7 @@ def _must_be_unchanged(work: Underway, worktree: Writing) -> None:
         worktree.check_pins(work.pinned)
     except RepositoryChanged as error:
         raise astray(work.repo, error) from error
-    work.drift = changed_under(work.ports, work.mission, work.repo, work.tree.base, work.record)
+    work.drift = changed_under(work.mission, work.repo, work.tree.base, work.record)
     if work.drift is not None:
         raise Stop(End.DRIFT, work.drift.why)
 

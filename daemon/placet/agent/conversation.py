@@ -24,7 +24,6 @@ from placet.agent.limits import Restraint
 from placet.agent.model_call import ask_model
 from placet.agent.prompts import guidance, system_prompt
 from placet.agent.record import Record
-from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor
 from placet.core.secrets import redact
 from placet.core.turn.compaction import compacted, make_room
@@ -78,8 +77,7 @@ class Round:
 
 
 def begin(
-    ports: Ports,
-    record: Record,
+    limits: Restraint,
     place: Workplace,
     purpose: Purpose,
     tools: Tools,
@@ -92,19 +90,20 @@ def begin(
     on after a kill is the same byte for byte, whatever was written into notes and files meanwhile.
     `texts` gives the first turn, from the repository's AGENTS.md.
     """
+    ports, record = limits.ports, limits.record
     opening = record.get(OPENING)
     if opening is None:
         remarks: list[str] = []
         with Root(ports.vault, writable=False) as vault:
             system = system_prompt(
                 purpose,
-                tools,
                 vault,
                 record.case.request.agent,
                 remarks,
                 model=ports.config.model.name,
                 sandbox=place.level.title,
                 repository=record.case.request.portal or "the vault itself",
+                turns=limits.guards.max_iterations,
             )
         said = texts(guidance(place.root, remarks))
         opening = Opening(
@@ -178,8 +177,8 @@ def _prepared(
 ) -> list[Turn]:
     """Return the turns as they are sent: with remarks, and old results replaced if it gets tight.
 
-    The decision is recorded before they are sent, so that a resumed conversation says the same
-    again, byte for byte.
+    The decision is recorded with the intent to send them, so that a resumed conversation says the
+    same again, byte for byte.
     """
     record, keep = limits.record, place.results.keep
     decided = record.get(TURN.at(iteration))
@@ -191,7 +190,7 @@ def _prepared(
         if made is not None:
             facts = {"iteration": iteration, **asdict(made)}
             rows.append(record.row(Action.CONVERSATION_COMPACTED, Actor.SYSTEM, **facts))
-        record.settle(TURN.at(iteration), decided, *rows)
+        record.settle(TURN.at(iteration), decided, *rows, hold=True)
     turns = list(ask.turns)
     if decided.compaction is not None:
         turns = list(compacted(turns, decided.compaction, keep))
@@ -247,7 +246,6 @@ def _calls(
             limits.saw(use, outcome)
         results.append(_result(use, outcome))
         yield use, outcome
-    record.flush()
 
 
 def _reads_at_once(
@@ -295,5 +293,5 @@ def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
         "type": "tool_result",
         "tool_use_id": use.id,
         "content": content,
-        "is_error": not outcome.ok,
+        **({} if outcome.ok else {"is_error": True}),
     }

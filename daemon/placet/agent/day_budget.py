@@ -21,7 +21,7 @@ from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 
-NAME = "today's budget of the vault"
+NAME = "today's budget"
 _LOOK_AGAIN_S = 0.25
 
 

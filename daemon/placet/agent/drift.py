@@ -1,27 +1,21 @@
-"""Changes under a plan: commits since its base that touch a file it read or may write."""
+"""Find commits since a plan's base that change a file which it read or names."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from placet.agent.entries import DRIFT
 from placet.agent.record import Record
 from placet.agent.underway import Mission
-from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.drift import Drift, DriftVerdict, Facts, IfChanged, judge
-from placet.core.text.names import Folder, show
+from placet.core.text.names import show
 from placet.core.turn.mission import Drifted
 from placet.repo.history import changes, digests_at
 from placet.repo.places import Repo
 from placet.repo.repository import resolve, tip_now
 
-_REPORTS = (Folder.REPORTS, "Knowledge/Portals")
-"""Folders of the daemon's own notes; new ones are no drift under a plan that may write `**`."""
-
 
 def changed_under(
-    ports: Ports, mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
+    mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
 ) -> Drifted | None:
     """Return the changes under the plan since `base`, its base commit.
 
@@ -31,7 +25,7 @@ def changed_under(
     """
     case = mission.case
     tip = tip or tip_now(repo, case.plan.base_branch)
-    based_on, own_notes = dict(case.plan.based_on), _own_notes(ports.vault, repo)
+    based_on = dict(case.plan.based_on)
     lost = (
         bool(mission.base_commit)
         and base != mission.base_commit
@@ -41,11 +35,8 @@ def changed_under(
         return None
     files = None if lost else [file.path for file in changes(repo, base, tip)]
     now = digests_at(repo, tip, sorted(based_on))
-    drift = judge(
-        Facts(mission.base_commit or base, tip, files, now),
-        based_on,
-        lambda path: mission.plan.scope.allows_write(path) and not path.startswith(own_notes),
-    )
+    facts = Facts(mission.base_commit or base, tip, files, now)
+    drift = judge(facts, based_on, mission.plan.files_named)
     if drift.verdict is DriftVerdict.UNDER and mission.if_changed is IfChanged.ASK:
         why = what_changed(drift, repo, base, tip, lost=lost)
         return Drifted(why, drift.paths, tip, tuple(sorted(now.items())))
@@ -73,15 +64,7 @@ def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -
             else ", so nobody can say what changed since."
         )
     return (
-        "Since the plan was written these files changed, which it read or may write: "
+        "Since the plan was written these files changed, which it read or names: "
         f"{named}{more}.\n"
         f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
     )
-
-
-def _own_notes(vault: Path, repo: Repo) -> tuple[str, ...]:
-    """Return the folders of `_REPORTS` as they are called in a repository that has the vault."""
-    top = vault.resolve()
-    if not top.is_relative_to(repo.path):
-        return ()
-    return tuple(f"{top.relative_to(repo.path) / folder}/" for folder in _REPORTS)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
 
 from placet.agent.calls import effect_of, target
 from placet.agent.day_budget import NAME as TODAY
@@ -19,7 +18,6 @@ from placet.agent.entries import BEGAN, NOTICED, REPLY, WAITED, Key
 from placet.agent.model_call import BLOCKED_RETRY_S
 from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, Actor
 from placet.core.errors import Interrupted
 from placet.core.life.waiting import Why
 from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, tell
@@ -43,6 +41,9 @@ from placet.core.turn.talk import Ask, StopReason, ToolUse
 from placet.host.tables import GuardsTable
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import SUBMIT_PLAN
+
+WATCH = "The model was told. Stop the work if it goes on like this."
+READ_THE_REPORT = "Read why the work ended. Then ask for something smaller, or try it again."
 
 
 def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -> GuardSettings:
@@ -116,7 +117,7 @@ class Restraint:
         ledger = self.ledger()
         match check(self.history, self.guards, self.facts, (ledger,)):
             case Halt(stop, pattern) if not answered:
-                self._notice((iteration,), pattern, stop.detail)
+                self._notice((iteration,), pattern, stop.detail, READ_THE_REPORT)
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
@@ -124,10 +125,10 @@ class Restraint:
                 for pattern in nudge.patterns:
                     # A repetition was journalled with the call that it was.
                     if pattern is not Pattern.REPETITION and not answered:
-                        self._notice((iteration, pattern.value), pattern.value, nudge.text)
-        # No clock is told: a resumed conversation says the same again.
-        timeless = replace(ledger, limits=replace(ledger.limits, wall_time_s=None))
-        remarks.append(tell(timeless, self.guards.max_iterations - iteration + 1))
+                        self._notice((iteration, pattern.value), pattern.value, nudge.text, WATCH)
+        turns = self.guards.max_iterations
+        if short := tell(ledger, turns - iteration + 1, turns):
+            remarks.append(short)
         if self.patterns:
             remarks += self._patterns(iteration)
         return remarks
@@ -141,25 +142,23 @@ class Restraint:
         found = detected(self.history.steps, self.guards.max_iterations)
         if found is None:
             return []
-        more = {"suggested_action": found.action, "affected_tool": found.tool}
-        self._notice(("pattern", iteration), found.kind.value, found.description, **more)
+        what = found.kind.value, found.description, found.action, found.tool
+        self._notice(("pattern", iteration), *what)
         return [found.note()]
 
     def _notice(
-        self, where: Sequence[int | str], pattern: str, description: str, **more: Any
+        self,
+        where: Sequence[int | str],
+        pattern: str,
+        description: str,
+        action: str,
+        tool: str = "",
     ) -> None:
         """Journal, once, that the model is told of a pattern, or its work is ended by it."""
         entry = NOTICED.at(*where)
         if not self.record.has(entry):
             iteration = len(self.history.steps) + 1
-            row = self.record.row(
-                Action.FAILURE_DETECTED,
-                Actor.SYSTEM,
-                pattern=pattern,
-                description=description,
-                **more,
-                iteration=iteration,
-            )
+            row = self.record.failure(pattern, description, action, tool=tool, iteration=iteration)
             self.record.settle(entry, pattern, row)
 
     @contextmanager
@@ -196,8 +195,16 @@ class Restraint:
                     Why.BLOCKED,
                 )
             if isinstance(found, Exceeded):
-                raise Postponed(found.detail, next_day_in_s(ports.clock.wall()), Why.DAY)
-            yield found
+                key = "day_tokens" if found.limit is Limit.TOKENS else "day_usd"
+                more = 2 * getattr(limits, key)
+                used = found.detail.removeprefix(f"{TODAY}: ")
+                raise Postponed(
+                    f"Today's budget is used up ({used}). Work resumes tomorrow. "
+                    f"To raise it: placet config set limits.{key} {more}",
+                    next_day_in_s(ports.clock.wall()),
+                    Why.DAY,
+                )
+            yield replace(found, time_s=self.ledger().time_left_s())
 
     def instead(self, use: ToolUse) -> Outcome | None:
         """Return the answer to a call that is not to be carried out, None for one that is.
@@ -209,10 +216,11 @@ class Restraint:
             return None
         match check_call(self.history, self.guards, self._call(use), (self.ledger(),)):
             case Halt(stop, pattern):
-                self._notice(self._at_call(), pattern, stop.detail)
+                self._notice(self._at_call(), pattern, stop.detail, READ_THE_REPORT, use.name)
                 raise stop
             case Instead(error):
-                self._notice(self._at_call(), Pattern.REPETITION.value, error.message)
+                what = Pattern.REPETITION.value, error.message, WATCH, use.name
+                self._notice(self._at_call(), *what)
                 return Outcome(
                     json.dumps(error.as_result()),
                     ok=False,

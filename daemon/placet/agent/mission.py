@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placet.agent.asking import answered_before
 from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.checkpoints import (
     bring_back,
@@ -37,7 +38,7 @@ from placet.core.life.case import Case
 from placet.core.life.waiting import Why
 from placet.core.secrets import redact
 from placet.core.text.comments import placed
-from placet.core.text.plan import render_plan
+from placet.core.text.plan import agent_steps, render_plan
 from placet.core.turn.budget import Limits
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts, iteration_cap
@@ -116,7 +117,7 @@ def _carry_out(
         place, tip = place_of_mission(ports, mission, repo, record)
     if (
         not record.has(BRANCH)
-        and (drift := changed_under(ports, mission, repo, place.base, record, tip)) is not None
+        and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
     ):
         return drifted(ports, mission, record, drift, place.base, began_s)
     # A person's stop ends what git does for the plan, not what it takes to end the mission; an
@@ -182,7 +183,12 @@ def _in_worktree(
 
 def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> Restraint:
     limits, scope = ports.config.limits, mission.plan.scope
-    cap = iteration_cap(mission.complexity, scope.max_iterations, limits.iterations_ceiling)
+    cap = iteration_cap(
+        mission.complexity,
+        scope.max_iterations,
+        agent_steps(mission.plan.steps),
+        limits.iterations_ceiling,
+    )
     return Restraint(
         "the mission",
         ports,
@@ -239,6 +245,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
         if remarks := work.mission.remarks:
             listed = "\n".join(f"- {placed(one)}" for one in remarks)
             said.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
+        said += answered_before(work.ports, work.mission.case)
         if agents_md:
             said.append(agents_md)
         if literals:
@@ -247,7 +254,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
         return said
 
     tools = executing(named(plan), plan.scope, place.level)
-    talk = begin(work.ports, work.record, place, Purpose.EXECUTE, tools, texts, SILENCE)
+    talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE)
     restore = partial(bring_back, work)
     for turn in rounds(talk, place, work.limits, restore, steps.keep_after):
         try:

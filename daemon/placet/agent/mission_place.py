@@ -32,7 +32,7 @@ def place_of_mission(
         base
         and is_kept(repo)
         and mission.if_changed is IfChanged.ASK
-        and changed_under(ports, mission, repo, base, record, tip) is None
+        and changed_under(mission, repo, base, record, tip) is None
     ):
         # the notes of today: what the plan rests on and may write is the same in them
         base = tip or head(repo)

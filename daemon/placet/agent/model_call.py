@@ -49,14 +49,15 @@ def ask_model(
     `room` holds the worst case of an attempt, or raises Stop or Postponed where there is no room
     for it. Retries what can be retried; a failed attempt that the server may have worked on counts
     with all that was held for it. Raises Postponed where waiting longer would hold a worker for
-    nothing, Interrupted when `cancel` is set, and Stop(model_error) where no attempt can help.
+    nothing, Interrupted when `cancel` is set, and Stop(model_error) where no attempt can help. A
+    call is cut off when the time of its room is over.
     `spent` is added to; `model.called` is journalled in the transaction that records the reply.
     """
     attempts, failed = _earlier_attempts(ask, turn, record, spent)
     if (known := record.get(REPLY.at(turn))) is not None:
         spent.add(known.reply.usage, known.cost_usd, known.took_s)
         return known.reply
-    record.intend(REPLY.at(turn))
+    record.fresh()
     clock = record.clock
     while True:
         attempts += 1
@@ -74,8 +75,10 @@ def ask_model(
                 record.settle(REPLY.at(turn), replied, row)
                 return replied.reply
         error = found.error
-        if error.kind is ModelErrorKind.CANCELLED or cancel.is_set():
+        if cancel.is_set():
             raise Interrupted(str(error)) from error
+        if error.kind is ModelErrorKind.CANCELLED:
+            continue  # its time was over: `room` ends the work
         failed += error.kind is ModelErrorKind.TRANSIENT
         jitter = random.random()  # noqa: S311 - nothing secret
         match next_attempt(error, max(failed, 1), ports.retry, jitter):
@@ -110,7 +113,10 @@ def _attempt(
     opened: Model | None = None
     try:
         opened = model = ports.open_model()
-        reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancel.is_set)
+        reply = model.reply(
+            replace(ask, max_tokens=held.max_tokens),
+            lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
+        )
     except (ModelError, UserError) as caught:
         # A setting that no model can be opened with: a person has to fix it, no request fails.
         error = (

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
 
 from placet.agent.workplace import Ports
+from placet.core.life.builder import archived_path
 from placet.core.life.case import Case
 from placet.core.life.estimate import estimate
 from placet.core.life.events import Drafted
 from placet.core.life.plan_note import PlanHead, compose
 from placet.core.life.request import changed_keys
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.comments import open_comments, with_answers
+from placet.core.text.comments import Comment, open_comments, with_answers
 from placet.core.text.delta import delta
 from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.markdown import code
+from placet.core.text.markdown import code, link
 from placet.core.text.plan import Plan, render_plan
 from placet.core.text.plan_changes import Said
 from placet.core.turn.budget import Complexity
@@ -29,15 +32,17 @@ class Assignment:
     """The planner's input: the request's text, and for a revision the plan's body as it is now.
 
     `token` fences the record's writes where a worker of another machine plans.
-    `current` is None if the plan was for another repository. `request_link` is the request's name
-    for a wikilink; `earlier` is the reason for which an earlier planning of the case failed, or the
-    Failure Report of its mission.
+    `current` is None if the plan was for another repository. `left` are the comments without an
+    answer in the plan before this one, which is in the archive. `request_link` is the request's
+    name for a wikilink; `earlier` is the reason for which an earlier planning of the case failed,
+    or the Failure Report of its mission.
     """
 
     case: Case
     request_text: str
     request_link: str
     current: str | None = None
+    left: tuple[Comment, ...] = ()
     earlier: str = ""
     token: int | None = None
 
@@ -81,8 +86,8 @@ def plan_note(
     changed = changed_keys(dict(known), dict(case.request.keys)) if known else ""
     remarks = [
         *remarks,
-        *filter(None, [changed]),
-        *_estimate(ports, complexity),
+        *filter(None, [changed, _left(job)]),
+        *_estimate(ports, complexity, plan.scope.budget_usd),
         f"Commands would run in: {ports.sandbox.title}.",
         _by(spent, ports),
     ]
@@ -97,12 +102,23 @@ def plan_note(
     return Drafted(case.generation, text, revision, facts=facts)
 
 
-def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
+def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) -> list[str]:
     """Say what missions of this size cost so far, where the journal knows of three."""
     with ports.journal.read() as reader:
         costs = reader.calls.mission_costs(complexity.value)
-    found = estimate(costs, complexity)
+    found = estimate(costs, complexity, budget_usd)
     return [] if found is None else [found.sentence]
+
+
+def _left(job: Assignment) -> str:
+    """Say where comments are that the plan before this one left without an answer."""
+    if not job.left:
+        return ""
+    archived = PurePosixPath(archived_path(job.case, f"_r{job.case.plan.revision}"))
+    return (
+        f"The plan before this one has {counted(len(job.left), 'comment')} without an answer. The "
+        f"planner has read what they say: {link(archived.stem)}."
+    )
 
 
 def _by(spent: Spent, ports: Ports) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from posixpath import normpath
 
-from placet.agent.asking import ask
+from placet.agent.asking import answered_before, ask
 from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.conversation import begin, rounds
 from placet.agent.entries import BASE, EARLIER
@@ -32,15 +32,16 @@ from placet.core.life.events import Drafted, PlanningFailed
 from placet.core.life.waiting import Why
 from placet.core.text.comments import open_comments, placed
 from placet.core.text.markdown import code
-from placet.core.text.plan import Plan
+from placet.core.text.plan import Plan, agent_steps
 from placet.core.text.scope import Scope
 from placet.core.text.submission import plan_from
 from placet.core.turn.budget import Amount, Limits
 from placet.core.turn.cancel import Cancel
-from placet.core.turn.guards import PlanFacts
+from placet.core.turn.guards import SPARE_TURNS, PlanFacts
 from placet.core.turn.talk import Purpose, ToolUse
 from placet.core.wording import counted
 from placet.repo.history import digests_at
+from placet.repo.oddities import dirty_paths
 from placet.repo.places import Repo
 from placet.repo.removal import remove_worktree
 from placet.repo.repository import current_branch, head, resolve
@@ -89,6 +90,12 @@ class _Submissions:
                         f"step {number}, action {action.tool}: {problem}"
                         for problem in _problems(action)
                     ]
+        most = max(1, self.ports.config.limits.iterations_ceiling - SPARE_TURNS)
+        if plan is not None and agent_steps(plan.steps) > most:
+            problems.append(
+                f"There are {len(args.steps)} steps. The turns of a mission suffice for {most}: "
+                "write fewer, larger steps."
+            )
         if plan is None or problems:
             raise ToolError(
                 "invalid_plan",
@@ -163,6 +170,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
     with leavable(cancel.is_set):
         repo = repository(ports, case.request.portal, record)
         base = base_of(ports, repo, record)
+        uncommitted = len(dirty_paths(repo))
         read_before = () if case.is_elsewhere else case.plan.based_on
         tree = add_worktree(
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
@@ -188,6 +196,9 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         note,
         base_branch=current_branch(repo),
         based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())),
+        base_commit=base,
+        uncommitted=uncommitted,
+        model=ports.config.model.who,
     )
 
 
@@ -247,14 +258,13 @@ def _talk(
 
     Return the accepted plan, its arguments, and remarks for people.
     """
-    ports, record, revising = limits.ports, limits.record, job.current is not None
+    ports, revising = limits.ports, job.current is not None
     talk = begin(
-        ports,
-        record,
+        limits,
         place,
         Purpose.REVISE if revising else Purpose.PLAN,
         planning(revising=revising, level=ports.sandbox),
-        lambda agents_md: _opening(job, agents_md),
+        lambda agents_md: [*_opening(job, agents_md), *answered_before(ports, job.case)],
         SILENCE,
     )
     for turn in rounds(talk, place, limits):
@@ -283,6 +293,12 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
             blocks.append(
                 "There are no open comments: the request was changed, or a new plan was asked for."
             )
+    if job.left:
+        listed = "\n".join(f"- {placed(one)}" for one in job.left)
+        blocks.append(
+            "A person commented on the plan before this one. The new plan has to take that into "
+            f"account.\n\n{marked('comments', listed)}"
+        )
     if job.earlier:
         blocks.append(
             "An earlier attempt at this request failed. What is known of it is a record, no "

@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import platform
 import re
-from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from unicodedata import normalize
 
 from placet.core.errors import ToolError
 from placet.core.life.approval import plan_in
+from placet.core.text.names import Folder
 from placet.core.text.note import parse_note, read_note
 from placet.core.text.plan import Plan
 from placet.core.turn.talk import Purpose
+from placet.core.wording import counted
 from placet.files.confine import Root
-from placet.tools.base import Tool
 from placet.tools.registry import PLANNABLE
 
 SEPARATOR = "\n\n---\n\n"
@@ -28,7 +28,6 @@ MACHINE_FAULT = "io_error"
 
 def system_prompt(
     purpose: Purpose,
-    tools: Mapping[str, Tool[Any]],
     vault: Root,
     agent: str,
     remarks: list[str],
@@ -36,12 +35,13 @@ def system_prompt(
     model: str,
     sandbox: str,
     repository: str,
+    turns: int,
 ) -> tuple[str, ...]:
     """Return the system prompt: a preamble, the vault's `SYSTEM_PROMPT.md`, the agent's note.
 
-    The preamble names environment, model, worktree and tools, and is the same from turn to turn,
-    byte for byte. Notes that do not exist are left out; one that cannot be read is too, and
-    `remarks` is added to.
+    The preamble names the environment and how many `turns` there are, and is the same from turn to
+    turn, byte for byte. Tools are described in the list of tools alone. Notes that do not exist are
+    left out; one that cannot be read is too, and `remarks` is added to.
     """
     rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
     lines = [
@@ -52,12 +52,10 @@ def system_prompt(
         f"- Repository: {repository}. Paths are relative to its root. "
         "`Knowledge/…` that it lacks is read from the vault.",
         f"- Commands run in: {sandbox}.",
-        "",
-        "Tools",
-        *_listed(tools.values()),
+        f"- You have at most {counted(turns, 'turn')}.",
     ]
     blocks = ["\n".join(lines)]
-    for path in ("SYSTEM_PROMPT.md", f"System/Agents/{agent}.md"):
+    for path in ("SYSTEM_PROMPT.md", agent_note(vault.path, agent)):
         text = instructions(vault, path, remarks)
         if text:
             blocks.append(f"{SEPARATOR.strip()}\n\n{text}")
@@ -118,9 +116,15 @@ def instructions(root: Root, path: str, remarks: list[str]) -> str:
 
 def agents(vault: Path) -> tuple[str, ...]:
     """Return the names of the agents that a vault has; `default` is always there."""
-    folder = vault / "System" / "Agents"
-    found = {path.stem for path in folder.glob("*.md")} if folder.is_dir() else set()
+    found = {normalize("NFC", path.stem) for path in (vault / Folder.AGENTS).glob("*.md")}
     return tuple(sorted(found | {"default"}))
+
+
+def agent_note(vault: Path, agent: str) -> str:
+    """Return the path of an agent's note; macOS may have written its name decomposed (NFD)."""
+    names = (path.stem for path in (vault / Folder.AGENTS).glob("*.md"))
+    same = (name for name in names if normalize("NFC", name) == normalize("NFC", agent))
+    return f"{Folder.AGENTS}/{next(same, agent)}.md"
 
 
 def plannable() -> frozenset[str]:
@@ -131,7 +135,3 @@ def plannable() -> frozenset[str]:
 def plan_of(raw: bytes) -> Plan:
     """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
     return plan_in(read_note(raw).body, PLANNABLE)
-
-
-def _listed(tools: Iterable[Tool[Any]]) -> list[str]:
-    return [f"- `{t.name}`({', '.join(t.args.model_fields)}): {t.about}" for t in tools]

@@ -17,7 +17,7 @@ too). What has neither is done now. Where there is only an intent, the daemon wa
 - a commit that is on the branch is found there, not made again.
 
 Reading needs no intent: it may be done twice. So the outcomes of reads wait for whatever is
-recorded next, at the latest the end of the turn, and go into the journal together.
+recorded next, at the latest the intent of the next model call, and go into the journal together.
 
 A daemon that crashes at one place again and again would do so for good: each `LIFE` says how far
 the record was when it began, and the third crash in a row at one place ends the work.
@@ -74,6 +74,7 @@ class Carrier(Protocol):
         """Take note that they were committed."""
 
 
+REPORT_IT = "Report this crash with the daemon's log, then approve the plan or the request again."
 MAX_CRASHES = 3
 """The third crash in the same place ends a mission or a planning."""
 
@@ -194,7 +195,7 @@ class Record(Recorded):
         """Write down the outcome of an entry, with the journal's rows about it, in one transaction.
 
         With `hold` that is together with what is written down next: only for what may be done
-        twice, and has to be followed by a `flush`.
+        twice.
         """
         if entry.operation:
             self._tell_of_git(entry.operation)
@@ -254,10 +255,7 @@ class Record(Recorded):
         """Begin a life; after MAX_CRASHES crashes just here, `halt` lets it do nothing but end."""
         if self.begin_life() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
-            loop = End.CRASH_LOOP.value
-            self.note(
-                self.row(Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=loop, description=why)
-            )
+            self.note(self.failure(End.CRASH_LOOP.value, why, REPORT_IT))
             self.halt = Stop(End.CRASH_LOOP, why)
 
     def leave_life(self) -> None:
@@ -275,6 +273,23 @@ class Record(Recorded):
         """Return a journal row about this record's case."""
         facts = redacted(metadata, self.secrets) if self.secrets else metadata
         return row_of(self.case, self.clock.now(), action, facts, actor=actor, entity=entity)
+
+    def failure(
+        self, pattern: str, description: str, action: str, *, tool: str = "", **more: Any
+    ) -> Activity:
+        """Return the row of a failure pattern.
+
+        `action` is what somebody can do about it, `tool` the one tool that it is about, if any.
+        """
+        return self.row(
+            Action.FAILURE_DETECTED,
+            Actor.SYSTEM,
+            pattern=pattern,
+            description=description,
+            suggested_action=action,
+            affected_tool=tool,
+            **more,
+        )
 
     def _write(
         self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False

@@ -22,14 +22,17 @@ from placet.agent.report_parts import (
 from placet.core.errors import End, with_last_words
 from placet.core.life.case import Case, EventKind
 from placet.core.life.events import MissionEnded
+from placet.core.text.characters import shortened
 from placet.core.text.markdown import cell, code, literal, paragraphs, sentence
 from placet.core.text.names import Folder, numbered, report_name, show
 from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
-from placet.core.turn.mission import After, Ended, Finished, Stopped, WorkDone
+from placet.core.turn.mission import MOST_FILES, After, Ended, Finished, Stopped, WorkDone
 from placet.core.wording import counted
 
 MAX_DETAIL = 200
+MAX_COMMAND = 100
+"""Characters of a command that a report shows; the journal has all of them."""
 """Characters of why a mission failed that its row in the journal has.
 
 The report has all of them.
@@ -95,7 +98,8 @@ def _facts(work: WorkDone, end: End, commit: str, report: str, at: Circumstances
         "digest": at.case.approval.digest,
         "complexity": at.complexity.value,
         "typical_cost_usd": at.typical_usd,
-        "files_changed": [show(f.path) for f in work.files],
+        "files_changed": [show(f.path) for f in work.files[:MOST_FILES]],
+        **({"files_more": more} if (more := len(work.files) - MOST_FILES) > 0 else {}),
     }
 
 
@@ -113,7 +117,7 @@ def _mission(ended: Finished, at: Circumstances) -> bytes:
         summary=paragraphs(ended.summary or "Done."),
         steps=_steps(ended.work, at.plan),
         files=files_table(ended),
-        commands=_commands(ended.work) + _pictures(at),
+        commands=commands_table(ended.work) + _pictures(at),
         cost=cost_line(ended.work, at),
         where=_where(ended, at),
         end=End.FINISHED.value,
@@ -152,7 +156,8 @@ def _steps(work: WorkDone, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _commands(work: WorkDone) -> str:
+def commands_table(work: WorkDone) -> str:
+    """Return the commands that ran as a table, long ones shortened."""
     if not work.commands:
         return "None."
     return "\n".join(
@@ -160,7 +165,7 @@ def _commands(work: WorkDone) -> str:
             "| command | exit code |",
             "|---|---|",
             *(
-                f"| {cell(run.command)} | "
+                f"| {cell(shortened(run.command, MAX_COMMAND))} | "
                 f"{'ended by force' if run.exit_code is None else run.exit_code} |"
                 for run in work.commands
             ),

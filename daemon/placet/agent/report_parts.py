@@ -21,7 +21,7 @@ from placet.core.text.partial import left_out
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import clean, fenced
 from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import ChangedFile, Ended, Finished, WorkDone
+from placet.core.turn.mission import MOST_FILES, ChangedFile, Ended, Finished, WorkDone
 from placet.core.wording import counted, local
 
 
@@ -119,10 +119,12 @@ def files_table(ended: Ended) -> str:
             *(
                 f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
                 f"| {_lines(f.added, f.deleted)} |"
-                for f in work.files
+                for f in work.files[:MOST_FILES]
             ),
         ]
     )
+    if len(work.files) > MOST_FILES:
+        lines += ["", f"And {counted(len(work.files) - MOST_FILES, 'more file')}."]
     if work.left_out:
         lines += [
             "",

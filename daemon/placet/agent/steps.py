@@ -37,6 +37,10 @@ from placet.tools.registry import BY_NAME
 
 STEP_OPEN = "step_open"
 """The error type of a call that would pass over a step that is not done."""
+CHANGED_NOTHING = frozenset(
+    {"no_such_step", "step_left_out", "step_done", "literal_step", STEP_OPEN, REPEATED}
+)
+"""Error types of calls that named the wrong step or were said twice: no work failed."""
 
 
 @dataclass(slots=True)
@@ -81,26 +85,28 @@ class StepsUnderway:
         if step > len(steps):
             raise ToolError(
                 "no_such_step",
-                f"The plan has {counted(len(steps), 'step')}; there is no step {step}.",
+                f"The plan has {counted(len(steps), 'step')}; there is no step {step}."
+                f"{self._what_is_left()}",
             )
         if steps[step - 1].left_out:
             raise ToolError(
                 "step_left_out",
-                f"Step {step} was not approved: nothing of it is to be done. Go on with the next "
-                "one.",
+                f"Step {step} was not approved: do nothing of it.{self._what_is_left()}",
             )
         if step in self.done:
-            raise ToolError("step_done", f"Step {step} is complete already.")
+            raise ToolError("step_done", f"Step {step} is complete already.{self._what_is_left()}")
         if steps[step - 1].actions:
-            raise ToolError(
-                "literal_step", f"Step {step} is carried out by placet itself, as it is written."
-            )
+            raise ToolError("literal_step", f"placet does step {step} itself, as it is written.")
         if (first := self.open_step()) is not None and first < step:
             raise self._still_open(f"Step {step} was not completed", first)
         result: dict[str, Any] = {"step": step, "commit": self._commit(step, summary)}
         if after := self._literals_from(step + 1):
             result["carried_out"] = after
         return result
+
+    def _what_is_left(self) -> str:
+        first = self.open_step()
+        return " Nothing is left. Call `finish`." if first is None else f" Go on with step {first}."
 
     def _still_open(self, what: str, first: int) -> ToolError:
         steps = self.work.mission.plan.steps
@@ -215,8 +221,7 @@ class StepsUnderway:
                 self.trouble = None
             return
         error = {} if outcome.ok else json.loads(outcome.content)
-        if error.get("error_type") in ("step_done", STEP_OPEN, REPEATED):
-            # said twice or too early: nothing was done, and what failed before has failed as before
+        if error.get("error_type") in CHANGED_NOTHING:  # what failed before has failed as before
             return
         if outcome.refused and self.open_step() is None:
             # policy said no to something that no step needed any more: what was committed stands

@@ -14,7 +14,7 @@ from placet.agent.record import Record
 from placet.agent.underway import Mission, lost_mark, path_of, refs, whole
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor, Entity
-from placet.core.life.case import WORKING, Case
+from placet.core.life.case import OPEN, Case
 from placet.core.secrets import redact
 from placet.core.text.names import show
 from placet.core.turn.mission import ChangedFile, Ended, Finished, Stopped
@@ -132,7 +132,7 @@ def _keep_failure(
 def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
     """Delete what long ended missions left in the repository, and journal what it was."""
     with ports.journal.read() as reader:
-        live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
+        live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
     gone = tidy(repo, ports.worktrees, live, before, now, redacting(ports.secrets))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from placet.agent.day_budget import Daybook
@@ -16,7 +16,7 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.box import Box, BoxLimits, Level
 from placet.core.secret_files import git_config_secrets
 from placet.core.secrets import redact
-from placet.core.text.names import show
+from placet.core.text.names import Folder, show
 from placet.core.text.scope import Scope
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.price import Price
@@ -176,9 +176,8 @@ def workplace(
         ),
     )
     with ExitStack() as stack:
-        root: Root = stack.enter_context(
-            Root(tree.path, writable=writable, denied=_denied(bounds, repo))
-        )
+        denied = _denied(bounds, repo)
+        root: Root = stack.enter_context(Root(tree.path, writable=writable, denied=denied))
         notes = bounds.vault / "Knowledge"
         knowledge = (
             stack.enter_context(Root(notes, writable=False))
@@ -186,11 +185,14 @@ def workplace(
             else None
         )
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
+        # placet's own reports hold no secret files, and there is one more for each request
+        reports = str(PurePosixPath(denied.root, Folder.REPORTS)) if denied.at_root else ""
+        mine = Path(Folder.REPORTS).name
         secrets = (
             *bounds.secrets,
             *git_config_secrets(config),
-            *known_secrets(root),
-            *(known_secrets(knowledge) if knowledge is not None else ()),
+            *known_secrets(root, (reports,)),
+            *(known_secrets(knowledge, (mine,)) if knowledge is not None else ()),
         )
         yield Workplace(
             root,

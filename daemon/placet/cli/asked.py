@@ -12,10 +12,10 @@ from placet.cli.written import written
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.case import Asking, Case
-from placet.core.life.plan_note import plan_digest
 from placet.core.life.question_note import question_in
+from placet.core.text.box import unmarked
 from placet.core.text.facts import more_scope
-from placet.core.text.note import read_note
+from placet.core.text.note import plan_digest, read_note
 from placet.files.vault import Vault
 from placet.journal.reader import Reader
 
@@ -55,7 +55,7 @@ def asking_text(site: Site, case: Case) -> bytes:
 def wider_scope(site: Site, case: Case) -> tuple[str, bytes]:
     """Return the wider scope that a mission asks for, for a terminal, and its note's text."""
     raw = asking_text(site, case)
-    return f"{rendered(read_note(raw).body)}\ndigest    {plan_digest(raw)[:16]}", raw
+    return f"{rendered(unmarked(read_note(raw).body))}\ndigest    {plan_digest(raw)[:16]}", raw
 
 
 def asked_line(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:

@@ -6,24 +6,25 @@ Only `merge` here and `undo` write to a person's checkout, by name and by a pers
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import click
 
 from placet.agent.repositories import kept_index
+from placet.cli.decisions import claim
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import harmless, out, say
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.why import stands
 from placet.core.text.names import CONFIG_PATH, show
-from placet.host.acts import Word, leave_word
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
 from placet.repo.checkout import Conflicts, merge_into_checkout, revert_in_checkout
 from placet.repo.commit import commit_message
-from placet.repo.fates import fate_here, fate_of
+from placet.repo.fates import fate_here, fate_of, merged_elsewhere
 from placet.repo.history import content, diff_text, is_ancestor, merge_base, patch_bytes
 from placet.repo.places import Repo
 from placet.repo.ready import must_be_ready, one_at_a_time
@@ -34,6 +35,8 @@ from placet.repo.traces import messages_since, reverts_in, trailers_of
 from placet.repo.values import GitError
 
 MAX_NOTE_BYTES = 1_000_000
+SEEN_S = 3.0
+"""Seconds within which a daemon sees what became of a branch: it looks every two."""
 
 
 @click.command("diff")
@@ -61,6 +64,19 @@ def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     )
     say(f"{what}; take it back with: placet undo {ident}")
     out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
+    await_daemon(site, ident, "merged")
+
+
+def await_daemon(site: Site, ident: str, became: str) -> None:
+    """Wait until a daemon that runs has seen what became of a branch, at most SEEN_S.
+
+    So that `placet status` shows it afterwards.
+    """
+    until = time.monotonic() + SEEN_S
+    while site.case(ident).outcome.became != became and site.daemon is not None:
+        if time.monotonic() > until:
+            return
+        time.sleep(0.05)
 
 
 def diff(site: Site, ident: str) -> tuple[str, bytes]:
@@ -119,30 +135,36 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
                 f"{repo.path} is on {onto}, not on {into}.",
                 f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
             )
-        word = Word("merge", last.branch, site.who, site.via)
-        with leave_word(site.state.acts, case.trace_id, word):
-            if is_ancestor(repo, tip, "HEAD"):
-                return _merge_again(repo, case, onto, tip), onto
-            # As the mission's last commit has them: the case's own approval is used up.
-            digest, approved_by = trailers_of(
-                repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
-            )
-            title = f"Merge {last.branch}: {case.request.title}"
-            message = commit_message(title, "", case.trace_id, digest, approved_by)
-            try:
-                return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
-            except Conflicts as found:
-                if is_kept(repo):
-                    raise _both_changed(repo, case, tip, found.paths) from found
-                raise UserError(
-                    f"Merging {last.branch} into {onto} conflicts in: "
-                    f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
-                    f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
-                ) from found
-            except GitError as error:
-                raise UserError(
-                    f"git does not merge: {error.stderr}", "The checkout is as it was."
-                ) from error
+        sha = _merged(repo, case, onto, tip)
+    claim(site, case, "merge", sha)
+    return sha, onto
+
+
+def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
+    """Merge the commit `tip` into the branch `onto`, which is checked out; return the commit."""
+    if is_ancestor(repo, tip, "HEAD"):
+        return _merge_again(repo, case, onto, tip)
+    last = case.outcome
+    # As the mission's last commit has them: the case's own approval is used up.
+    digest, approved_by = trailers_of(
+        repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
+    )
+    title = f"Merge {last.branch}: {case.request.title}"
+    message = commit_message(title, "", case.trace_id, digest, approved_by)
+    try:
+        return merge_into_checkout(repo, onto, tip, message, Clock().wall())
+    except Conflicts as found:
+        if is_kept(repo):
+            raise _both_changed(repo, case, tip, found.paths) from found
+        raise UserError(
+            f"Merging {last.branch} into {onto} conflicts in: "
+            f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
+            f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
+        ) from found
+    except GitError as error:
+        raise UserError(
+            f"git does not merge: {error.stderr}", "The checkout is as it was."
+        ) from error
 
 
 def _gone(repo: Repo, case: Case) -> UserError:
@@ -204,7 +226,8 @@ def became_now(site: Site, case: Case) -> str:
         _, repo = mission_of(site, case.trace_id)
         fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
         if fate is None:
-            return ""
+            name = merged_elsewhere(repo, case.newest)
+            return f"merged into {name}" if name else ""
         if fate.became == "merged" and _taken_back_by(repo, case, fate.commit_sha):
             return "reverted"
     except (UserError, GitError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import Case, State
 from placet.core.wording import counted
 from placet.journal.place import address_of
 from placet.journal.reader import Reader
@@ -32,7 +32,7 @@ def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
     Return None where no worker is to do anything: of other cases, without a team, and before its
     daemon has started.
     """
-    if case.state not in WORKING or not site.configured().workers:
+    if not case.is_working or not site.configured().workers:
         return None
     if not address_of(site.state.journal) or not has_queue(reader.connection):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
@@ -13,14 +14,15 @@ from placet.cli.carriers import carrier
 from placet.cli.glance import Glance, text_of
 from placet.cli.held import held_back
 from placet.cli.site import Site
+from placet.cli.undecided import asked_for
 from placet.core.activity import Action
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import DRAFTING, Case, State
 from placet.core.life.estimate import estimate
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
-from placet.core.text.plan_reader import parse_plan
+from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.turn.budget import Complexity
-from placet.core.turn.talk import ModelErrorKind
+from placet.core.turn.talk import ModelErrorKind, ToolUse
 from placet.files.vault import Vault
 from placet.host.clock import wall
 from placet.journal.reader import Reader
@@ -32,6 +34,8 @@ def case_line(
 ) -> dict[str, Any]:
     """Return a case of a glance as plain data, with what the journal has of its work."""
     case, undecided = seen.cases[trace], seen.undecided.get(trace)
+    if undecided is None and (intent := seen.asked.get(trace)) is not None:
+        undecided = asked_for(intent)
     line: dict[str, Any] = {
         "request_id": case.request_id,
         "trace_id": case.trace_id,
@@ -50,16 +54,17 @@ def case_line(
         "became": case.outcome.became,
         "report": case.outcome.report_path,
         "failure": case.outcome.failure,
-        "approved_by": case.approval.by,
+        "approved_by": _approved_by(reader, case),
         "undecided": None if undecided is None else asdict(undecided),
-        "unwritten": trace in seen.unwritten,
+        "unwritten": trace in seen.unwritten or _cannot_be_written(folder, reader, case),
+        "paused": _is_paused(site, reader, case),
         "held_back": held_back(site, folder, reader, seen, trace),
         "rivals": list(seen.rivals.get(trace, ())),
         "asking": asked_line(folder, reader, case),
         "estimate": _estimate(folder, reader, case),
         "carrier": carrier(site, reader, case),
     }
-    if case.state in WORKING:
+    if case.is_working:
         last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
         line["model_trouble"] = (
             None
@@ -68,15 +73,62 @@ def case_line(
             or last.details.get("kind") == ModelErrorKind.CANCELLED
             else last.details["reason"]
         )
-    if case.state is State.RUNNING:
+    if case.acting is State.RUNNING:
         text = kept(reader, case.approval.digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
         rows = reader.activity(case.trace_id, limit=10_000)
         line["progress"] = {
             **progress((row.action_type, row.details) for row in rows),
             "budget_usd": as_float(budget),
+            "now": call_under_way(reader, case),
+            "now_s": age_s(rows[-1].timestamp) if rows else 0.0,
         }
     return line
+
+
+def _cannot_be_written(folder: Vault, reader: Reader, case: Case) -> bool:
+    """Return whether a plan that was decided on is not in the vault, as that refuses it."""
+    if case.state is not State.REVIEW or text_of(folder, case.plan.path) is not None:
+        return False
+    return any(one.error and one.trace_id == case.trace_id for one in reader.pending_commands())
+
+
+def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
+    """Return whether work on a case has not begun because all work is paused."""
+    waits = case.acting in DRAFTING or case.acting is State.APPROVED
+    if not waits or case.asking is not None or not site.configured().paused:
+        return False
+    return not any(True for _ in reader.records(case.trace_id, case.generation))
+
+
+def call_under_way(reader: Reader, case: Case) -> str:
+    """Return the call that a mission makes now, such as a long command; empty for none."""
+    from placet.agent.calls import target  # loads all tools
+    from placet.agent.entries import CALL, LITERAL, Begun, Key
+    from placet.agent.record import Recorded
+
+    calls = (f"{CALL.key}:", f"{LITERAL.key}:")
+    with suppress(BodyDamaged):
+        last = reader.last_record(case.trace_id, case.generation)
+        if last is not None and last.kind == "intent":
+            entry = Key(last.key, Begun)
+            record = Recorded()
+            record.take([last])
+            begun = record.begun(entry) if last.key.startswith(calls) else None
+            if begun is not None:
+                use = ToolUse("", begun.tool, begun.input)
+                return f"{begun.tool} {target(use, ())}".strip()
+    return ""
+
+
+def _approved_by(reader: Reader, case: Case) -> str:
+    """Return who approved the plan of a case, also of a mission that is over."""
+    if case.approval.by or case.state not in (State.COMPLETED, State.FAILED):
+        return case.approval.by
+    if not case.outcome.report_path:
+        return ""  # its planning failed
+    row = reader.last_of(Action.PLAN_APPROVED, trace_id=case.trace_id)
+    return "" if row is None else str(row.details.get("reviewed_by", ""))
 
 
 def next_step(case: Mapping[str, Any]) -> str:
@@ -99,18 +151,21 @@ def waits_for_you(case: Mapping[str, Any]) -> bool:
 
 
 def _estimate(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:
-    """Return what the mission of a plan will likely cost; None without a plan, or if unknown.
+    """Return what missions like a plan's have cost; None without a plan, or if too few are known.
 
     It is worked out as for the plan's callout, from what missions of its complexity cost.
     """
-    if case.state not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan.path:
+    if case.acting not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan.path:
         return None
     raw = text_of(folder, case.plan.path)
-    meta = {} if raw is None else read_note(raw).meta
-    given = str(meta.get("complexity") or Complexity.STANDARD)
+    note = read_note(raw or b"")
+    given = str(note.meta.get("complexity") or Complexity.STANDARD)
     if given not in [one.value for one in Complexity]:
         return None
-    found = estimate(reader.calls.mission_costs(given), Complexity(given))
+    budget = None
+    with suppress(PlanProblems):
+        budget = parse_plan(note.body).scope.budget_usd
+    found = estimate(reader.calls.mission_costs(given), Complexity(given), budget)
     return None if found is None else asdict(found)
 
 

@@ -19,11 +19,15 @@ from placet.core.text.names import request_id
 from placet.core.text.names import show as visible
 from placet.host.accepted import Key
 from placet.host.state import from_home
+from placet.host.tables import ModelTable
 from placet.repo.repository import is_repository
 
 KEY = "ANTHROPIC_API_KEY"
 DEMO_SCRIPT = "System/demo-replies.toml"
 """The replies of the demo model, in a vault that has it."""
+
+DEMO_NAME = "demo"
+"""What the scripted model of the demo is called."""
 
 MODELS_OF_A_SERVER = 3
 NONE = "-"
@@ -47,7 +51,7 @@ DEMO = ModelChoice(
     "the scripted demo model: no model is asked, every request gets the same plan",
     {
         ("model", "provider"): "scripted",
-        ("model", "name"): "demo",
+        ("model", "name"): DEMO_NAME,
         ("model", "script"): DEMO_SCRIPT,
     },
 )
@@ -79,6 +83,22 @@ def _of_server(model: str, base_url: str, where: str) -> ModelChoice:
     )
 
 
+def fitting_name(model: ModelTable, provider: object) -> str:
+    """Return the name that a model needs once its provider is `provider`; empty to keep it.
+
+    Raises UserError (exit code 2) where nobody but you knows the name.
+    """
+    if provider != ModelTable().provider or model.name != DEMO_NAME:
+        return ""
+    if model.base_url:
+        raise UserError(
+            f"model.name is {DEMO_NAME}, which {visible(model.base_url)} does not have.",
+            "Name one of its models first: placet config set model.name NAME",
+            exit_code=2,
+        )
+    return ModelTable().name
+
+
 def named_model(model: str | None, base_url: str | None) -> ModelChoice:
     """Return the model that `--model` and `--base-url` name; at least one is given.
 
@@ -87,7 +107,7 @@ def named_model(model: str | None, base_url: str | None) -> ModelChoice:
     """
     if base_url is not None:
         base_url = _address(base_url)
-    if model == "demo":
+    if model == DEMO_NAME:
         return DEMO
     if base_url is None:
         return _named({("model", "name"): model}, visible(model or ""), needs_key=True)

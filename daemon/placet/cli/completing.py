@@ -1,4 +1,4 @@
-"""Words that a shell completes: IDs, portals, agents, settings, workers and pages of help.
+"""Words that a shell completes: IDs, portals, agents, settings and workers.
 
 They are looked up at each press of a key, so nothing is written, nothing is said, and what goes
 wrong gives no words. Only names that a shell takes as one word are given: they come from notes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,7 +21,7 @@ from placet.core.text.names import show as visible
 from placet.core.wording import counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.reader import open_reader
-from placet.journal.sums import EachCall, EndedMission
+from placet.journal.sums import CallSums, EndedMission
 
 By = Literal["day", "portal", "agent", "model"]
 ORDER: tuple[By, ...] = ("day", "portal", "agent", "model")
@@ -68,9 +68,9 @@ def cost(site: Site, by: By, since: str | None, *, now: datetime | None = None) 
     """
     begin = "" if since is None else rfc3339(moment(since, now or wall()))
     with open_reader(site.state.journal) as reader:
-        calls, missions = reader.calls.each_since(begin), reader.calls.ended_since(begin)
+        calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
         # a model is not named in the row of a call that it did not answer: it is the case's
-        named = _models(calls if by == "model" else ())
+        named = reader.calls.models() if by == "model" else {}
         archived = not reader.calls.all_there()
     groups: dict[str, Sums] = {}
     total = Sums()
@@ -106,7 +106,7 @@ def moment(given: str, now: datetime) -> datetime:
 
 @dataclass(slots=True)
 class Sums:
-    """Sums over calls and missions. Dollars are exact; unknown ones are counted apart."""
+    """Sums over calls and missions. Calls whose cost is unknown are counted apart."""
 
     calls: int = 0
     unanswered: int = 0
@@ -121,19 +121,17 @@ class Sums:
     estimate_usd: Decimal = Decimal(0)
     actual_usd: Decimal = Decimal(0)
 
-    def add(self, call: EachCall) -> None:
-        """Count a call."""
-        self.calls += 1
-        self.unanswered += not call.model
+    def add(self, call: CallSums) -> None:
+        """Count calls."""
+        self.calls += call.calls
+        self.unanswered += 0 if call.model else call.calls
         self.input_tokens += call.input_tokens
         self.output_tokens += call.output_tokens
         self.cache_read_tokens += call.cache_read_tokens
         self.cache_write_tokens += call.cache_write_tokens
         self.lost_tokens += call.tokens
-        if call.usd is None:
-            self.unknown += 1
-        else:
-            self.usd += Decimal(str(call.usd))
+        self.unknown += call.unknown
+        self.usd += Decimal(str(round(call.usd, 9)))
 
     def compare(self, mission: EndedMission) -> None:
         """Count a mission's estimate and its cost."""
@@ -161,19 +159,14 @@ class Sums:
         }
 
 
-def _models(calls: Iterable[EachCall]) -> dict[str, str]:
-    """Return the model that answered last in each case."""
-    return {call.trace_id: call.model for call in calls if call.model}
-
-
-def _group(one: EachCall | EndedMission, by: By, named: Mapping[str, str]) -> str:
+def _group(one: CallSums | EndedMission, by: By, named: Mapping[str, str]) -> str:
     if by == "day":
         return datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
     if by == "portal":
         return one.portal or OWN_VAULT
     if by == "agent":
         return one.agent or "(none)"
-    own = one.model if isinstance(one, EachCall) else ""
+    own = one.model if isinstance(one, CallSums) else ""
     return own or named.get(one.trace_id, UNANSWERED)
 
 

@@ -1,35 +1,40 @@
-"""A person's decisions as changes of notes, with word of who made them.
+"""A person's decisions: each leaves an intent, which the daemon performs.
 
-Each takes `seen`, the note's text as the person read it, or None for whatever stands there: it
-raises NotAsRead where the note has another text, and changes nothing then. Each returns the note's
-path afterwards, and raises UserError as `change_note` does.
+Each takes `seen`, the note's text as the person read it, or None for whatever is there now. All
+raise NotAsRead where the note has another text, and UserError where the daemon would refuse it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Literal
 
-from placet.cli.gestures import change_note
+from placet.cli.gestures import not_there_any_more
+from placet.cli.glance import text_of
 from placet.cli.proposal import approvable
 from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.core.life.case import Case
-from placet.core.life.notice import lost_keys
-from placet.core.life.plan_note import plan_digest
-from placet.core.life.question_note import answer_in, shown_digest, with_answer
+from placet.core.life.intents import Intent, OutdatedError, What, change_of
+from placet.core.life.plan_note import box_is_current, box_of
+from placet.core.life.question_note import shown_digest
 from placet.core.life.sight import look_at
-from placet.core.text.comments import open_comments, with_comment
-from placet.core.text.names import Folder, active_name, plan_name, rejected_name
-from placet.core.text.note import QUESTION_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.life.sorting import CaseNotes
+from placet.core.text.comments import with_comments
+from placet.core.text.names import Folder
+from placet.core.text.names import show as visible
 from placet.core.wording import local
-from placet.host.acts import Word, leave_word
+from placet.files.vault import Vault
+from placet.host import intents
 from placet.host.clock import Clock
+from placet.journal.reader import open_reader
 
-Change = Callable[[bytes], bytes]
+ANSWER_S = 2.0
+"""Seconds for which a command waits for the daemon's answer."""
+_LOOK_EVERY_S = 0.02
 
 
 class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
@@ -39,190 +44,211 @@ class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
         super().__init__(f"{path} was changed since you read it.", "Read it again.")
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a decision: the path of its note, and whether the daemon performed it yet."""
+
+    path: str
+    is_pending: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state, as `--json` has it."""
+        return "pending" if self.is_pending else "done"
+
+
 def approve(
     site: Site, case: Case, remarks: Sequence[str] = (), *, bound: str = "", seen: bytes | None
-) -> str:
+) -> Done:
     """Approve a plan whose digest begins with `bound`; remarks are written into it."""
-
-    def approved(raw: bytes) -> bytes:
-        note = approvable(case, raw)
-        if not note.digest.startswith(bound):
-            raise _other_digest(case, case.plan.path, note.digest, bound)
-        text = with_comments(site, raw, remarks)
-        if remarks:  # they are part of what is approved, and may make too much of it
-            approvable(case, text)
-        return text
-
-    target = f"{Folder.ACTIVE}/{active_name(case.request_id)}"
-    word = left_word(site, case, "approve", plan_digest)
-    return change_note(site, case, _of(case.plan.path, seen, approved), target, word=word)
+    raw = _read(site, case, case.plan.path, seen)
+    note = approvable(case, raw)
+    if not note.digest.startswith(bound):
+        raise _other_digest(case, case.plan.path, note.digest, bound)
+    if remarks:  # they are part of what is approved, and may make too much of it
+        approvable(case, with_comments(raw, remarks, site.who, local(Clock().now())))
+    return _leave(site, case, "approve", case.plan.path, raw, remarks)
 
 
-def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> str:
+def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> Done:
     """Reject a plan, with the reason."""
-    return change_note(
-        site,
-        case,
-        _plan(case, seen, lambda raw: stamp(raw, {"rejection_reason": reason})),
-        f"{Folder.REJECTED}/{rejected_name(case.request_id)}",
-        word=left_word(site, case, "reject", plan_digest),
-    )
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "reject", case.plan.path, raw, [reason])
 
 
-def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | None) -> str:
-    """Ask for changes in a plan, with these comments and those that stand in it."""
-    return change_note(
-        site,
-        case,
-        _plan(case, seen, lambda raw: commented(site, raw, comments, "needs_revision")),
-        case.plan.path,
-        word=left_word(site, case, "revise", plan_digest),
-    )
+def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | None) -> Done:
+    """Ask for changes in a plan, with these comments and those that are in it."""
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "revise", case.plan.path, raw, comments)
 
 
-def edit(site: Site, case: Case, change: Change, *, seen: bytes | None) -> str:
-    """Change a plan's text, which decides nothing."""
-    return change_note(site, case, _of(case.plan.path, seen, change), case.plan.path)
+def comment(site: Site, case: Case, said: str, *, seen: bytes | None) -> Done:
+    """Write a comment into a plan, which decides nothing. Needs a daemon, to be read at once."""
+    _must_run(site, "write this comment into the plan")
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "comment", case.plan.path, raw, [said])
 
 
-def answer(site: Site, case: Case, said: str, *, seen: bytes | None = None) -> str:
+def tick(site: Site, case: Case, numbers: Sequence[str], *, seen: bytes | None) -> Done:
+    """Tick or untick steps of a plan. Needs a daemon, to be read at once."""
+    _must_run(site, "tick steps")
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "tick", case.plan.path, raw, numbers)
+
+
+def stop(site: Site, case: Case) -> Done:
+    """Take an approved plan back; its mission stops at the next safe point, with a report."""
+    raw = _read(site, case, case.plan.path, None)
+    return _leave(site, case, "stop", case.plan.path, raw)
+
+
+def answer(site: Site, case: Case, said: str, *, seen: bytes | None = None) -> Done:
     """Answer a case's open question: an option by its number or text, or own words."""
     assert case.asking is not None, "only what is asked is answered"
-    path, options = case.asking.path, case.asking.options
-
-    def answered(raw: bytes) -> bytes:
-        there = answer_in(look_at(path, raw, ""), options)
-        if there.text or there.problem:
-            raise UserError(
-                f"{path}: {there.problem or 'There is an answer in it already.'}",
-                f"Read it: placet show {case.request_id}",
-            )
-        text = with_answer(raw, said.strip(), options)
-        if not answer_in(look_at(path, text, ""), options).text:
-            raise UserError(
-                "Nothing of this answer would be seen in the note.",
-                f"Read the question: placet show {case.request_id}",
-                exit_code=2,
-            )
-        return text
-
-    word = left_word(site, case, "answer", lambda raw: digest(raw, QUESTION_STAMPS))
-    return change_note(site, case, _of(path, seen, answered), path, of=path, word=word)
+    raw = _read(site, case, case.asking.path, seen)
+    return _leave(site, case, "answer", case.asking.path, raw, [said.strip()])
 
 
-def widen(site: Site, case: Case, *, bound: str = "", seen: bytes | None = None) -> str:
-    """Approve the wider scope that a mission asks for, by the property `decision`."""
+def widen(site: Site, case: Case, *, bound: str = "", seen: bytes | None = None) -> Done:
+    """Approve the wider scope that a mission asks for."""
     assert case.asking is not None, "only what is asked is approved"
-    asking = case.asking
-
-    def approved(raw: bytes) -> bytes:
-        now = shown_digest(raw)
-        if not now.startswith(bound):
-            raise _other_digest(case, asking.path, now, bound)
-        if now != asking.digest:
-            raise UserError(
-                f"{asking.path} was edited, so it approves nothing.",
-                "Undo the edit, or reject it and say why: "
-                f"placet reject {case.request_id} --reason R",
-            )
-        return stamp(raw, {"decision": "approve"})
-
-    return _decided(site, case, "approve", approved, seen)
+    path = case.asking.path
+    raw = _read(site, case, path, seen)
+    if not (now := shown_digest(raw)).startswith(bound):
+        raise _other_digest(case, path, now, bound)
+    return _leave(site, case, "approve", path, raw)
 
 
-def refuse_wider(site: Site, case: Case, reason: str, *, seen: bytes | None = None) -> str:
+def refuse_wider(site: Site, case: Case, reason: str, *, seen: bytes | None = None) -> Done:
     """Reject the wider scope that a mission asks for; the mission is told the reason."""
-    keys = {"decision": "reject", "rejection_reason": reason}
-    return _decided(site, case, "reject", lambda raw: stamp(raw, keys), seen)
+    assert case.asking is not None, "only what is asked is rejected"
+    raw = _read(site, case, case.asking.path, seen)
+    return _leave(site, case, "reject", case.asking.path, raw, [reason])
 
 
-def retry(site: Site, case: Case, source: str, comments: Sequence[str]) -> str:
-    """Ask for a new plan of the request at `source`.
+def retry(site: Site, case: Case, source: str, comments: Sequence[str]) -> Done:
+    """Ask for a new plan of the request at `source`, with these comments."""
+    return _leave(site, case, "retry", source, _read(site, case, source, None), comments)
 
-    The comments are written into the request, where the next planning reads them with it.
-    """
-    target = source
-    if not target.startswith(f"{Folder.REQUESTS}/"):
-        target = f"{Folder.REQUESTS}/{PurePosixPath(target).name}"
-    return change_note(
-        site,
-        case,
-        lambda raw: commented(site, raw, comments, "pending"),
-        target,
-        of=source,
-        word=left_word(site, case, "retry", lambda raw: digest(raw, REQUEST_STAMPS)),
+
+def claim(site: Site, case: Case, what: What, commit: str) -> None:
+    """Say who merged, undid or dropped a mission's work, by a commit; that has been done."""
+    with suppress(UserError):  # then nobody knows who it was
+        intents.leave(site.state.intents, _intent(site, case, what, "", commit, ()))
+
+
+def _must_run(site: Site, what: str) -> None:
+    """Raise UserError without a daemon: the next decision is on what it writes."""
+    if site.daemon is None:
+        raise UserError(
+            f"The daemon is not running, so it cannot {what}.",
+            "Start it: placet run. Or change the note yourself.",
+        )
+
+
+def _read(site: Site, case: Case, path: str, seen: bytes | None) -> bytes:
+    with Vault(site.vault) as folder:
+        raw = text_of(folder, path)
+    if raw is None:
+        raise not_there_any_more(case, path)
+    if seen is not None and _digest(path, raw) != _digest(path, seen):
+        raise NotAsRead(path)
+    return raw
+
+
+def _digest(path: str, raw: bytes) -> str:
+    return look_at(path, raw, "").digest
+
+
+def _intent(
+    site: Site, case: Case, what: What, path: str, digest: str, said: Sequence[str]
+) -> Intent:
+    state, name = case.state.value, site.who if site.via == "board" else ""
+    return Intent(
+        intents.new_id(),
+        what,
+        case.trace_id,
+        path,
+        digest,
+        state,
+        case.generation,
+        tuple(said),
+        site.via,
+        name,
+        site.who,
     )
 
 
-def stop(site: Site, case: Case) -> str:
-    """Take an approved plan back; its mission stops at the next safe point, with a report."""
-    target = f"{Folder.PLANS}/{plan_name(case.request_id)}"
-    word = left_word(site, case, "stop", plan_digest)
-    return change_note(site, case, lambda raw: raw, target, word=word)
+def _leave(
+    site: Site, case: Case, what: What, path: str, raw: bytes, said: Sequence[str] = ()
+) -> Done:
+    """Leave an intent about a note with this text, and wait for the daemon's answer.
+
+    Raises UserError where the daemon refuses it, now or by what the note says.
+    """
+    home = path
+    if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
+        home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
+    note = look_at(home, raw, "")
+    intent = _intent(site, case, what, path, note.digest, said)
+    its = CaseNotes(plans=[note])
+    if what == "retry":
+        its = CaseNotes(request=note)
+    elif case.asking is not None and path == case.asking.path:
+        its = CaseNotes(asked=[note])
+    try:
+        change_of(case, replace(intent, path=home), its, local(Clock().now()))
+    except OutdatedError as error:
+        raise _refused(case, str(error)) from error
+    intents.leave(site.state.intents, intent)
+    refused = _answer_to(site, intent) if site.daemon is not None else None
+    if refused is None:
+        return Done(path, is_pending=True)
+    if refused:
+        raise _refused(case, refused)
+    if what in ("comment", "tick"):
+        _await_box(site, case)
+    now = site.case(case.trace_id)
+    if what == "retry":
+        return Done(now.request_path)
+    return Done(now.plan.path if path == case.plan.path else path)
 
 
-def _decided(
-    site: Site, case: Case, what: Literal["approve", "reject"], change: Change, seen: bytes | None
-) -> str:
-    assert case.asking is not None, "only what is asked is decided on"
-    path = case.asking.path
-    word = left_word(site, case, what, plan_digest)
-    return change_note(site, case, _of(path, seen, change), path, of=path, word=word)
+def _await_box(site: Site, case: Case) -> None:
+    """Wait, ANSWER_S at most, until the daemon has written the box of a plan that was edited.
+
+    Only a plan whose box says what its text allows can be approved.
+    """
+    until = time.monotonic() + ANSWER_S
+    while time.monotonic() < until:
+        if box_is_current(_read(site, case, case.plan.path, None), box_of(case)):
+            break
+        time.sleep(_LOOK_EVERY_S)
 
 
-def _plan(case: Case, seen: bytes | None, change: Change) -> Change:
-    """Return a change of a case's plan; it raises UserError where none would know whose it is."""
+def _answer_to(site: Site, intent: Intent) -> str | None:
+    """Return why the daemon refused an intent, empty if it performed it; None without an answer.
 
-    def changed(raw: bytes) -> bytes:
-        if why := lost_keys(case, look_at(case.plan.path, raw, "")):
-            raise UserError(f"{case.plan.path}: {why}", f"See it: placet why {case.request_id}")
-        return change(raw)
+    What follows from it is written by then, as far as that takes no longer than ANSWER_S.
+    """
+    until = time.monotonic() + ANSWER_S
+    refused: str | None = None
+    while time.monotonic() < until:
+        with open_reader(site.state.journal) as reader:
+            refused = reader.answers([intent.id]).get(intent.id)
+            writes = any(one.trace_id == intent.trace_id for one in reader.pending_commands())
+        if refused or (refused is not None and not writes):
+            break
+        time.sleep(_LOOK_EVERY_S)
+    return refused
 
-    return _of(case.plan.path, seen, changed)
 
-
-def _of(path: str, seen: bytes | None, change: Change) -> Change:
-    """Return a change that is made only of the text that was read."""
-
-    def changed(raw: bytes) -> bytes:
-        if seen is not None and raw != seen:
-            raise NotAsRead(path)
-        return change(raw)
-
-    return changed
+def _refused(case: Case, why: str) -> UserError:
+    return UserError(why, f"See how it is now: placet show {case.request_id}")
 
 
 def _other_digest(case: Case, path: str, digest: str, bound: str) -> UserError:
     return UserError(
-        f"{path} is not what you read: its digest is {digest[:12]}, not {bound[:12]}.",
+        f"{visible(path)} is not what you read: its digest is {digest[:12]}, not {bound[:12]}.",
         f"Somebody changed it. Read it as it is now: placet show {case.request_id}",
-    )
-
-
-def commented(site: Site, raw: bytes, comments: Sequence[str], status: str) -> bytes:
-    """Return a note with these comments, and a `status`."""
-    return stamp(with_comments(site, raw, comments), {"status": status})
-
-
-def with_comments(site: Site, raw: bytes, comments: Sequence[str]) -> bytes:
-    """Return a note with these comments, signed; those that it has already are not repeated."""
-    body = text = read_note(raw).body
-    at = local(Clock().now())
-    for comment in comments:
-        added = with_comment(text, comment, site.who, at)
-        before, now = (Counter(one.text for one in open_comments(t)) for t in (text, added))
-        if not (now - before).keys() & before.keys():
-            text = added
-    return raw[: len(raw) - len(body.encode())] + text.encode()
-
-
-def left_word(
-    site: Site,
-    case: Case,
-    what: Literal["approve", "reject", "revise", "retry", "answer", "stop"],
-    digest_of: Callable[[bytes], str],
-) -> Callable[[bytes], AbstractContextManager[None]]:
-    """Return a function that tells the daemon who decided `what` of the text that a note gets."""
-    return lambda raw: leave_word(
-        site.state.acts, case.trace_id, Word(what, digest_of(raw), site.who, site.via)
     )

@@ -228,11 +228,11 @@ def _journal(state: StateFolder) -> Iterator[Line]:
         damage, trouble = examine(path, state.mark)[2], disk_trouble(path)
         found = damage or "\n".join(trouble) or address_of(path) or str(path)
         helps = _HELPS_WITH_DAMAGE if damage else f"See it: df -h {quote(str(path.parent))}"
-        yield finding("journal", "bad" if damage or trouble else "good", found, helps)
         live = at_work(path)
     except UserError as error:  # a disk that is full or read-only
         yield finding("journal", "bad", error.what, error.hint)
         return
+    yield finding("journal", "bad" if damage or trouble else "good", found, helps)
     trees = state.worktrees.iterdir() if state.worktrees.is_dir() else ()
     left = sorted(p.name for p in trees if p.is_dir() and not any(t in p.name for t in live))
     if left:

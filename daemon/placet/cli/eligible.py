@@ -15,17 +15,12 @@ from placet.core.life.why import stands
 
 def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
     """Raise UserError (exit code 3) for a case in another state, with `why_not` as the reason."""
-    if _work(case) not in states:
+    if case.acting not in states:
         raise UserError(
             f"{stands(case)}, so there is {why_not}.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
-
-
-def _work(case: Case) -> State:
-    """Return a case's state, of one that asks something that of the work that stands still."""
-    return case.state if case.asking is None else case.asking.work
 
 
 def with_one_plan(site: Site, ident: str) -> Case:
@@ -45,14 +40,14 @@ def awaiting(site: Site, ident: str, done: str) -> Case:
     case = with_one_plan(site, ident)
     if asks_for_more(case):
         return asking_case(site, ident)
-    if _work(case) in (State.REVIEW, State.REVISING) or (
+    if case.acting in (State.REVIEW, State.REVISING) or (
         case.state is State.FAILED and case.plan.path
     ):
         return case
     helps = f"See why: placet why {case.request_id}"
     if case.asking is not None:
         helps = f"Answer it: placet answer {case.request_id} TEXT"
-    elif case.state in (State.APPROVED, State.RUNNING) and done == "rejected":
+    elif case.acting in (State.APPROVED, State.RUNNING) and done == "rejected":
         helps = f"Take it back first: placet stop {case.request_id}"
     raise UserError(
         f"{stands(case)}, so there is no plan that could be {done}.", helps, exit_code=3

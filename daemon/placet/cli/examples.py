@@ -1,4 +1,4 @@
-"""An example or two for each command: the end of its `--help`, and of its part of the manual."""
+"""An example or two for each command, at the end of its `--help`."""
 
 from __future__ import annotations
 
@@ -89,16 +89,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "service uninstall": ("placet service uninstall",),
     "service status": ("placet service status", "placet service status --json"),
     "service logs": ("placet service logs --follow",),
-    "completion": ("placet completion install", "placet completion zsh"),
-    "completion install": ("placet completion install", "placet completion install fish"),
-    "completion bash": ('eval "$(placet completion bash)"',),
-    "completion zsh": ('eval "$(placet completion zsh)"',),
-    "completion fish": ("placet completion fish | source",),
-    "man": (
-        "placet man | man -l -",
-        "placet man > ~/.local/share/man/man1/placet.1",
-    ),
-    "help": ("placet help scope", "placet help portal add"),
+    "completion": ('eval "$(placet completion bash)"', "placet completion fish | source"),
 }
 """By a command's words without `placet`."""
 

@@ -1,12 +1,13 @@
-"""The daemon's lines on its standard error, written by a thread of their own.
+"""Print the daemon's lines on standard error, and keep them for `placet logs`.
 
-A terminal that was stopped with Ctrl-S, or a pipe that nobody reads, holds up that thread only; a
-standard error that is gone stops nothing. Lines that do not fit into the queue are left out, and
-counted.
+A thread of its own prints. A terminal that was stopped with Ctrl-S, or a pipe that nobody reads,
+holds up that thread only; a standard error that is gone stops nothing. Lines that do not fit into
+the queue are left out, and counted.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import shutil
@@ -14,28 +15,41 @@ import sys
 import textwrap
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
-from placet.core.activity import CommittedRow
+from placet.core.activity import CommittedRow, Entity
 from placet.core.text.names import show
 from placet.core.text.story import Loud, Story
+from placet.core.wording import rfc3339
 
 MAX_WAITING = 10_000
+MAX_LOG_BYTES = 1 << 20
+"""Bytes of the log after which a new one is begun; the one before is kept."""
 LAST_WORDS_S = 2.0
 """Seconds that a standard error that takes nothing may hold up the daemon's end."""
+
+
+def old_log(log: Path) -> Path:
+    """Return where the older lines of a log are."""
+    return log.with_name(f"{log.name}.old")
 
 
 class Voice:
     """Says lines of at most this loudness; a context manager that writes all of them at its end.
 
-    With `times` each line begins with the local time.
+    With `times` each line begins with the local time. `log` is the file that keeps the lines,
+    except those that only `--verbose` prints.
     """
 
-    def __init__(self, loud: Loud, *, times: bool) -> None:
+    def __init__(self, loud: Loud, *, times: bool, log: Path | None = None) -> None:
         self._loud = loud
         self._times = times
+        self._log = log
+        self._logging = threading.Lock()
         self._story = Story()
         self._day = datetime.now().astimezone().date()
         self._queue: queue.Queue[tuple[datetime, Loud, str] | None] = queue.Queue(MAX_WAITING)
@@ -58,12 +72,37 @@ class Voice:
         if loud is Loud.TROUBLE:
             self._story.hear(text)
         self._put(datetime.now().astimezone(), loud, text)
+        self._keep(rfc3339(datetime.now(UTC)), loud, text)
 
     def rows(self, rows: Sequence[CommittedRow]) -> None:
         """Say rows that were committed to the journal, in the words of `Story`."""
         for row in rows:
             if (told := self._story.line(row)) is not None:
                 self._put(datetime.fromisoformat(row.timestamp).astimezone(), *told)
+                self._keep(row.timestamp, *told, row)
+
+    def _keep(self, timestamp: str, loud: Loud, text: str, row: CommittedRow | None = None) -> None:
+        """Append a line to the log. A disk that refuses it stops nothing: the line was printed."""
+        if self._log is None or loud > Loud.EVENT or not text:
+            return
+        is_case = row is not None and row.entity_type != Entity.DAEMON
+        line = {
+            "id": row.id if row else 0,
+            "timestamp": timestamp,
+            "trace_id": row.trace_id if row else "",
+            "request_id": row.entity_id if row and is_case else "",
+            "text": text,
+            "trouble": loud is Loud.TROUBLE,
+        }
+        with self._logging, suppress(OSError):
+            if self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES:
+                self._log.replace(old_log(self._log))
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(self._log, flags, 0o600)
+            try:
+                os.write(handle, json.dumps(line).encode() + b"\n")
+            finally:
+                os.close(handle)
 
     def _put(self, at: datetime, loud: Loud, text: str) -> None:
         if loud > self._loud:

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from placet.cli.site import Site
 from placet.cli.undecided import Undecided, changed_ns, undecided_of
 from placet.core.life.case import CASE_JSON, Case, NoteSeen, State
-from placet.core.life.gestures import CalloutStale
+from placet.core.life.gestures import BoxStale
+from placet.core.life.intents import Intent
 from placet.core.life.observe import observe
 from placet.core.life.question_note import is_approved
 from placet.core.life.sight import DRAFT, look_at
@@ -22,6 +23,7 @@ from placet.files.errors import Gone, NotSettled, Unreadable
 from placet.files.handles import EntryKind
 from placet.files.scan import Found
 from placet.files.vault import Vault
+from placet.host.intents import waiting_in
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import PendingCommand
 
@@ -39,6 +41,7 @@ class Glance:
     there are several, so that none of them counts. `explained` is what side notes say, by the path
     of the note that they are next to. `unwritten` are the trace_ids of cases whose daemon is about
     to write what waits for a person; `ahead` of those that went on since the reader's snapshot.
+    `asked` are the intents that the daemon has not answered.
     """
 
     cases: Mapping[str, Case]
@@ -48,6 +51,7 @@ class Glance:
     explained: Mapping[str, str] = field(default_factory=dict)
     unwritten: frozenset[str] = frozenset()
     ahead: frozenset[str] = frozenset()
+    asked: Mapping[str, Intent] = field(default_factory=dict)
 
 
 def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
@@ -61,10 +65,11 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     pending = reader.pending_commands()
     busy = {command.trace_id for command in pending}
     told = {row.path: row.detail for row in reader.seen() if row.verdict}
+    asked = {one.trace_id: one for one in waiting_in(site.state.intents)}
     scan = folder.scan(QUEUES)
     if not scan.present or scan.problems:
         # what cannot be listed is not gone
-        return Glance(known, {}, frozenset(scan.found), explained=told)
+        return Glance(known, {}, frozenset(scan.found), explained=told, asked=asked)
     listed = {
         path: found
         for path, found in scan.found.items()
@@ -85,8 +90,8 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     for trace in (touched & known.keys()) - busy:
         case, own = known[trace], its.get(trace, CaseNotes())
         gesture = observe(case, own, tools)
-        # a stale callout is the daemon's to write: the plan waits
-        if gesture is not None and not isinstance(gesture, CalloutStale):
+        # a stale box is the daemon's to write: the plan waits
+        if gesture is not None and not isinstance(gesture, BoxStale):
             undecided[trace] = undecided_of(gesture, listed)
         plan_path = own.plans[0].path if len(own.plans) == 1 else case.plan.path
         found[trace] = replace(
@@ -107,7 +112,7 @@ def glance(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> 
     found |= ahead
     at = frozenset(scan.found)
     unwritten = _unwritten(found.keys() - undecided.keys(), found, pending, at)
-    return Glance(found, undecided, at, rivals, told, unwritten, frozenset(ahead))
+    return Glance(found, undecided, at, rivals, told, unwritten, frozenset(ahead), asked)
 
 
 def _went_on(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placet.cli.glance import Glance
 from placet.cli.site import Site
 from placet.core.activity import Action
-from placet.core.life.case import State
+from placet.core.life.case import DRAFTING
 from placet.core.life.gestures import BY_COMMAND
 from placet.core.life.sight import DRAFT, look_at
 from placet.core.life.waiting import ALLOW_HISTORY
@@ -24,7 +24,7 @@ NEEDS_HISTORY = (
 def held_back(site: Site, folder: Vault, reader: Reader, seen: Glance, trace: str) -> str:
     """Return why a request is not planned before a person does something; empty for any other."""
     case, config = seen.cases[trace], site.configured()
-    if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
+    if case.acting not in DRAFTING or not case.request_path:
         return ""
     try:
         raw, mark = folder.read(case.request_path)

@@ -28,9 +28,12 @@ from placet.cli.portals import add_portal
 from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH
+from placet.core.life.sight import ASKS, look_at
+from placet.core.text.names import CONFIG_PATH, Folder
+from placet.core.text.names import show as visible
+from placet.core.turn.price import DEFAULT_PRICES
 from placet.core.wording import counted, megabytes
-from placet.files.errors import AlreadyThere
+from placet.files.errors import AlreadyThere, Unreadable
 from placet.files.vault import Vault
 from placet.host.accepted import accept, change
 from placet.host.config import load, with_setting, write_setting
@@ -39,6 +42,10 @@ from placet.host.vault_state import known_id, vault_state
 from placet.repo.init import survey
 from placet.repo.repository import is_repository
 from placet.repo.sizes import Size
+
+DAY_USD = 10
+"""Dollars a day that a new vault allows, where the price of its model is known."""
+MAX_NAMED = 5
 
 
 def template() -> Path:
@@ -168,6 +175,9 @@ def init_command(
     place = from_home(folder).absolute()
     asks = not silent and sys.stdin.isatty() and sys.stderr.isatty()
     is_new = not (place / CONFIG_PATH).exists()
+    say(f"The vault: {visible(str(place))}")
+    if is_new and not silent:
+        _confirm_home(place, asks=asks)
     chosen: ModelChoice | None = None
     named = given_portals(portals)
     if model is not None or base_url is not None:
@@ -183,14 +193,64 @@ def init_command(
         (made if _made_replies(place) else kept).append(DEMO_SCRIPT)
     for path in made:
         click.echo(path)
-    say(f"{counted(len(made), 'file')} made; already there, and as before: {len(kept)}.")
+    as_before = f" Already there and unchanged: {len(kept)}." if kept else ""
+    say(f"Created {counted(len(made), 'file')}.{as_before}")
     there = Site(str(place), site.env)
     if chosen is not None:
         _take_model(there, chosen)
+        if is_new:
+            _limit_day(there)
     for name, path in named.items():
         add_portal(there, name, path)
         say(f"The repository {path} is the portal {name}: requests name it with `portal: {name}`.")
+    if is_new:
+        _say_waiting(place)
     _say_next(folder, there, wants_key=chosen.needs_key if chosen else _wants_key(there))
+
+
+def _confirm_home(place: Path, *, asks: bool) -> None:
+    """Ask before the home folder becomes a vault. Raises UserError (exit code 2) without a yes."""
+    if place.resolve() != Path.home().resolve():
+        return
+    if not (asks and click.confirm("placet: That is your home folder. Go on?", err=True)):
+        raise UserError(
+            f"{visible(str(place))} is your home folder. Nothing was made.",
+            "Name a folder for the vault: placet init ~/vault. If you mean your home folder: "
+            "placet init --yes ~",
+            exit_code=2,
+        )
+
+
+def _limit_day(site: Site) -> None:
+    """Give a new vault a limit for each day, where the price of its model is known."""
+    model = load(site.vault).model
+    known = model.provider == "scripted" or any(row.model == model.name for row in DEFAULT_PRICES)
+    if model.base_url or not known:
+        return
+    text = with_setting(site.vault, ("limits", "day_usd"), DAY_USD)
+    change(site.vault, site.env, text, [("limits", "day_usd")])
+    say(
+        f"Limit: all work together may cost ${DAY_USD} a day. "
+        "To change it: placet config set limits.day_usd 20"
+    )
+
+
+def _say_waiting(place: Path) -> None:
+    """Name the notes in Inbox/Requests that the first start will plan."""
+    found = []
+    with Vault(place) as vault:
+        for path in sorted(vault.scan([Folder.REQUESTS]).found):
+            with suppress(Unreadable):
+                if look_at(path, vault.read(path)[0], "").status in ASKS:
+                    found.append(path)
+    if not found:
+        return
+    shown = [visible(path) for path in found[:MAX_NAMED]]
+    more = [f"and {len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
+    say(
+        f"`placet run` will plan {counted(len(found), 'note')} that you have already: "
+        f"{', '.join([*shown, *more])}. To keep one out, move it or give it `status: draft`."
+    )
 
 
 def _made_replies(place: Path) -> bool:

@@ -14,11 +14,11 @@ import click
 
 from placet.cli import decisions
 from placet.cli.asked import asking_text
-from placet.cli.gestures import say_if_down
 from placet.cli.glance import text_of, too_many
 from placet.cli.letters import ACTS, Act, Read, Then, answer_with, kind_of, options_of, typed
 from placet.cli.look import plans
-from placet.cli.shown import NoteView, amendment_view, plan_view, question_view, with_fresh_callout
+from placet.cli.proposal import plan_text
+from placet.cli.shown import NoteView, amendment_view, plan_view, question_view
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import colour, echo, harmless, hint_of, paged, say
 from placet.cli.written import written
@@ -52,7 +52,6 @@ def review_command(site: Site) -> None:
         echo("")
         say("stopped; what you decided before stands, and nothing else was changed")
         sys.exit(130)
-    say_if_down(site)
 
 
 def _every(site: Site) -> None:
@@ -110,7 +109,7 @@ def _look(site: Site, trace_id: str) -> Read | None:
     elif case.asking is not None:
         return Read(site, case, case.asking.path, asking_text(site, case))
     else:
-        return Read(site, case, case.plan.path, with_fresh_callout(site, case))
+        return Read(site, case, case.plan.path, plan_text(site, case))
     return None
 
 

@@ -10,15 +10,16 @@ from enum import Enum
 
 from placet.cli import decisions
 from placet.cli.asked import asks_for_more
+from placet.cli.gestures import saved
 from placet.cli.opening import open_in_editor, open_in_obsidian
 from placet.cli.site import Site
 from placet.cli.terminal import echo, harmless, say
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
-from placet.core.text.comment_blocks import place_of, step_parts
+from placet.core.text.comment_blocks import places_of, step_parts
 from placet.core.text.comments import open_comments
 from placet.core.text.note import read_note
-from placet.core.text.partial import ticks, with_other_tick
+from placet.core.text.partial import ticks
 from placet.core.text.plan_text import outline_of
 from placet.core.wording import counted
 
@@ -82,10 +83,14 @@ def unbroken() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _tell(read: Read, done: decisions.Done, sentence: str) -> None:
+    say(saved(read.site) if done.is_pending else sentence)
+
+
 def _approve(read: Read, remarks: tuple[str, ...] = ()) -> Then:
     with unbroken():
-        path = decisions.approve(read.site, read.case, remarks, seen=read.raw)
-    say(f"approved: {path}")
+        done = decisions.approve(read.site, read.case, remarks, seen=read.raw)
+    _tell(read, done, f"approved: {done.path}")
     return Then.NEXT
 
 
@@ -100,10 +105,10 @@ def _reject(read: Read) -> Then:
         return Then.ASK
     with unbroken():
         if asks_for_more(read.case):
-            path = decisions.refuse_wider(read.site, read.case, reason, seen=read.raw)
+            done = decisions.refuse_wider(read.site, read.case, reason, seen=read.raw)
         else:
-            path = decisions.reject(read.site, read.case, reason, seen=read.raw)
-    say(f"rejected: {path}")
+            done = decisions.reject(read.site, read.case, reason, seen=read.raw)
+    _tell(read, done, f"rejected: {done.path}")
     return Then.NEXT
 
 
@@ -115,8 +120,8 @@ def _revise(read: Read) -> Then:
         return Then.ASK
     comments = [comment] if comment else []
     with unbroken():
-        path = decisions.revise(read.site, read.case, comments, seen=read.raw)
-    say(f"asked for changes: {path}")
+        done = decisions.revise(read.site, read.case, comments, seen=read.raw)
+    _tell(read, done, f"asked for changes: {done.path}")
     return Then.NEXT
 
 
@@ -132,17 +137,13 @@ def _comment(read: Read) -> Then:
         return Then.ASK
     if number:
         steps = step_parts(outline_of(read_note(read.raw).body))
-        if not number.isdecimal() or not place_of(int(number), steps):
+        if not number.isdecimal() or int(number) not in places_of(steps):
             raise UserError(f"{number!r} is no step.", "Give its number.")
     said = f"{int(number)}. {text}" if number else text
     with unbroken():
-        decisions.edit(
-            read.site,
-            read.case,
-            lambda raw: decisions.with_comments(read.site, raw, [said]),
-            seen=read.raw,
-        )
-    say("written into the plan; it goes to the agent when you approve (a) or ask for changes (v)")
+        done = decisions.comment(read.site, read.case, said, seen=read.raw)
+    what = "written into the plan; it goes to the agent when you approve (a) or ask for changes (v)"
+    _tell(read, done, what)
     return Then.AGAIN
 
 
@@ -150,29 +151,19 @@ def _tick(read: Read) -> Then:
     _list_steps(read)
     numbers = typed("Tick or untick which steps (Enter: none): ").replace(",", " ").split()
 
-    def ticked(raw: bytes) -> bytes:
-        body = read_note(raw).body
-        head = raw[: len(raw) - len(body.encode())]
-        for number in numbers:
-            if not number.isdecimal():
-                raise UserError(f"{number!r} is no step.", "Give its number.")
-            try:
-                body = with_other_tick(body, int(number))
-            except ValueError as error:
-                raise UserError(f"{str(error).capitalize()}.", "Give its number.") from error
-        return head + body.encode()
-
     if not numbers:
         return Then.ASK
     with unbroken():
-        decisions.edit(read.site, read.case, ticked, seen=read.raw)
+        done = decisions.tick(read.site, read.case, numbers, seen=read.raw)
+    if done.is_pending:
+        say(saved(read.site))
     return Then.AGAIN
 
 
 def _widen(read: Read) -> Then:
     with unbroken():
-        path = decisions.widen(read.site, read.case, seen=read.raw)
-    say(f"approved: {path}")
+        done = decisions.widen(read.site, read.case, seen=read.raw)
+    _tell(read, done, f"approved: {done.path}")
     return Then.NEXT
 
 
@@ -191,8 +182,8 @@ def answer_with(read: Read, said: str) -> Then:
         if typed("Answer so [y,n]? ").casefold() != "y":
             return Then.ASK
     with unbroken():
-        decisions.answer(read.site, read.case, said, seen=read.raw)
-    say(f"answered: {said}")
+        done = decisions.answer(read.site, read.case, said, seen=read.raw)
+    _tell(read, done, f"answered: {said}")
     return Then.NEXT
 
 

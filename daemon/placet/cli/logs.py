@@ -1,23 +1,22 @@
-"""`placet logs`: the daemon's sentences, from the journal."""
+"""`placet logs`: what the daemon said, as `placet run` prints it."""
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from placet.cli.bell import bell, patiently
+from placet.cli.bell import bell
+from placet.cli.follow import old_log
 from placet.cli.site import Site, find, json_option, site_option
-from placet.cli.terminal import json_text
-from placet.cli.told import Teller, Told, print_told
-from placet.core.activity import CommittedRow, Entity
-from placet.journal.reader import Reader, open_reader
+from placet.cli.terminal import json_text, say
+from placet.cli.told import Told, print_told
 
 LAST = 50
-ROWS_A_LINE = 20
-"""Rows of the journal that are read for a line that is wanted, at first."""
 
 
 @click.command("logs")
@@ -36,59 +35,65 @@ ROWS_A_LINE = 20
 def logs_command(site: Site, ident: str | None, follow: bool, lines: int, as_json: bool) -> None:
     """Print what the daemon has said, the newest line last; of one request or of all.
 
-    It is read from the journal, so it is there also of a daemon that nobody looked at.
+    It is what `placet run` printed, also while nobody looked at it.
     """
-    path = site.state.journal
-    with open_reader(path) if ident is None else site.reader(ident) as reader:
-        trace = None if ident is None else find(reader, ident).trace_id
-        teller, found = _last(reader, trace, lines)
-        last = reader.last()[0]
-    for told in found:
-        _print(told, as_json=as_json)
+    trace = request = ""
+    if ident is not None:
+        with site.reader(ident) as reader:
+            case = find(reader, ident)
+        trace, request = case.trace_id, case.request_id
+    log = Log(site.state.log, trace, request)
+    found = deque(log.new(), maxlen=lines)
+    if not log.path.exists():
+        say("No daemon has run here yet: placet run")
+    for line in found:
+        _print(line, as_json=as_json)
     if not follow:
         return
     with bell(site) as wait:
         while True:
-            rows = patiently(partial(_after, path, trace, last), wait)
-            for told in teller.tell(rows):
-                _print(told, as_json=as_json)
-            if rows:
-                last = rows[-1].id
-            else:
-                wait()
+            wait()
+            for line in log.new():
+                _print(line, as_json=as_json)
 
 
-def _after(path: Path, trace: str | None, last: int) -> tuple[CommittedRow, ...]:
-    with open_reader(path) as reader:
-        return reader.activity(trace, after_id=last, routine=False)
+class Log:
+    """The daemon's lines at `path`, of one case or, with an empty `trace`, of all."""
+
+    def __init__(self, path: Path, trace: str = "", request: str = "") -> None:
+        self.path = path
+        self._trace, self._request = trace, request
+        # By a file's first line how many bytes of it were read: inodes are used again.
+        self._read: dict[bytes, int] = {}
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Give the lines that were not given before, the oldest first."""
+        for path in (old_log(self.path), self.path):
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:
+                continue
+            with file:
+                first = file.readline()
+                file.seek(self._read.get(first, 0))
+                for raw in file:
+                    if not raw.endswith(b"\n"):
+                        break  # it is being written
+                    self._read[first] = self._read.get(first, 0) + len(raw)
+                    line = json.loads(raw)
+                    if self._wants(line):
+                        yield line
+
+    def _wants(self, line: dict[str, Any]) -> bool:
+        if not self._trace:
+            return True
+        if trace := str(line["trace_id"]):
+            return trace == self._trace
+        return str(line["text"]).startswith(f"{self._request}: ")
 
 
-def _last(reader: Reader, trace: str | None, lines: int) -> tuple[Teller, list[Told]]:
-    """Return the last lines, and the teller that goes on after them.
-
-    Of most rows nothing is said, so more are read until there are enough lines.
-    """
-    limit = max(1, lines * ROWS_A_LINE)
-    while True:
-        rows = reader.activity(trace, limit=limit, newest=True, routine=False)
-        teller = Teller()
-        found = deque(teller.tell(rows), maxlen=lines)
-        if len(found) >= lines or len(rows) < limit:
-            return teller, list(found)
-        limit *= 4
-
-
-def _print(told: Told, *, as_json: bool) -> None:
-    if not as_json:
-        print_told(told)
-        return
-    row = told.row
-    about = {
-        "id": row.id,
-        "timestamp": row.timestamp,
-        "trace_id": row.trace_id,
-        "request_id": "" if row.entity_type == Entity.DAEMON else row.entity_id,
-        "text": told.text,
-        "trouble": told.trouble,
-    }
-    click.echo(json_text(about))
+def _print(line: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(line))
+    else:
+        print_told(Told(line["timestamp"], line["text"], line["trouble"]))

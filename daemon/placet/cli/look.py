@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -19,14 +20,14 @@ from placet.cli.trouble import disk_trouble, waits_for_model
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, OPEN, Case, State
-from placet.core.life.plan_note import below
-from placet.core.life.sight import look_at
+from placet.core.life.intents import Intent
+from placet.core.life.sight import body_of, look_at
 from placet.core.text.names import QUEUES, Folder
 from placet.core.text.names import show as visible
-from placet.core.text.note import read_note
 from placet.core.turn.budget import Amount
 from placet.files.vault import Vault
 from placet.host.clock import Clock
+from placet.host.intents import waiting_in
 from placet.journal.place import is_begun
 from placet.journal.reader import Reader, open_reader
 
@@ -108,12 +109,13 @@ def status(site: Site) -> dict[str, Any]:
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
+    asked = waiting_in(state.intents)
     with Vault(site.vault) as folder:
         if not is_begun(state.journal):
             listed = frozenset(folder.scan([Folder.REQUESTS]).found)
         else:
             with open_reader(state.journal) as reader:
-                shown = _latest(reader, folder)
+                shown = _latest(reader, folder, [one.trace_id for one in asked])
                 earlier = reader.count_cases() - len(shown)
                 seen = glance(site, folder, reader, shown)
                 cases = [case_line(site, folder, reader, seen, trace) for trace in seen.cases]
@@ -147,6 +149,7 @@ def status(site: Site) -> dict[str, Any]:
         "explained": unusable,
         "not_taken_up": [visible(path) for path in new if path not in left_alone],
         "drafts": [visible(path) for path in left_alone],
+        "intents": [_asked(one) for one in asked],
         "today": {
             "tokens": today.tokens,
             "cost_usd": as_float(today.usd),
@@ -156,12 +159,21 @@ def status(site: Site) -> dict[str, Any]:
     }
 
 
-def _latest(reader: Reader, folder: Vault) -> list[Case]:
-    """Return the cases to show: open, with a note in a watched folder, or among the last ended."""
+def _asked(intent: Intent) -> dict[str, str]:
+    """Return as plain data what a command asked for that the daemon has not answered."""
+    names = {"id": intent.id, "what": intent.what, "trace_id": intent.trace_id}
+    return {**names, "by": intent.who, "via": intent.via}
+
+
+def _latest(reader: Reader, folder: Vault, traces: Collection[str]) -> list[Case]:
+    """Return the cases to show.
+
+    They are open, have a note in a watched folder, are among the last ended, or one of `traces`.
+    """
     rows = {
         *reader.cases(*OPEN),
         *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
-        *reader.cases_of(paths=folder.scan(QUEUES).found.keys()),
+        *reader.cases_of(traces, folder.scan(QUEUES).found.keys()),
     }
     return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
 
@@ -183,7 +195,7 @@ def show(site: Site, ident: str) -> dict[str, Any]:
         asked = kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
         # emptied or taken away: whoever did may want it back
-        is_emptied = plan is not None and not below(read_note(plan).body)[1].strip()
+        is_emptied = plan is not None and not body_of(plan).strip()
         if is_emptied or (plan is None and case.state is State.WITHDRAWN):
             plan = _last_written(reader, case) or plan
         report = text_of(folder, case.outcome.report_path) if case.outcome.report_path else None

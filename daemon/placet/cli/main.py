@@ -34,18 +34,21 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "interactive",
         "Decide on one thing after the other that waits for you: plans, wider scopes, questions.",
     ),
-    "approve": ("review", "Approve a plan: move it to System/Active, as you would by hand."),
+    "approve": (
+        "review",
+        "Approve a plan: the daemon moves it to System/Active and runs it.",
+    ),
     "answer": (
         "review",
         "Answer what a request asks you: an option by its number or text, or your own words.",
     ),
     "retry": ("review", "Ask for a new plan of a request that ended, in whatever way."),
-    "reject": ("review", "Reject a plan: move it to Inbox/Rejected, with the reason."),
+    "reject": ("review", "Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."),
     "revise": (
         "review",
-        "Ask for changes in a plan: write comments into it and set it to needs_revision.",
+        "Ask for changes in a plan: the agent answers your comments with a new revision.",
     ),
-    "stop": ("review", "Stop a mission at the next safe point: move its plan back to Inbox/Plans."),
+    "stop": ("review", "Stop a mission at the next safe point: its plan goes back to Inbox/Plans."),
     "pause": ("settings", "Take up no new work; missions under way come to their end."),
     "resume": ("settings", "Take work up again after `placet pause`."),
     "sandbox": ("run", "Run a command in exactly the box that the agent's commands get."),
@@ -95,12 +98,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "completion": (
         "completion",
-        "Complete commands, options, IDs, portals and agents in bash, zsh and fish.",
-    ),
-    "man": ("man", "Print the manual page, to be shown by `man -l -` or kept where man looks."),
-    "help": (
-        "manual",
-        "Explain a command, or an idea: gestures, review, scope, agents, portals, cost, security.",
+        "Print the script that completes commands, IDs, portals and agents in bash, zsh or fish.",
     ),
     "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
 }
@@ -148,8 +146,6 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "notify",
             "sandbox",
             "completion",
-            "help",
-            "man",
         ),
     ),
 }
@@ -206,8 +202,7 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="A command's options: placet COMMAND --help. Ideas: placet help gestures (or review, "
-    "scope, agents, portals, cost, security).",
+    epilog="A command's options: placet COMMAND --help.",
 )
 @click.version_option(__version__, prog_name="placet")
 @site_option

@@ -16,7 +16,7 @@ from placet.cli.cards import refresh_card
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.core.errors import UserError, cannot_write
-from placet.core.life.case import CASE_JSON, OPEN, WORKING, State
+from placet.core.life.case import CASE_JSON, OPEN
 from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
 from placet.core.text.portal import unfit
@@ -251,8 +251,7 @@ def _naming(site: Site, portal: str) -> list[str]:
         *(
             f"{case.request_id} ({case.state}) names it, and cannot be carried out without it."
             for case in cases
-            if case.request.portal == portal
-            and (case.state in WORKING or case.state is State.REVIEW)
+            if case.request.portal == portal and case.state in OPEN
         ),
         *(
             f"{case.request_id} has the branch {branch.name} there: what becomes of it is not "

@@ -15,7 +15,7 @@ from placet.core.errors import UserError
 from placet.core.life.approval import refusal
 from placet.core.life.case import Case, NoteSeen
 from placet.core.life.notice import lost_keys
-from placet.core.life.plan_note import new_branch
+from placet.core.life.plan_note import box_is_current, box_of, new_branch, with_box
 from placet.core.life.sight import look_at
 from placet.core.text.comments import open_comments, placed
 from placet.core.text.dangers import dangers
@@ -29,8 +29,11 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
     from placet.agent.prompts import plannable
 
-    note = look_at(case.plan.path, raw, "")
-    if why := note.problem or lost_keys(case, note) or refusal(case, note, plannable()):
+    note = shown = look_at(case.plan.path, raw, "")
+    what = box_of(case)
+    if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
+        shown = look_at(case.plan.path, with_box(raw, what), "")
+    if why := note.problem or lost_keys(case, note) or refusal(case, shown, plannable()):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )

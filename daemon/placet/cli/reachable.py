@@ -16,6 +16,7 @@ from placet.core.turn.talk import ModelError, ModelErrorKind
 from placet.host.sockets import address_of, places
 from placet.host.tables import Config
 from placet.loop.means import model_answers
+from placet.models.server import is_without_key
 
 Line = dict[str, str]
 _KEY = (
@@ -34,7 +35,7 @@ def model_line(site: Site, config: Config) -> Line:
     model = config.model
     if model.provider == "scripted":
         found = "scripted: replies are replayed from a file, no model is asked"
-        helps = "For a real one: placet config set model.provider anthropic"
+        helps = "For a real one, with ANTHROPIC_API_KEY: placet config set model.provider anthropic"
         return finding("model", "warn", found, helps)
     if config.team.workers:
         found = f"{model.name} ({model.provider}): the workers ask it, each with a key of its own"
@@ -62,9 +63,14 @@ def model_line(site: Site, config: Config) -> Line:
             f"{name}: {model.base_url} does not speak the Messages API (it has no /v1/messages)",
             "Update that server, or name one that does: placet config set model.base_url URL",
         )
+    takes, are = (
+        ("", "the name is")
+        if is_without_key(model.base_url, site.env)
+        else ("takes the key and ", "key and name are")
+    )
     if is_known:
-        return finding("model", "good", f"{name}: its server takes the key and knows the model")
-    found = f"{name}: its server answers, and does not say whether key and name are right"
+        return finding("model", "good", f"{name}: its server {takes}knows the model")
+    found = f"{name}: its server answers, and does not say whether {are} right"
     return finding("model", "warn", found, "The first plan shows it: placet submit TEXT")
 
 

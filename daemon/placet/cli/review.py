@@ -11,6 +11,7 @@ import click
 from placet.cli.again import to_retry
 from placet.cli.asked import asking_case, asks_for_more, wider_scope
 from placet.cli.decisions import (
+    Done,
     answer,
     approve,
     refuse_wider,
@@ -21,7 +22,7 @@ from placet.cli.decisions import (
     widen,
 )
 from placet.cli.eligible import awaiting, must_be, with_one_plan
-from placet.cli.gestures import must_say_something, say_if_down
+from placet.cli.gestures import must_say_something, saved
 from placet.cli.proposal import plan_text, proposal, proposal_text
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, out, say
@@ -53,9 +54,9 @@ from placet.core.life.why import stands
 def approve_command(
     site: Site, ident: str, yes: bool, remarks: Sequence[str], bound: str, as_json: bool
 ) -> None:
-    """Approve a plan: move it to System/Active, as you would by hand.
+    """Approve a plan: the daemon moves it to System/Active and runs it.
 
-    On a terminal it shows what that allows, and asks.
+    On a terminal it shows what that allows, and asks. Elsewhere it needs --yes.
     """
     must_say_something("remark", remarks, "Say what to mind", "keep it short")
     if bound and not re.fullmatch("[0-9a-f]{8,64}", bound):
@@ -65,7 +66,13 @@ def approve_command(
             exit_code=2,
         )
     case = awaiting(site, ident, "approved")
-    asks = not yes and sys.stdin.isatty()
+    asks = not yes
+    if asks and not sys.stdin.isatty():
+        raise UserError(
+            "`placet approve` asks, and this is not a terminal.",
+            f"To approve without being asked: placet approve {case.request_id} --yes",
+            exit_code=2,
+        )
     if asks_for_more(case):
         if remarks:
             raise UserError(
@@ -75,15 +82,15 @@ def approve_command(
             )
         # what was shown is what is approved
         seen = _confirmed(ident, *wider_scope(site, case)) if asks else None
-        path = widen(site, case, bound=bound, seen=seen)
-        _done(site, path, "approved; the mission goes on with the wider scope", as_json=as_json)
+        done = widen(site, case, bound=bound, seen=seen)
+        _done(site, done, "approved; the mission goes on with the wider scope", as_json=as_json)
         return
     seen = None
     if asks:
         seen = plan_text(site, case)
         _confirmed(ident, proposal_text(proposal(site, case, seen)), seen)
-    path = approve(site, case, remarks, bound=bound, seen=seen)
-    _done(site, path, "approved; the daemon carries it out", as_json=as_json)
+    done = approve(site, case, remarks, bound=bound, seen=seen)
+    _done(site, done, "approved; the daemon carries it out", as_json=as_json)
 
 
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
@@ -110,8 +117,8 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
     """
     must_say_something("comment", comments, "Say what to do differently", "leave the tests alone")
     case, source = to_retry(site, ident)
-    path = retry(site, case, source, comments)
-    _done(site, path, "asked for; a new plan is written, and waits for you then", as_json=as_json)
+    done = retry(site, case, source, comments)
+    _done(site, done, "asked for a new plan; you will approve it", as_json=as_json)
 
 
 @click.command("reject")
@@ -122,14 +129,14 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
 @site_option
 @json_option
 def reject_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
-    """Reject a plan: move it to Inbox/Rejected, with the reason."""
+    """Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."""
     must_say_something("reason", [reason], "Say why", "it is too broad")
     case = awaiting(site, ident, "rejected")
     if asks_for_more(case):
-        path = refuse_wider(site, case, reason)
-        _done(site, path, "rejected; the mission goes on, and is told why", as_json=as_json)
+        done = refuse_wider(site, case, reason)
+        _done(site, done, "rejected; the mission goes on, and is told why", as_json=as_json)
         return
-    _done(site, reject(site, case, reason, seen=None), as_json=as_json)
+    _done(site, reject(site, case, reason, seen=None), "rejected", as_json=as_json)
 
 
 @click.command("answer")
@@ -155,8 +162,8 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
             f"Read it, then: placet approve {case.request_id}, or: "
             f"placet reject {case.request_id} --reason R",
         )
-    path = answer(site, case, text)
-    _done(site, path, "answered; the work goes on with that", as_json=as_json)
+    done = answer(site, case, text)
+    _done(site, done, "answered; the work goes on with that", as_json=as_json)
 
 
 @click.command("revise")
@@ -172,7 +179,7 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
 @site_option
 @json_option
 def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: bool) -> None:
-    """Ask for changes in a plan: write comments into it and set it to needs_revision."""
+    """Ask for changes in a plan: the agent answers your comments with a new revision."""
     must_say_something("comment", comments, "Say what to change", "leave the tests alone")
     case = with_one_plan(site, ident)
     if asks_for_more(case):
@@ -182,8 +189,8 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
             f"placet reject {case.request_id} --reason R",
         )
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
-    path = revise(site, case, comments, seen=None)
-    _done(site, path, "the agent answers with a new revision", as_json=as_json)
+    done = revise(site, case, comments, seen=None)
+    _done(site, done, "the agent answers with a new revision", as_json=as_json)
 
 
 @click.command("stop")
@@ -191,7 +198,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
 @site_option
 @json_option
 def stop_command(site: Site, ident: str, as_json: bool) -> None:
-    """Stop a mission at the next safe point: move its plan back to Inbox/Plans."""
+    """Stop a mission at the next safe point: its plan goes back to Inbox/Plans."""
     case = with_one_plan(site, ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
     _done(
@@ -202,8 +209,7 @@ def stop_command(site: Site, ident: str, as_json: bool) -> None:
     )
 
 
-def _done(site: Site, path: str, sentence: str = "", *, as_json: bool) -> None:
-    out(path, {"path": path}, as_json=as_json)
-    if sentence:
-        say(sentence)
-    say_if_down(site)
+def _done(site: Site, done: Done, sentence: str, *, as_json: bool) -> None:
+    """Print what came of a decision."""
+    out(done.path, {"path": done.path, "state": done.state}, as_json=as_json)
+    say(saved(site) if done.is_pending else sentence)

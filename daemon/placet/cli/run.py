@@ -6,13 +6,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from placet.cli.board.child import board_beside
 from placet.cli.follow import Voice, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
@@ -51,7 +50,7 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
     loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
     with (
         heeding_signals() as ending,
-        Voice(loud, times=not times_of_its_own(site.env)) as voice,
+        Voice(loud, times=not times_of_its_own(site.env), log=site.state.log) as voice,
         daemon(
             site.vault,
             site.env,
@@ -66,11 +65,7 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
                 f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
                 Loud.EVENT,
             )
-            with ExitStack() as beside:
-                if running.loop.ports.config.board.enabled:
-                    beside.enter_context(board_beside(running.vault, site.env, voice.say))
-                    voice.say("serving the board; a link to it: placet board login", Loud.EVENT)
-                running.run()
+            running.run()
             return
         tick = running.run_once()
     if tick.waiting:

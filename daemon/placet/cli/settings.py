@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from placet.cli import completing
+from placet.cli.choices import DEMO_NAME, KEY, fitting_name
 from placet.cli.origins import (
     lines_of,
     must_be_allowed,
@@ -83,8 +84,16 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     except UserError:
         must_be_allowed(path, given)
         raise
+    name = fitting_name(load(site.vault).model, given) if path == ("model", "provider") else ""
+    if name:
+        of_name = with_setting(site.vault, ("model", "name"), name)
+        change(site.vault, site.env, of_name, [("model", "name")])
+        text = with_setting(site.vault, path, given)
+        say(f"model.name is now {name}: {DEMO_NAME} was the scripted model's.")
     change(site.vault, site.env, text, [path])
     click.echo(json_text(given))
+    if name and not site.env.get(KEY):
+        say(f"It needs a key: export {KEY}=…, then start the daemon again.")
     if is_for_next_start(path) and site.daemon is not None:
         say("the daemon takes that up at its next start")
 

@@ -43,8 +43,8 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
         ("agent", found["agent"]),
         ("portal", found["portal"]),
         ("approved", found["approved_by"]),
-        ("branch", found["branch"]),
-        ("likely", estimate_words(found["estimate"]).removeprefix("likely ")),
+        ("branch", found["branch"] if found["commit"] else ""),
+        ("cost", estimate_words(found["estimate"])),
     ]
     paths = ((name, found[name]) for name in ("request", "plan", "report") if found[name])
     values += [(name, link(path, vault / path)) for name, path in paths]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from placet.cli.decisions import edit
-from placet.cli.proposal import plan_text, proposal, proposal_text
+from placet.cli.proposal import proposal, proposal_text
 from placet.cli.rendered import rendered
 from placet.cli.site import Site
 from placet.cli.terminal import colour, shown_time
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
-from placet.core.life.plan_note import below, headed, is_stale, show
 from placet.core.life.question_note import answer_in, shown_digest
-from placet.core.life.sight import look_at
+from placet.core.life.sight import body_of, look_at
+from placet.core.text.box import unmarked
 from placet.core.text.names import show as visible
 from placet.core.text.note import read_note
 
@@ -23,18 +22,6 @@ class NoteView(NamedTuple):
 
     whole: str
     brief: str
-
-
-def with_fresh_callout(site: Site, case: Case) -> bytes:
-    """Return a plan's text under today's callout; an older one is written again, as a daemon does.
-
-    Only a text under today's callout can be approved. Raises UserError where the plan is gone.
-    """
-    raw, what = plan_text(site, case), show(case)
-    if is_stale(raw, what) and headed(raw, what) != raw:
-        edit(site, case, lambda text: headed(text, what), seen=None)
-        raw = plan_text(site, case)
-    return raw
 
 
 def plan_view(site: Site, case: Case, raw: bytes) -> NoteView:
@@ -47,7 +34,7 @@ def plan_view(site: Site, case: Case, raw: bytes) -> NoteView:
         case.state is State.FAILED and case.outcome.report_path
     )
     head = f"plan, revision {case.plan.revision}, since {shown_time(case.since)}"
-    text = rendered(below(read_note(raw).body)[1])
+    text = rendered(body_of(raw))
     brief = "\n".join([f"{head}: {visible(case.plan.path)}", *failed, "", top, ""])
     return NoteView(f"{brief}\n{text}\n", brief)
 
@@ -58,7 +45,7 @@ def amendment_view(_: Site, case: Case, raw: bytes) -> NoteView:
     edited = [colour("This note was edited, so it approves nothing.", "yellow")] * (
         shown_digest(raw) != case.asking.digest
     )
-    lines = rendered(read_note(raw).body).split("\n")
+    lines = rendered(unmarked(read_note(raw).body)).split("\n")
     # the difference, and the callout of dangers within the one that asks
     brief = [line for line in lines if line.startswith("│ │") or not line.startswith("│")]
     head = [*_asking(case, "a wider scope"), *edited]
@@ -68,7 +55,7 @@ def amendment_view(_: Site, case: Case, raw: bytes) -> NoteView:
 def question_view(_: Site, case: Case, raw: bytes) -> NoteView:
     """Return a question for a terminal, its options with numbers."""
     assert case.asking is not None, "only what is asked is shown"
-    lines = read_note(raw).body.splitlines()
+    lines = unmarked(read_note(raw).body).splitlines()
     ends = [n for n, line in enumerate(lines) if line.startswith("## ")]
     text = "\n".join(lines[: ends[0]] if ends else lines)
     options = case.asking.options

@@ -7,10 +7,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
+from collections.abc import Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,11 +25,14 @@ from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.watch import await_case, follow, last_row
 from placet.core.errors import UserError
 from placet.core.life.request import RequestProblems, read_request, title_of
+from placet.core.life.sight import look_at
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.names import Folder
+from placet.core.text.names import Folder, request_id, trace_id
 from placet.core.text.note import read_note, stamp
 from placet.files.errors import AlreadyThere
 from placet.files.vault import Vault
+from placet.journal.place import is_begun
+from placet.journal.reader import Reader, open_reader
 
 
 @click.command("submit")
@@ -75,12 +79,13 @@ def submit_command(
     meta = {key: value for key, value in given.items() if value is not None}
     after = last_row(site.state) if waits else 0
     with edited(site, body) if edit else nullcontext(body) as written:
-        path = submit(site, written, title=title, meta=meta)
+        made = submit(site, written, title=title, meta=meta)
+    path = made.path
     if not waits:
-        out(path, {"path": path}, as_json=as_json)
+        out(path, made._asdict(), as_json=as_json)
         say_if_down(site)
         return
-    echo(json_text({"path": path}) if as_json else path)
+    echo(json_text(made._asdict()) if as_json else path)
     with bell(site) as wait:
         follow(site, await_case(site, path, after, wait), wait, as_json=as_json)
 
@@ -130,8 +135,16 @@ def edited(site: Site, body: str) -> Iterator[str]:
     shutil.rmtree(path.parent)
 
 
-def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any]) -> str:
-    """Drop a request into the vault; return the note's path in it.
+class Submitted(NamedTuple):
+    """A new request: its note's path, and the ids that follow from that and the text."""
+
+    path: str
+    request_id: str
+    trace_id: str
+
+
+def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any]) -> Submitted:
+    """Drop a request into the vault; return its path in it, and its ids.
 
     `meta` goes into its frontmatter. The name is the title's; a name that is taken gets a number.
     """
@@ -168,9 +181,10 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
         folder.ensure_folders()
         for n in range(1, 1000):
             path = f"{Folder.REQUESTS}/{name}{'' if n == 1 else f' {n}'}.md"
+            made = _with_ids(site, path, raw)  # before a daemon sees it and gives them
             try:
                 if folder.publish(path, raw, in_whole=True):
-                    return path
+                    return made
             except AlreadyThere:
                 continue
     raise UserError(
@@ -178,7 +192,34 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
     )
 
 
+def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
+    """Return a request with the ids that a daemon will give it, as `Requests.take_up` does."""
+    name, note = PurePosixPath(path).name, look_at(path, raw, "")
+    with ExitStack() as stack:
+        begun = is_begun(site.state.journal)
+        known = Known(stack.enter_context(open_reader(site.state.journal)) if begun else None)
+        trace, ordinal = note.trace_id, 0
+        while not trace or known.has_trace(trace):
+            trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
+        return Submitted(path, request_id(name, known), trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Container[str]):
+    """The ids that a journal has; none without a journal."""
+
+    reader: Reader | None
+
+    def __contains__(self, request_id: object) -> bool:
+        return self.reader is not None and self.reader.is_taken(str(request_id))
+
+    def has_trace(self, trace: str) -> bool:
+        """Return whether there is a case of this trace_id."""
+        return self.reader is not None and bool(self.reader.cases_named(trace))
+
+
 def _file_name(title: str) -> str:
+    title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
 

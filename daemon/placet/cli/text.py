@@ -12,9 +12,10 @@ from placet.cli.held import IS_DRAFT
 from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.core.activity import Action
 from placet.core.life.case import OPEN
+from placet.core.life.estimate import Estimate
 from placet.core.text.facts import facts
 from placet.core.text.names import show as visible
-from placet.core.wording import counted, dollars
+from placet.core.wording import age, counted, dollars
 
 COLOURS = {
     "review": "yellow",
@@ -34,7 +35,7 @@ ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
 
 
 MAX_FAILURE = 500
-"""Characters of a failure's first line that `placet status` shows; `placet why` has all."""
+"""Characters of a failure's reason that `placet status` shows; `placet why` has all."""
 
 
 _TURN = {
@@ -129,7 +130,7 @@ def _case_line(case: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     state = colour(f"{case['state']:<10}", COLOURS[case["state"]])
     told = turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
     then = f"; next: {ways}" if (ways := next_step(case)) else ""
-    return f"{state} {visible(case['request_id'])}  {told}{then}"
+    return f"{state} {visible(case['request_id'])}  {told}{then}{_similar(case)}"
 
 
 def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
@@ -152,6 +153,8 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return visible(case["held_back"])
     if case["unwritten"]:
         return "its note is being written" if daemon else "its note is written once a daemon runs"
+    if case["paused"]:
+        return "waits, as work is paused (placet resume)"
     now = now_of(case, daemon=daemon) or _now(case["state"], daemon=daemon)
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:
@@ -188,12 +191,15 @@ def _detail(case: Mapping[str, Any]) -> str:
         budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
         done = " done" if progress["step"] else ""
         turns = counted(progress["iterations"], "iteration")
-        return f": step {progress['step']} of {progress['of']}{done}, {turns}, {cost}{budget}"
+        now = progress.get("now")
+        doing = f"; {visible(now)} for {age(progress['now_s'])}" if now else ""
+        return (
+            f": step {progress['step']} of {progress['of']}{done}, {turns}, {cost}{budget}{doing}"
+        )
     if case["state"] == "failed":
-        return f": {first_line(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
+        return f": {on_one_line(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
     if case["state"] == "review":
-        likely = estimate_words(case["estimate"])
-        return f": {visible(case['plan'])}" + (f", {likely}" if likely else "")
+        return f": {visible(case['plan'])}"
     if case["state"] == "completed" and not case["commit"]:
         return ": nothing was changed"
     if not case["branch"]:
@@ -202,13 +208,8 @@ def _detail(case: Mapping[str, Any]) -> str:
 
 
 def estimate_words(found: Mapping[str, Any] | None) -> str:
-    """Return what a plan's mission will likely cost; empty where nobody can know."""
-    if found is None:
-        return ""
-    return (
-        f"likely ${found['median_usd']:.2f}, at most ${found['most_usd']:.2f} "
-        f"(the last {found['missions']} {found['complexity']} missions)"
-    )
+    """Return what missions like a plan's have cost; empty where too few are known."""
+    return "" if found is None else Estimate(**found).sentence
 
 
 def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
@@ -217,14 +218,14 @@ def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
         return "No plan waits for you."
     return "\n".join(
         f"{visible(c['request_id'])}  {visible(c['title'])}  ({kind(c)}, "
-        f"since {shown_time(c['since'])})\n  {_place(c)}{_likely(c)}"
+        f"since {shown_time(c['since'])})\n  {_place(c)}{_similar(c)}"
         for c in found
     )
 
 
-def _likely(case: Mapping[str, Any]) -> str:
-    likely = estimate_words(case["estimate"])
-    return f"\n  {likely}" if likely and not case["asking"] else ""
+def _similar(case: Mapping[str, Any]) -> str:
+    said = estimate_words(case["estimate"])
+    return f"\n  {said}" if said and case["state"] == "review" else ""
 
 
 def _place(case: Mapping[str, Any]) -> str:
@@ -248,7 +249,7 @@ def case_text(found: Mapping[str, Any]) -> str:
     head = [
         f"{colour(visible(found['title']), 'white', bold=True)}  "
         f"({visible(found['request_id'])}, {found['trace_id']})",
-        turn(found, daemon=bool(found["daemon"])),
+        turn(found, daemon=bool(found["daemon"])) + _similar(found),
     ]
     parts = ["\n".join(head)]
     for name in ("asking", "request", "plan", "report"):
@@ -269,6 +270,11 @@ def case_text(found: Mapping[str, Any]) -> str:
 def first_line(text: str, width: int = 150) -> str:
     """Return a text's first line, harmless, shortened to so many characters."""
     return visible(textwrap.shorten((text.splitlines() or [""])[0], width, placeholder=" …"))
+
+
+def on_one_line(text: str, width: int) -> str:
+    """Return a text on one line, harmless, shortened to so many characters."""
+    return visible(textwrap.shorten(text, width, placeholder=" …"))
 
 
 def is_routine(row: Mapping[str, Any]) -> bool:

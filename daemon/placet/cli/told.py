@@ -16,14 +16,14 @@ BELOW = 9
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A sentence about a row of the journal."""
+    """A sentence of the daemon's, and when it was said."""
 
-    row: CommittedRow
+    timestamp: str
     text: str
     trouble: bool
 
     def __str__(self) -> str:
-        return f"{shown_time(self.row.timestamp)} {harmless(self.text)}"
+        return f"{shown_time(self.timestamp)} {harmless(self.text)}"
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Teller:
         for row in rows:
             told = self.story.line(row)
             if told is not None and told[0] <= Loud.EVENT and told[1]:
-                yield Told(row, told[1], told[0] is Loud.TROUBLE)
+                yield Told(row.timestamp, told[1], told[0] is Loud.TROUBLE)
 
 
 def print_told(told: Told) -> None:

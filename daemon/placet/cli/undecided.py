@@ -15,6 +15,7 @@ from placet.core.life.gestures import (
     RequestGone,
     StopAsked,
 )
+from placet.core.life.intents import Intent
 from placet.core.text.names import Folder
 from placet.core.wording import rfc3339
 from placet.files.scan import Found
@@ -60,6 +61,12 @@ def undecided_of(gesture: Gesture, listed: Mapping[str, Found]) -> Undecided:
     if note is not None and note.path in listed:
         at = rfc3339(datetime.fromtimestamp(changed_ns(listed[note.path]) / 1e9, UTC))
     return Undecided(what, follows, at)
+
+
+def asked_for(intent: Intent) -> Undecided:
+    """Return the words for an intent that the daemon has not performed yet."""
+    at = datetime.fromtimestamp(int(intent.id.partition("-")[0]) / 1e9, UTC)
+    return Undecided(f"`placet {intent.what}` waits", "it is performed", rfc3339(at))
 
 
 _APPROVALS = (Did.PLAN_APPROVED, Did.APPROVAL_REFUSED)

@@ -10,7 +10,8 @@ from hashlib import sha256
 
 import click
 
-from placet.cli.branches import keep_notes_of, mission_of
+from placet.cli.branches import await_daemon, keep_notes_of, mission_of
+from placet.cli.decisions import claim
 from placet.cli.gestures import must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, harmless, out, say
@@ -21,10 +22,9 @@ from placet.core.text.note import stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.errors import Changed, Gone, NotAFile, Stale, TooLarge
 from placet.files.vault import Vault
-from placet.host.acts import Word, leave_word
 from placet.host.clock import Clock
 from placet.repo.checkout import Conflicts, drop_branch, keep_aside, revert_in_checkout
-from placet.repo.fates import fate_here, fate_of
+from placet.repo.fates import fate_here, fate_of, merged_elsewhere
 from placet.repo.history import is_ancestor, log, parents_of
 from placet.repo.patches import brought_in
 from placet.repo.places import Repo
@@ -44,6 +44,7 @@ def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
     made, onto = undo(site, ident, lambda what: yes or _agreed(what))
     say(f"taken back, by this commit on {onto}:" if onto else _DROPPED)
     out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
+    await_daemon(site, ident, "reverted" if onto else "dropped")
 
 
 _DROPPED = "dropped; its commits are kept at this ref:"
@@ -124,6 +125,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                     "Nothing was dropped. Try again, or by hand: "
                     f"{repo.by_hand} branch -D {case.outcome.branch}",
                 ) from error
+    claim(site, case, "drop", case.outcome.tip)
     return kept
 
 
@@ -176,12 +178,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     case, repo = mission_of(site, ident)
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
-        if not ask(
-            f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay "
-            "reachable."
-        ):
-            raise UserError("Nothing was changed.")
-        return drop(site, ident, "undone"), ""
+        return _undo_open(site, case, repo, ask), ""
     sha = fate.commit_sha
     if not sha:
         raise UserError(f"{case.outcome.branch} was dropped already, so there is nothing to undo.")
@@ -207,9 +204,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
                 raise UserError(
                     f"{repo.path} is not on {onto} any more.", "Look at it, then try again."
                 )
-            word = Word("undo", branch, site.who, site.via)
-            with leave_word(site.state.acts, case.trace_id, word):
-                return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
+            made = revert_in_checkout(repo, onto, commits, message, Clock().wall())
     except Conflicts as found:
         mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
         raise UserError(
@@ -221,6 +216,22 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         raise UserError(
             f"git does not take it back: {error.stderr}", "The checkout is as it was."
         ) from error
+    claim(site, case, "undo", made)
+    return made, onto
+
+
+def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -> str:
+    """Drop a branch that was not merged; return the ref that keeps its commits."""
+    if name := merged_elsewhere(repo, case.newest):
+        raise UserError(
+            f"It is merged into {show(name)}. Check that branch out to undo it.",
+            f"{repo.by_hand} switch {shlex.quote(name)} && placet undo {case.request_id}",
+        )
+    if not ask(
+        f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay reachable."
+    ):
+        raise UserError("Nothing was changed.")
+    return drop(site, case.trace_id, "undone")
 
 
 def _whose(repo: Repo, sha: str) -> str:

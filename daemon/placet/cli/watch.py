@@ -178,7 +178,8 @@ def _case(found: Sequence[CaseRow]) -> Case:
 def _moves(site: Site, case: Case) -> bool:
     """Return whether a person asked for more of a case that is over, and no daemon took it up."""
     with Vault(site.vault) as folder, open_reader(site.state.journal) as reader:
-        return case.trace_id in glance(site, folder, reader, [case]).undecided
+        seen = glance(site, folder, reader, [case])
+        return case.trace_id in seen.undecided or case.trace_id in seen.asked
 
 
 def _end(case: Case) -> str:

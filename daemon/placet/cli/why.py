@@ -19,7 +19,7 @@ from placet.cli.terminal import colour, local_times, out, visible_lines
 from placet.cli.trouble import disk_trouble, waits_for_model
 from placet.cli.written import not_written_yet
 from placet.core.errors import UserError
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import Case, State
 from placet.core.life.waiting import ALLOW_HISTORY, Why
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
@@ -145,7 +145,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     reason, helps = standing(
         case, rows, daemon_runs=runs or carried, paused=config.paused and not carried
     )
-    working = case.state in (State.PLANNING, State.REVISING, State.APPROVED)
+    working = case.is_working and case.acting is not State.RUNNING
     if runs and not config.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
         helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
@@ -154,9 +154,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         reason = f"{visible(case.request_path)}: {held}."
         helps = _held_helps(held, runs=runs) or helps
     said = [reason, *_asks(asked)]
-    if case.state in WORKING and (waits := waits_for_model(reader)) is not None:
+    if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
-        said = [held] if runs and case.state is not State.RUNNING else [reason, held]
+        said = [held] if runs and case.acting is not State.RUNNING else [reason, held]
         if not runs and waits["why"] == Why.BLOCKED:
             helps = ("Fix that first.", *helps)
     # the side note may say the same

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from placet.core.secret_formats import PLACEHOLDER
 from placet.core.secrets import MARK, MIN_LITERAL, WINDOW, latin, places, redact, spans
 from placet.core.shorten import lines_of
 
@@ -42,6 +43,12 @@ _KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
 
 _SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
 
+# Files that say by their name that they hold nothing else, in a format of settings.
+_SETTINGS_FILE = re.compile(
+    r"(?:secrets?|credentials?|client_secret[\w-]*)\.(?:json|ya?ml|toml|ini|properties|conf|cfg|txt)"
+)
+_PASSWORD_FILE = re.compile(r"\.?(?:\w+[_-])?(?:pass|password|passphrase)(?:\.txt)?")
+
 _HARMLESS = frozenset({
     "example", "sample", "template", "dist", "defaults", "tpl", "schema", "d", "ts", "js", "py",
     "md",
@@ -60,13 +67,22 @@ def secret_file(path: str) -> SecretFile | None:
     name = parts[-1].rstrip(". ")
     if name.endswith(".pub") or name in ("known_hosts", "authorized_keys"):
         return None
-    if name in _KEY_NAMES or name.endswith(_KEY_ENDS) or _KEY_FOLDERS.intersection(parts[:-1]):
+    if (
+        name in _KEY_NAMES
+        or name.endswith(_KEY_ENDS)
+        or _KEY_FOLDERS.intersection(parts[:-1])
+        or _PASSWORD_FILE.fullmatch(name)
+    ):
         return SecretFile.NOTHING
     words = name.lstrip(".").split(".")
     settings = (
         name == ".env" or name.startswith(".env.") or (name.endswith(".env") and len(words) > 1)
     )
-    if name in _SETTINGS_NAMES or (settings and not _HARMLESS.intersection(words)):
+    if (
+        name in _SETTINGS_NAMES
+        or _SETTINGS_FILE.fullmatch(name)
+        or (settings and not _HARMLESS.intersection(words))
+    ):
         return SecretFile.NAMES
     return None
 
@@ -84,15 +100,12 @@ _SETTING = re.compile(
     r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
 )
 
+# Not the beginning of a list, as in JSON.
+_SECTION = re.compile(r"[ \t]*\[{1,2}\w")
+
 _SOUNDS_SECRET = re.compile(
     r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
     r"conn(?:ection)?_?str|pin\b",
-    re.IGNORECASE,
-)
-
-_PLACEHOLDER = re.compile(
-    r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
-    r"^password$|^\*+$",
     re.IGNORECASE,
 )
 
@@ -160,7 +173,8 @@ def redact_values(text: str) -> tuple[str, int]:
             out += [""] * (one.last - one.first)
         else:
             line = one[1]
-            hidden = bool(line.strip()) and not line.lstrip().startswith(("#", ";", "["))
+            structure = line.lstrip().startswith(("#", ";")) or _SECTION.match(line)
+            hidden = bool(line.strip()) and not structure
             out.append(MARK.format("value") if hidden else line)
         count += hidden
     shown, more = redact("\n".join(out))
@@ -261,9 +275,9 @@ def find_secrets(
     found: list[tuple[int, str]] = []
     line, at = 1, 0
     literals = latin(known)
-    there = {old[span.start : span.end] for span in spans(old, literals)}
+    there = {old[span.start : span.end] for span in spans(old, literals, values=False)}
     looked = 0
-    for span in spans(text, literals):
+    for span in spans(text, literals, values=False):
         line, at = line + text.count("\n", at, span.start), span.start
         secret = text[span.start : span.end]
         if secret in there:
@@ -289,7 +303,7 @@ def find_secrets(
 
 def _is_secret_setting(one: _Setting) -> bool:
     value = one.value[:_MAX_VALUE]
-    if len(value) < MIN_LITERAL or _PLACEHOLDER.search(value):
+    if len(value) < MIN_LITERAL or PLACEHOLDER.search(value):
         return False
     return bool(_USER_INFO.search(value)) or (
         bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True)

@@ -1,4 +1,4 @@
-"""Formats of known tokens, and the pattern that tells whether a text may hold any."""
+"""Formats of known tokens, values of credential-shaped keys, and quick tests for both."""
 
 from __future__ import annotations
 
@@ -149,3 +149,76 @@ def _beside(char: str, before: set[str], after: set[str]) -> str:
 
 
 ANY_HINT = _any_hint()
+
+
+# --- values of keys that are named like credentials
+
+CREDENTIAL_WORDS = (
+    "password", "passwd", "passphrase", "pass", "pwd", "pw", "secret", "token", "apikey",
+    "api_key", "api-key", "accesskey", "access_key", "access-key", "secretkey", "secret_key",
+    "secret-key", "secret_key_base", "privatekey", "private_key", "private-key", "signing_key",
+    "signingkey", "encryption_key", "encryptionkey", "accountkey", "account_key", "key-data",
+    "auth", "authorization", "credential", "credentials",
+)  # fmt: skip
+"""The lower-case ends of keys whose values are secret."""
+
+# In other words these are common, as `bypass` and `oauth` show.
+_WHOLE_WORDS = ("pass", "pw", "auth")
+
+# Every credential word has one of these in it.
+CREDENTIAL_HINTS = ("pass", "pw", "secret", "token", "key", "auth", "credential")
+
+# One of these stands between a key and its value.
+SEPARATORS = ("=", ":", "',", '",')
+
+# What may follow a key: a type, a separator and the value, quoted or bare. Only so much of the
+# value as judges it: the rest is read where it is one, so that no text costs more than linear.
+_VALUE = re.compile(
+    r"(?:[_-]?[0-9]{1,3})?(?P<closed>\\{0,3}[\"'])?\]?[ \t]{0,40}"
+    r"(?:(?::[ \t]{0,8}[A-Za-z_][\w.]{0,40}[ \t]{0,8})?=>?|:=?|(?(closed),|(?!)))[ \t]{0,40}"
+    r"(?:\\{0,3}(?P<quote>[\"'`]))?(?:(?:basic|bearer)[ \t]{1,8})?"
+    r"(?P<secret>(?(quote)[^\"'`\\\r\n]{6,120}|[^\s\"'`,;\\<>(){}\[\]]{8,120}+(?![(\[{<])))",
+    re.IGNORECASE,
+)
+
+_REST_QUOTED = re.compile(r"[^\"'`\\\r\n]{0,8192}")
+_REST_BARE = re.compile(r"[^\s\"'`,;\\<>(){}\[\]]{0,8192}")
+
+PLACEHOLDER = re.compile(
+    r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
+    r"^password$|^\*+$",
+    re.IGNORECASE,
+)
+"""What is found in a value that stands for a secret and is none."""
+
+_POINTS_ELSEWHERE = re.compile(r"[$%{/~!&*|=]|\.{1,2}/|https?://[^@]*$|#[0-9A-Fa-f]{3,8}$")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_WORD = re.compile("|".join(sorted(CREDENTIAL_WORDS, key=len, reverse=True)), re.IGNORECASE)
+
+
+def value_after(text: str, word: str, at: int, end: int) -> tuple[int, int] | None:
+    """Return where the secret value of a key stands whose name has `word` at `at`, None for none.
+
+    A value is one that has no blank, names nothing else, and has more than letters in it.
+    """
+    if word in _WHOLE_WORDS and at and text[at - 1].isalnum():
+        return None
+    found = _VALUE.match(text, at + len(word), end)
+    if not found or not _is_value(found):
+        return None
+    rest = (_REST_QUOTED if found["quote"] else _REST_BARE).match(text, found.end(), end)
+    return found.start("secret"), rest.end() if rest else found.end()
+
+
+def _is_value(found: re.Match[str]) -> bool:
+    value, quoted = found["secret"], found["quote"] is not None
+    if PLACEHOLDER.search(value) or re.search(r"\s", value):
+        return False
+    if _POINTS_ELSEWHERE.match(value) and not (quoted and value[0] in "!&*%~="):
+        return False
+    if _IDENTIFIER.fullmatch(value) and ("." in value or _WORD.search(value)):
+        return False  # another variable, or the name of a text
+    letter = re.search(r"[A-Za-z]", value) is not None
+    digit = re.search(r"[0-9]", value) is not None
+    symbol = quoted and letter and re.search(r"[!@#$%^*+~]", value) is not None
+    return (digit and (letter or quoted)) or symbol

@@ -1,4 +1,4 @@
-"""Secrets found by their looks: formats of known tokens, private keys, values that are known.
+"""Find secrets by their looks: known formats, private keys, known values, credentials' values.
 
 A net, not a wall: what is printed backwards or in another encoding goes through. What a model can
 reach at all is the business of the scope and of the sandbox.
@@ -15,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placet.core.secret_formats import ANY_HINT, HINTS, KEY_HINT
+from placet.core.secret_formats import (
+    ANY_HINT,
+    CREDENTIAL_HINTS,
+    CREDENTIAL_WORDS,
+    HINTS,
+    KEY_HINT,
+    SEPARATORS,
+    value_after,
+)
 
 # What stands in the place of a secret; the braces hold its kind.
 MARK = "[redacted: {}]"
@@ -29,6 +37,9 @@ WINDOW = 64 * 1024
 # How far a token may reach out of the window that it begins in. Of one that goes on as far as the
 # window's length, that much.
 _REACH = 16 * 1024
+
+# Characters of the longest word that a credential's key ends with, and some more.
+MAX_WORD = 20
 
 # Pieces of a redacted text that are joined in one go.
 _JOINED_AT_ONCE = 10_000
@@ -56,18 +67,28 @@ class Span:
     kind: str
 
 
-def spans(text: str, literals: Sequence[str]) -> Iterator[Span]:
+def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterator[Span]:
     """Yield the secrets in a text, in order, none overlapping another.
 
     One by one: a hostile file has a million, which nobody should hold. `literals` are secrets whose
-    value is known; ones shorter than MIN_LITERAL are not searched for.
+    value is known; ones shorter than MIN_LITERAL are not searched for. `values`: also what a key
+    that is named like a credential is set to.
     """
-    known = [
-        (Span(at, at + len(word), "secret") for at in places(text, word))
-        for word in literals
-        if len(word) >= MIN_LITERAL
+    words = [word for word in literals if len(word) >= MIN_LITERAL]
+    values = values and any(one in text for one in SEPARATORS)
+    if (
+        len(text) <= WINDOW
+        and not values
+        and not ANY_HINT.search(text)
+        and not any(word in text for word in words)
+    ):
+        return  # most texts of a row: the merge below takes five times as long
+    known: list[Iterator[Span]] = [
+        (Span(at, at + len(word), "secret") for at in places(text, word)) for word in words
     ]
     last: Span | None = None
+    if values:
+        known.append(_values(text))
     for span in heapq.merge(_tokens(text), _keys(text), *known):
         if last is None or span.start >= last.end:
             if last is not None:
@@ -104,6 +125,24 @@ def _tokens(text: str) -> Iterator[Span]:
                 if form.is_one(found):
                     here.append(Span(*found.span(group), form.kind))
         yield from sorted(here)
+
+
+def _values(text: str) -> Iterator[Span]:
+    """Yield the values of keys that are named like credentials, in any format of settings."""
+    past = 0  # the end of the last one
+    for start in range(0, len(text), WINDOW):
+        end = start + WINDOW + _REACH
+        if not any(text.find(one, start, end) >= 0 for one in SEPARATORS):
+            continue
+        # U+0130 is the one character that gets longer in lower case: indices would not agree.
+        low = text[start : start + WINDOW + MAX_WORD].replace("\u0130", "i").lower()
+        if not any(hint in low for hint in CREDENTIAL_HINTS):
+            continue
+        here = [(start + at, word) for word in CREDENTIAL_WORDS for at in places(low, word)]
+        for at, word in sorted(here):
+            if past <= at < start + WINDOW and (found := value_after(text, word, at, end)):
+                past = found[1]
+                yield Span(*found, "value")
 
 
 def _in_window(

@@ -45,7 +45,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -190,10 +190,13 @@ class Root(contextlib.AbstractContextManager["Root"]):
         with Explained(path), Held(self._open(path, parts, LISTING)) as handle:
             return entries_of(self.denied, handle, _joined(parts), MAX_LISTED, too_large)
 
-    def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
+    def walk(
+        self, path: str = ".", *, max_entries: int, skip: Collection[str] = ()
+    ) -> Iterator[Entry]:
         """Give files, links and other things below a folder, depth first, each folder sorted.
 
-        Folders are gone through, not given; links are given, not followed; `.git` is left out. A
+        Folders are gone through, not given, but for those whose path is in `skip`; links are given,
+        not followed; `.git` is left out. A
         folder that may not be read, or is deeper than MAX_DEPTH, is given as `other`; what vanishes
         meanwhile is left out. Raises too_large at the folder that would make it more than
         `max_entries` (folders count): never silently cut. Errors, those of `path` too, are raised
@@ -206,7 +209,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
             f"has more than {max_entries} entries below it; name a smaller folder",
         )
         with Explained(path), Held(self._open(path, parts, LISTING)) as top:
-            yield from below(self.denied, top, _joined(parts), max_entries, too_large)
+            yield from below(self.denied, top, _joined(parts), max_entries, too_large, skip)
 
     def write(self, path: str, data: bytes) -> int:
         """Make or replace a regular file, its folders too; return the number of bytes written.

@@ -29,11 +29,13 @@ def _disguises(names: tuple[str, ...]) -> str:
 
     Besides the name itself: its 8.3 alias on FAT and NTFS (`git~1`), trailing dots and spaces,
     which Windows drops, an NTFS stream (`.git:x`), and a backslash as the separator, as git's own
-    `is_ntfs_dotgit` has it.
+    `is_ntfs_dotgit` has it. A `*` at the end of a name stands for any more characters.
     """
     spellings: list[str] = []
     for name in names:
         folded = _fold(name)
+        if folded.endswith("*"):
+            spellings.append(rf"{re.escape(folded[:-1])}[^/\\:]*")
         base, dot, extension = folded.lstrip(".").rpartition(".")
         if not dot:
             base, extension = extension, ""
@@ -49,13 +51,24 @@ def _anywhere(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(r"(?:\A|[/\\])" + _disguises(names))
 
 
+@lru_cache
+def _at_root(paths: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a pattern for a folded path that is one of `paths`, or below one.
+
+    `::$INDEX_ALLOCATION` behind a folder's name is that folder on NTFS.
+    """
+    below = r"(?::[^/\\]*)?[/\\]+"
+    each = (below.join(_disguises((name,)) for name in path.split("/")) for path in paths)
+    return re.compile("|".join(each) or r"(?!)")
+
+
 @dataclass(frozen=True, slots=True)
 class Denied:
     """Names that no scope can open.
 
-    `anywhere`: neither read nor written, as any component of a path. `at_root`: not written, as the
-    first component below the folder `root`, which is the top where it is empty and may itself not
-    be replaced where it is not. Names are compared without regard to case, Unicode form and code
+    `anywhere`: neither read nor written, as any component of a path. `at_root`: paths below the
+    folder `root` that are not written. It is the top where it is empty, and may itself not be
+    replaced where it is not. Names are compared without regard to case, Unicode form and code
     points that cannot be seen. Raises ValueError for a name that is empty or has a separator in it.
     """
 
@@ -64,7 +77,7 @@ class Denied:
     root: str = ""
 
     def __post_init__(self) -> None:
-        for name in (*self.anywhere, *self.at_root):
+        for name in (*self.anywhere, *(n for path in self.at_root for n in path.split("/"))):
             if not name or "/" in name:
                 raise ValueError(f"not a single name: {name!r}")
 
@@ -82,11 +95,23 @@ class Denied:
             if not folded.startswith(f"{root}/"):
                 return self.hides(path)
             folded = folded.removeprefix(f"{root}/")
-        return self.hides(path) or bool(re.match(_disguises(self.at_root), folded))
+        return self.hides(path) or bool(_at_root(self.at_root).match(folded))
 
 
 # Paths that no mission may touch in any repository.
 ALWAYS = Denied(anywhere=(".git",))
 
 # Paths that no mission may touch in the vault.
-VAULT = Denied(anywhere=(".git",), at_root=(".obsidian", "Inbox", "System", "SYSTEM_PROMPT.md"))
+VAULT = Denied(
+    anywhere=(".git",),
+    at_root=(
+        # Obsidian's settings may be in a folder of another name ("Override config folder"), which
+        # people call `.obsidian-phone` and the like.
+        ".obsidian*",
+        "Inbox",
+        "System",
+        "SYSTEM_PROMPT.md",
+        "Knowledge/Reports",
+        "Knowledge/Portals",
+    ),
+)

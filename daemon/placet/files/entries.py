@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from placet.core.errors import ToolError
@@ -71,11 +71,16 @@ def entries_of(
 
 
 def below(
-    denied: Denied, top: int, inside: str, most: int, too_large: ToolError
+    denied: Denied,
+    top: int,
+    inside: str,
+    most: int,
+    too_large: ToolError,
+    skip: Collection[str] = (),
 ) -> Iterator[Entry]:
     """Give the entries below the open folder `top`, whose path is `inside`, but the folders.
 
-    Raises as `entries_of`.
+    Nothing below the folders `skip`. Raises as `entries_of`.
     """
     start = len(inside) + 1 if inside else 0
     ahead = [*reversed(entries_of(denied, top, inside, most, too_large))]
@@ -84,6 +89,8 @@ def below(
         entry = ahead.pop()
         if entry.kind is not EntryKind.DIRECTORY:
             yield entry
+            continue
+        if entry.path in skip:
             continue
         shut = Entry(entry.path, EntryKind.OTHER, 0)
         if entry.path.count("/") >= MAX_DEPTH - 1:

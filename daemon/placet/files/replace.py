@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any
 
 from placet.core.life.settle import Fingerprint
-from placet.core.text.names import TEMP_PREFIX
+from placet.core.text.names import TEMP_PREFIX, with_suffix
 from placet.disk import lock
 from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
 from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
@@ -36,6 +36,7 @@ _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
 # this kernel or file system lacks them
 _NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # FAT, some FUSE
+_ACCESS_LIST = "system.posix_acl_access"  # acl(5)
 
 
 def digest(data: bytes) -> str:
@@ -131,6 +132,7 @@ def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fi
     if digest(old) != expected:
         raise Changed(path)
     with new_file(folder, data, like=info) as temp:
+        _keep_attributes(folder, name, temp.handle)
         if not _await_writers(folder, name):
             raise OSError(errno.ETXTBSY, "")
         if not holds(folder, name, expected):
@@ -193,6 +195,17 @@ def _keep_owner(handle: int, like: os.stat_result) -> None:
         except PermissionError:
             continue
         return
+
+
+def _keep_attributes(folder: int, name: str, handle: int) -> None:
+    """Give the file the extended attributes (tags, access lists) of the one that it replaces."""
+    if sys.platform != "linux":
+        return  # Python has no call for them elsewhere
+    with contextlib.suppress(OSError), Held(enter(folder, name, FILE)) as old:
+        for attribute in os.listxattr(old):
+            if attribute.startswith("user.") or attribute == _ACCESS_LIST:
+                with contextlib.suppress(OSError):
+                    os.setxattr(handle, attribute, os.getxattr(old, attribute))
 
 
 def _unchanged(folder: int, name: str, expected: str) -> bool:
@@ -265,8 +278,8 @@ def _keep_written(
     left = texts.get(identity(os.fstat(temp.handle)))
     if left is None or _unchanged(folder, temp.name, left):
         return
-    stem = name.removesuffix(".md")
-    rename_new(folder, temp.name, folder, f"{stem} (conflicted copy {secrets.token_hex(4)}).md")
+    copy = with_suffix(name, f" (conflicted copy {secrets.token_hex(4)})")
+    rename_new(folder, temp.name, folder, copy)
     temp.is_kept = True
 
 

@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placet.core.life.settle import Fingerprint
-from placet.core.text.names import TEMP_PREFIX, is_note, is_side_note, is_temporary
+from placet.core.text.names import (
+    SIDE_CALLOUT,
+    TEMP_PREFIX,
+    is_note,
+    is_side_note,
+    is_temporary,
+)
 from placet.disk import lock
 from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 
 # Bytes of the largest note that is read; a sparse file can claim a terabyte.
 NOTE_LIMIT = 2 * 1024 * 1024
+
+# Bytes in which the callout of a side note is looked for: a person may write above it.
+HEAD_BYTES = 4096
 
 # Levels of sub-folders below `Inbox/Requests` that are listed: each holds a handle open.
 MAX_DEPTH = 8
@@ -60,7 +69,9 @@ def fingerprint(info: os.stat_result) -> Fingerprint:
 class Listing:
     """The entries and problems that a scan has found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[str, Found]) -> None:
+        """Begin one; `known` are the side notes of the last scan."""
+        self.known = known
         self.found: dict[str, Found] = {}
         self.side_notes: dict[str, Found] = {}
         self.problems: list[FolderProblem] = []
@@ -84,7 +95,7 @@ class Listing:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     is_link = depth is not None and not is_folder and entry.is_dir()
                     if is_note(entry.name) or is_link:
-                        self._note(path, entry.stat(follow_symlinks=False))
+                        self._note(path, entry.stat(follow_symlinks=False), handle)
                     elif is_folder and depth is not None:
                         inner.append(entry.name)
                 except FileNotFoundError:
@@ -108,11 +119,23 @@ class Listing:
         except OSError as error:
             self.failed(path, error)
 
-    def _note(self, path: str, info: os.stat_result) -> None:
+    def _note(self, path: str, info: os.stat_result, folder: int) -> None:
         kind = kind_of(info)
         oversized = kind is EntryKind.FILE and info.st_size > NOTE_LIMIT
-        into = self.side_notes if is_side_note(path) else self.found
-        into[path] = Found(fingerprint(info), kind, oversized)
+        found = Found(fingerprint(info), kind, oversized)
+        is_side = is_side_note(path) and (self.known.get(path) == found or _explains(folder, path))
+        into = self.side_notes if is_side else self.found
+        into[path] = found
+
+
+def _explains(folder: int, path: str) -> bool:
+    """Return whether a file with a side note's name reads like one; others are people's notes."""
+    try:
+        with Held(enter(folder, path.rpartition("/")[2], FILE)) as handle:
+            head = os.read(handle, HEAD_BYTES)
+    except OSError:
+        return True
+    return not head or SIDE_CALLOUT.encode() in head
 
 
 def sweep(folder: int, depth: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from placet.core.errors import UserError
 from placet.core.life.settle import Fingerprint
@@ -31,7 +31,7 @@ from placet.files.replace import (
     rename_new,
     replace,
 )
-from placet.files.scan import MAX_DEPTH, Listing, Scan, fingerprint, sweep
+from placet.files.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint, sweep
 
 # Tries of an edit when somebody else saves the file at the same time.
 EDIT_TRIES = 5
@@ -52,6 +52,8 @@ class Vault(VaultFolder):
     file system refuses, and what its description names. Digests are SHA-256 in hexadecimal.
     """
 
+    _side_notes: Mapping[str, Found] = {}
+
     def scan(self, folders: Iterable[Folder]) -> Scan:
         """List `folders`: Requests with its sub-folders, the others flat.
 
@@ -61,13 +63,14 @@ class Vault(VaultFolder):
         """
         if not self.is_present():
             return Scan(present=False)
-        listing, root = Listing(), self._identity
+        listing, root = Listing(self._side_notes), self._identity
         for folder in folders:
             try:
                 with self._folder(folder.split("/")) as handle:
                     listing.add(handle, folder, MAX_DEPTH if folder is Folder.REQUESTS else None)
             except OSError as error:
                 listing.failed(folder.value, error)
+        self._side_notes = listing.side_notes
         # went away, or came back as another, meanwhile
         if not self.is_present() or self._identity != root:
             return Scan(present=False)

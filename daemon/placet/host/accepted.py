@@ -1,8 +1,9 @@
-"""Settings that are code or reach out hold as accepted on this machine.
+"""Settings that are code, reach out or limit work hold as accepted on this machine.
 
 `System/placet.toml` is in the vault, and vaults are synced and shared: whoever can write it could
-send the model's key elsewhere, or start a program. So the values last accepted are kept in the
-state folder and hold whatever the file says. The first start in a vault accepts what is there.
+send the model's key elsewhere, answer in the model's place, or start a program. So the values last
+accepted are kept in the state folder and hold whatever the file says. The first start in a vault
+accepts what is there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,12 +21,13 @@ from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, show
 from placet.host.config import load, made_of, parse, put_in_place
 from placet.host.state import StateFolder, write_private
-from placet.host.tables import Config
+from placet.host.tables import Config, LimitsTable
 from placet.host.vault_state import vault_state
 
 _ALL: tuple[str, ...] = ()
 GUARDED: Mapping[str, tuple[str, ...]] = {
-    "model": ("base_url",),
+    "model": _ALL,
+    "limits": _ALL,
     "notify": _ALL,
     "commands": _ALL,
     "portals": _ALL,
@@ -32,6 +36,9 @@ GUARDED: Mapping[str, tuple[str, ...]] = {
     "team": _ALL,
 }
 """The guarded tables, and which of their keys; empty for all."""
+
+_FLOORS = ("free_disk_bytes",)  # stricter if higher
+_ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0 is no limit
 
 Key = tuple[str, ...]
 """The path of a setting, table by table."""
@@ -62,9 +69,8 @@ class InForce:
         if not self.refused:
             return ""
         return (
-            f"{CONFIG_PATH} was changed, and this is not taken up: "
-            f"{', '.join(map(show, self.names))}. Such settings are code or reach out, so they "
-            "hold as accepted on this machine. See the difference, and accept it: "
+            f"placet ignores these changes of {CONFIG_PATH}: {', '.join(map(show, self.names))}. "
+            "You have not accepted them on this machine. To see and accept them: "
             "placet config accept"
         )
 
@@ -91,10 +97,12 @@ def holding(config: Config, state: StateFolder) -> InForce:
     written = guarded(config)
     kept = _read(state)
     accepted = written if kept is None else kept
-    refused = differing(written, accepted)
+    differ = differing(written, accepted)
+    refused = tuple(k for k in differ if not _tightens(k, written.get(k), accepted.get(k)))
     if refused:
         free = dict(_leaves(config.model_dump(mode="python", exclude_defaults=True), ()))
-        tables = _nested({k: v for k, v in free.items() if k not in written} | dict(accepted))
+        held = {k: v for k, v in accepted.items() if k not in differ or k in refused}
+        tables = _nested({k: v for k, v in free.items() if k not in refused} | held)
         config = made_of(tables, f"{state.accepted}, which holds for it")
     return InForce(config, refused, kept is not None, written, accepted)
 
@@ -137,7 +145,8 @@ def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) 
 
 def guarded(config: Config) -> dict[Key, Any]:
     """Return the guarded settings that differ from their defaults."""
-    tables = config.model_dump(mode="json", exclude_defaults=True)
+    dumped = config.model_dump(mode="python", exclude_defaults=True)
+    tables = json.loads(json.dumps(dumped, default=_plain))
     found: dict[Key, Any] = {}
     for table, keys in GUARDED.items():
         for key, value in _leaves(tables.get(table, {}), (table,)):
@@ -146,9 +155,30 @@ def guarded(config: Config) -> dict[Key, Any]:
     return found
 
 
+def _plain(value: Decimal | date) -> float | str:
+    """Return what JSON has for a value: money as a number, as the settings want it."""
+    return float(value) if isinstance(value, Decimal) else value.isoformat()
+
+
 def is_guarded(key: Key) -> bool:
     """Return whether a setting has to be accepted to hold."""
     return key[0] in GUARDED and (not GUARDED[key[0]] or not key[1:] or key[1] in GUARDED[key[0]])
+
+
+def _tightens(key: Key, new: Any, old: Any) -> bool:
+    """Return whether a limit's new value allows no more than its old one; None is the default.
+
+    Anybody may lower a limit: work then stops sooner.
+    """
+    if key[0] != "limits":
+        return False
+    fields = LimitsTable.model_fields
+    new, old = (fields[key[1]].default if v is None else v for v in (new, old))
+    new, old = (
+        Decimal("inf") if key[1] in _ENDLESS and not Decimal(str(v)) else Decimal(str(v))
+        for v in (new, old)
+    )
+    return bool(new >= old if key[1] in _FLOORS else new <= old)
 
 
 def differing(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> tuple[Key, ...]:

@@ -40,12 +40,13 @@ class Happened(_Row):
 
 
 class FailureDetected(_Row):
-    """A failure pattern was seen in a running mission; the model was told, you may want to look."""
+    """A failure pattern was seen in running work; you may want to look."""
 
     type: Literal["failure.detected"] = "failure.detected"
     pattern: str = Field(
         description=(
-            "repeated-tool-error, tool-rejection-loop, no-progress or max-steps-approaching."
+            "repeated-tool-error, tool-rejection-loop, no-progress, max-steps-approaching,"
+            " crash_loop, or the name of the guard that spoke."
         )
     )
     description: str
@@ -84,8 +85,9 @@ def event_of(row: CommittedRow) -> Happened | FailureDetected:
             **about,
             pattern=data["pattern"],
             description=data["description"],
-            suggested_action=data["suggested_action"],
-            affected_tool=data["affected_tool"],
+            # rows of earlier versions lack them
+            suggested_action=data.get("suggested_action", ""),
+            affected_tool=data.get("affected_tool", ""),
         )
     return Happened(**about, type=row.action_type)
 

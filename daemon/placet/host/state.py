@@ -73,6 +73,9 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     )
 
 
+MARK = "journal.mark"
+
+
 @dataclass(frozen=True, slots=True)
 class StateFolder:
     """The paths of one vault's state. `vault` and `folder` are absolute."""
@@ -92,7 +95,7 @@ class StateFolder:
     @property
     def mark(self) -> Path:
         """The journal's last event; a journal that does not know it was lost or put back."""
-        return self.folder / "journal.mark"
+        return self.folder / MARK
 
     @property
     def accepted(self) -> Path:
@@ -115,9 +118,14 @@ class StateFolder:
         return self.folder / "worktrees"
 
     @property
-    def acts(self) -> Path:
-        """The words that people's commands leave (`acts`)."""
-        return self.folder / "acts"
+    def intents(self) -> Path:
+        """What people's commands ask the daemon to do (`intents`)."""
+        return self.folder / "intents"
+
+    @property
+    def log(self) -> Path:
+        """What the daemon said, a JSON object a line; the older half is in `log.old`."""
+        return self.folder / "log"
 
     @property
     def lock(self) -> Path:
@@ -142,6 +150,7 @@ class StateFolder:
         try:
             make_private(self.folder)
             make_private(self.worktrees)
+            make_private(self.intents)
         except OSError as error:
             raise UserError(
                 f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",

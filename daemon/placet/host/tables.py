@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, get_args, get_origin
+from unicodedata import normalize
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -80,13 +81,10 @@ DEFAULT_BOARD = "127.0.0.1:8763"
 
 
 class BoardTable(_Table):
-    """The board in the browser; `enabled` lets the daemon serve it."""
+    """The board in the browser."""
 
-    enabled: bool = False
     listen: str = DEFAULT_BOARD
     hosts: tuple[str, ...] = ()
-    tls_cert: str = ""
-    tls_key: str = ""
 
 
 class JournalTable(_Table):
@@ -133,6 +131,11 @@ class ModelTable(_Table):
     context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
     timeout_s: float = Field(default=120, gt=0, le=3600)
     price: tuple[PriceRow, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """Provider and name: a plan is approved for these."""
+        return f"{self.provider}: {self.name}"
 
     @field_validator("base_url")
     @classmethod
@@ -282,6 +285,12 @@ class Config(_Table):
     board: BoardTable = BoardTable()
     team: TeamTable = TeamTable()
     portals: dict[str, PortalTable] = Field(default_factory=dict)
+
+    @field_validator("portals")
+    @classmethod
+    def _composed(cls, portals: dict[str, PortalTable]) -> dict[str, PortalTable]:
+        """Return the portals by names as notes spell them (NFC)."""
+        return {normalize("NFC", name): portal for name, portal in portals.items()}
 
 
 def table_at(path: Sequence[str | int]) -> type[BaseModel] | None:

@@ -24,11 +24,15 @@ from watchdog.events import FileClosedEvent, FileMovedEvent, FileSystemEvent
 
 from placet.core.errors import UserError
 from placet.core.text.names import is_temporary
+from placet.disk import stamp_of
 from placet.host.mounts import remote_kind
 from placet.host.observer import Observer, Warnings
 
 GAP_S = 0.05
 """Shortest time between rings by events: a burst causes 20 looks a second, not one per file."""
+
+POLL_S = 0.2
+"""Interval at which the folder outside is looked at where there are no events."""
 
 MAX_HINTS = 10_000
 """Hints kept between two waits; files beyond it settle by two looks."""
@@ -65,13 +69,21 @@ class Bell:
     """Rings when something happens in the watched folders, or by `ring`. A context manager.
 
     `flat` and `deep` are folders relative to `root`; deep ones are watched with their subfolders.
-    Nothing else is watched. One thread may wait; any may ring.
+    `outside` is one more folder, which is not in the vault. Nothing else is watched. One thread may
+    wait; any may ring.
     """
 
     def __init__(
-        self, root: Path, flat: Sequence[str], deep: Sequence[str], mode: Mode = Mode.AUTO
+        self,
+        root: Path,
+        flat: Sequence[str],
+        deep: Sequence[str],
+        mode: Mode = Mode.AUTO,
+        outside: Path | None = None,
     ) -> None:
         self._root = root.resolve()
+        self._outside = outside
+        self._stamp = None if outside is None else stamp_of(outside)
         self._flat = tuple(flat)
         self._deep = tuple(deep)
         self._wanted = mode
@@ -120,7 +132,9 @@ class Bell:
         """Wait for a ring, at most `timeout_s` seconds; rings since the last wait count as one."""
         end_s = time.monotonic() + timeout_s
         with self._changed:
-            self._changed.wait_for(lambda: self._rung, timeout_s)
+            if self._observer is None and self._outside is not None:
+                self._poll(self._outside, end_s)
+            self._changed.wait_for(lambda: self._rung, end_s - time.monotonic())
             if self._rung:
                 rest_s = min(self._last_s + GAP_S, end_s) - time.monotonic()
                 if rest_s > 0:
@@ -151,15 +165,16 @@ class Bell:
 
     def hear(self, event: FileSystemEvent) -> None:
         """Take one event, in watchdog's thread."""
-        self._heard = True
         places = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
+        base = f"{self._root}{os.sep}"
+        # only these prove that events of the vault arrive
+        self._heard |= any(place.startswith(base) for place in places)
         named = [p for p in places if not is_temporary(p.rpartition("/")[2])]
         if not named:
             return
         # An unpaired move has an empty source (into the folder) or target (out of it).
         into = os.fsdecode(event.dest_path) if isinstance(event, FileMovedEvent) else ""
         settled = isinstance(event, FileClosedEvent) or named[-1] == into
-        base = f"{self._root}{os.sep}"
         with self._changed:
             if settled and named[-1].startswith(base) and len(self._hints) < MAX_HINTS:
                 self._hints.add(named[-1][len(base) :])
@@ -167,6 +182,13 @@ class Bell:
                     self._moved.add(named[-1][len(base) :])
             self._rung = True
             self._changed.notify_all()
+
+    def _poll(self, folder: Path, end_s: float) -> None:
+        """Wait for a ring or for a change of a folder, with the lock held."""
+        while not self._rung and (left_s := end_s - time.monotonic()) > 0:
+            self._changed.wait_for(lambda: self._rung, min(left_s, POLL_S))
+            before, self._stamp = self._stamp, stamp_of(folder)
+            self._rung |= self._stamp != before
 
     # Listening
 
@@ -181,6 +203,8 @@ class Bell:
                 if identity is not None:
                     path = self._root / folder
                     self._observer.watch(path, deep=folder in self._deep and _is_small(path))
+            if self._outside is not None and self._outside.is_dir():
+                self._observer.watch(self._outside, deep=False)
             self._observer.start()
         except OSError as error:  # too many watches or instances, or a folder that just vanished
             self._disarm()

@@ -60,7 +60,7 @@ class Batches:
         """Commit a group; return the events' rows, and an answer for each batch.
 
         Trouble that passes is told once and waited out. Raises JournalPaused once it is time to
-        `give_up`, JournalDamaged, and errors that do not pass.
+        `give_up`, JournalDamaged, and errors that do not pass. After any of them nothing is open.
         """
         delay_s, trouble, since_s = _FIRST_DELAY_S, "", self._boottime_s()
         sent: list[Outcome] = []  # of the transaction whose COMMIT was tried last
@@ -85,6 +85,9 @@ class Batches:
                         f"{trouble}; everything waits, nothing is lost, "
                         "and it goes on by itself when this is fixed"
                     )
+            except Exception:
+                rollback(self._store.connection)
+                raise
             self._on_wait(trouble)
             self._store.checkpoint()  # on a full disk the WAL itself may be what takes the space
             if self._give_up.wait(delay_s):

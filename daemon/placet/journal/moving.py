@@ -34,6 +34,7 @@ TABLES = (
     "paid",
     "spent",
     "asked",
+    "intents",
 )
 _HELD = 6
 """The column of `leases` that says whether a lease is held: clocks differ, so none stays held."""

@@ -205,6 +205,12 @@ class PostgresStore:
 
     blobs: Path | None = None
     set_aside: Path | None = None
+    bad_values: tuple[type[Exception], ...] = (
+        TypeError,
+        ValueError,
+        psycopg.DataError,
+        psycopg.IntegrityError,
+    )
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -152,6 +152,15 @@ class Reader:
         )
         return tuple(PendingCommand(*row) for row in rows)
 
+    def answers(self, ids: Collection[str]) -> dict[str, str]:
+        """Return by id why intents were refused, empty for those performed; others are left out."""
+        return dict(
+            self.connection.execute(
+                "SELECT id, refused FROM intents WHERE id IN (SELECT value FROM json_each(?))",
+                (_json(ids),),
+            )
+        )
+
     def records(self, trace_id: str, attempt: int) -> tuple[RecordEntry, ...]:
         """Return a mission's record, by seq. Raises BodyDamaged for a damaged entry."""
         rows = self.connection.execute(
@@ -163,6 +172,18 @@ class Reader:
             RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
             for seq, kind, key, sha256, body in rows
         )
+
+    def last_record(self, trace_id: str, attempt: int) -> RecordEntry | None:
+        """Return the newest entry of a mission's record. Raises BodyDamaged for a damaged one."""
+        row = self.connection.execute(
+            "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
+            "ORDER BY seq DESC LIMIT 1",
+            (trace_id, attempt),
+        ).fetchone()
+        if row is None:
+            return None
+        seq, kind, key, sha256, body = row
+        return RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
 
     def asked(self) -> tuple[tuple[str, int], ...]:
         """Return the conversations (trace_id, attempt) with an unanswered model call."""

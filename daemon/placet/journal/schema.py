@@ -33,6 +33,7 @@ SCHEMA: tuple[Step, ...] = (
              entity_id TEXT NOT NULL, metadata TEXT NOT NULL, hash TEXT NOT NULL)""",
             "CREATE INDEX activity_trace ON activity (trace_id)",
             "CREATE INDEX activity_action ON activity (action_type, entity_id)",
+            "CREATE INDEX activity_human ON activity (actor) WHERE actor = 'human'",
             """CREATE TABLE chain (
              one INTEGER PRIMARY KEY CHECK (one = 1), start_id INTEGER NOT NULL,
              start_hash TEXT NOT NULL,
@@ -85,6 +86,11 @@ SCHEMA: tuple[Step, ...] = (
             """CREATE TABLE asked (trace_id TEXT NOT NULL, attempt INTEGER NOT NULL,
              PRIMARY KEY (trace_id, attempt)) WITHOUT ROWID""",
         ),
+    ),
+    (
+        "0007_intents",
+        # what came of the intents of commands: each is performed once
+        ("CREATE TABLE intents (id TEXT PRIMARY KEY, refused TEXT NOT NULL) WITHOUT ROWID",),
     ),
 )
 """The migrations, oldest first; append, never edit a released one."""

@@ -33,12 +33,13 @@ class Store(Protocol):
     """A journal's database, for its one writer.
 
     `name` is for people. Long bodies are files below `blobs`, if that is not None. `set_aside` is a
-    damaged database that was replaced.
+    damaged database that was replaced. `bad_values` are the errors of a value that it cannot store.
     """
 
     name: str
     blobs: Path | None
     set_aside: Path | None
+    bad_values: tuple[type[Exception], ...]
 
     @property
     def connection(self) -> Connection:
@@ -68,6 +69,16 @@ class Store(Protocol):
 
 class SqliteStore:
     """A journal in a file of SQLite's."""
+
+    bad_values: tuple[type[Exception], ...] = (
+        OverflowError,
+        TypeError,
+        ValueError,
+        sqlite3.DataError,
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+    )
 
     def __init__(
         self,

@@ -14,6 +14,12 @@ from placet.journal.sql import Connection, Rows
 
 _WHOSE = "timestamp, activity.trace_id, coalesce(body->>'portal', ''), agent"
 _OF_CASES = "activity LEFT JOIN cases ON cases.trace_id = activity.trace_id"
+_QUARTER = (
+    "substr(timestamp, 1, 14) || CASE WHEN substr(timestamp, 15, 2) < '15' THEN '00'"
+    " WHEN substr(timestamp, 15, 2) < '30' THEN '15'"
+    " WHEN substr(timestamp, 15, 2) < '45' THEN '30' ELSE '45' END || ':00Z'"
+)
+"""When a row's quarter of an hour began; days begin at one in every time zone."""
 _TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
@@ -32,11 +38,11 @@ class Paid(NamedTuple):
     usd: float
 
 
-class EachCall(NamedTuple):
-    """One model call as its row has it, with its case's portal.
+class CallSums(NamedTuple):
+    """Sums over a case's model calls of a quarter of an hour, with its portal.
 
-    `model` is empty for a call without an answer; its `tokens` are all that it may have used, the
-    other four are 0. `usd` is None if unknown.
+    `model` is empty for calls without an answer; their `tokens` are all that they may have used.
+    `usd` is of the calls whose cost is known.
     """
 
     timestamp: str
@@ -44,12 +50,14 @@ class EachCall(NamedTuple):
     portal: str
     agent: str
     model: str
+    calls: int
+    unknown: int
+    usd: float
     tokens: int
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
-    usd: float | None
 
 
 class EndedMission(NamedTuple):
@@ -133,18 +141,34 @@ class ModelCalls:
             )
         )
 
-    def each_since(self, timestamp: str) -> tuple[EachCall, ...]:
-        """Return all model calls since a moment, by id, failed ones that cost something too."""
-        numbers = ", ".join(map(_number, _TOKENS))
+    def sums_since(self, timestamp: str) -> tuple[CallSums, ...]:
+        """Return the sums of all model calls since a moment, also of failed ones with a cost."""
+        sums = ", ".join(f"sum({_number(name)}) AS {name}" for name in _TOKENS)
+        usd = _dollars("cost_usd")
+        # cases are joined once a group: their JSON takes longer than the sums
         rows = self._connection.execute(
-            f"SELECT {_WHOSE}, coalesce(metadata->>'model', ''), {numbers},"  # noqa: S608 - literals
-            f" {_dollars('cost_usd')} FROM {_OF_CASES}"
-            " WHERE action_type IN ('model.called', 'model.failed') AND timestamp >= ?"
-            f" AND (action_type = 'model.called' OR {_number('tokens')} > 0"
-            f" OR coalesce({_dollars('cost_usd')}, 0) > 0) ORDER BY id",
+            "SELECT quarter, calls.trace_id, coalesce(body->>'portal', ''), agent, model, number,"  # noqa: S608 - literals
+            f" unknown, usd, {', '.join(_TOKENS)}"
+            f" FROM (SELECT {_QUARTER} AS quarter, trace_id, agent,"
+            " coalesce(metadata->>'model', '') AS model, count(*) AS number,"
+            f" count(*) - count({usd}) AS unknown, coalesce(sum({usd}), 0) AS usd, {sums}"
+            " FROM activity WHERE action_type IN ('model.called', 'model.failed')"
+            " AND timestamp >= ? AND (action_type = 'model.called'"
+            f" OR {_number('tokens')} > 0 OR coalesce({usd}, 0) > 0)"
+            " GROUP BY 1, 2, 3, 4) AS calls"
+            " LEFT JOIN cases ON cases.trace_id = calls.trace_id ORDER BY 1, 2, 4, 5",
             (timestamp,),
         )
-        return tuple(EachCall(*row) for row in rows)
+        return tuple(CallSums._make((*row[:7], float(row[7]), *map(int, row[8:]))) for row in rows)
+
+    def models(self) -> dict[str, str]:
+        """Return the model that answered last, by case."""
+        return dict(
+            self._connection.execute(
+                "SELECT trace_id, metadata->>'model' FROM activity"
+                " WHERE action_type = 'model.called' ORDER BY id"
+            )
+        )
 
     def ended_since(self, timestamp: str) -> tuple[EndedMission, ...]:
         """Return the missions since a moment whose estimate and whose cost are known, by id."""
@@ -159,11 +183,14 @@ class ModelCalls:
         return tuple(EndedMission(*row) for row in rows)
 
     def all_there(self) -> bool:
-        """Return whether no event was archived, so that `each_since` has every call."""
+        """Return whether no event was archived, so that `sums_since` has every call."""
         return not self._connection.execute("SELECT start_id FROM chain").fetchone()[0]
 
     def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
-        """Return the same of the calls that planned a case, revisions included."""
+        """Return the same of the calls that planned a case since its last mission began.
+
+        Revisions are included. Whoever asks for a plan again begins anew.
+        """
         # the plus keeps SQLite from walking all calls of the model
         return _amount(
             self._connection.execute(
@@ -172,8 +199,10 @@ class ModelCalls:
                 f"SELECT {' + '.join(map(_number, _TOKENS))} AS tokens,"
                 f" {_dollars('cost_usd')} AS usd FROM activity WHERE trace_id = ?"
                 " AND +action_type IN ('model.called', 'model.failed')"
-                " AND metadata->>'purpose' <> 'execute') AS calls",
-                (trace_id,),
+                " AND metadata->>'purpose' <> 'execute' AND id > (SELECT coalesce(max(id), 0)"
+                " FROM activity WHERE trace_id = ? AND"
+                " +action_type IN ('request.detected', 'execution.started'))) AS calls",
+                (trace_id, trace_id),
             )
         )
 

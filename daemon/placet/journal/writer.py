@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from placet.core.activity import CommittedRow
+from placet.core.errors import MISTAKES, PlacetError
 from placet.journal.batches import Batch, Batches
 from placet.journal.connection import connect_file, plain_errors
 from placet.journal.errors import DatabaseAway
@@ -236,14 +237,24 @@ class Journal:
         self._finish(group[start:])
 
     def _finish(self, group: list[Batch]) -> None:
-        """Commit those of the group that are still wanted, and answer them."""
+        """Commit those of the group that are still wanted, and answer them.
+
+        Where a value of theirs cannot be stored, each is committed alone, and that one fails.
+        """
         group = [job for job in group if _wanted(job.future)]
         if not group:
             return
-        rows, answers = self._batches.commit(group)
+        try:
+            rows, answers = self._batches.commit(group)
+        except self._store.bad_values as error:
+            if len(group) == 1:
+                group[0].future.set_exception(_refusal(error))
+            for job in group if len(group) > 1 else ():
+                self._finish([job])
+            return
         for job, answer in zip(group, answers, strict=True):
             if isinstance(answer, BaseException):
-                job.future.set_exception(answer)
+                job.future.set_exception(_refusal(answer))
             else:
                 job.future.set_result(answer)
         if rows and self._on_rows is not None:
@@ -263,6 +274,12 @@ class Journal:
                 break
             group = [job_or_end] if job_or_end is not None else []
         self._on_trouble(f"the journal has stopped: {error}")
+
+
+def _refusal(error: BaseException) -> BaseException:
+    """Return an error of the database about one value as one that holds up its case alone."""
+    known = (PlacetError, *MISTAKES)
+    return error if isinstance(error, known) else ValueError(f"cannot be stored: {error}")
 
 
 def _wanted(future: Future[Any]) -> bool:

@@ -206,6 +206,19 @@ class DropSeen(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerIntent(Change):
+    """Record what came of an intent, once: Conflict if that is recorded already.
+
+    `refused` says why nothing was done; empty if it was performed.
+    """
+
+    id: str
+    refused: str = ""
+    SQL = ("INSERT INTO intents VALUES (:id, :refused) ON CONFLICT DO NOTHING",)
+    ELSE = "intent {id} was performed already"
+
+
+@dataclass(frozen=True, slots=True)
 class Guard(Change):
     """Let the batch pass only while this token holds the lease: else LeaseLost."""
 

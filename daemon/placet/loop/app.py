@@ -14,7 +14,7 @@ from placet import __version__
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
-from placet.core.life.case import WORKING, State
+from placet.core.life.case import DRAFTING, State
 from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import ModelError
@@ -32,7 +32,7 @@ from placet.host.watch import Bell, Mode
 from placet.journal.place import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
-from placet.loop.claim import claim, knows_its_mark, mark_end, take
+from placet.loop.claim import claim, knows_its_marks, mark_end, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending, told_as_paused
 from placet.loop.database import must_be_there
@@ -107,13 +107,12 @@ def daemon(
         if address_of(state.journal):
             whose, lease_s = str(folder.marker()), config.team.lease_s
             stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
-        settings.refuse_emptied(journal)
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         _recover(loop, state)
         journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
         settings.tell(journal)
-        mark_end(journal, state.mark)
+        mark_end(journal, state.mark, folder)
 
         def end() -> None:
             bell.ring()
@@ -177,7 +176,8 @@ def _loop(
     vault, config = folder.root, settings.held.config
     level = sandbox_level(config, say)
     queues = [queue for queue in QUEUES if queue is not Folder.REQUESTS]
-    bell = stack.enter_context(Bell(vault, queues, [Folder.REQUESTS], Mode(config.daemon.watch)))
+    mode, intents = Mode(config.daemon.watch), settings.state.intents
+    bell = stack.enter_context(Bell(vault, queues, [Folder.REQUESTS], mode, intents))
     opener = model_opener(config, vault, env)
     try:
         opener()
@@ -220,7 +220,7 @@ def _recover(loop: Loop, state: StateFolder) -> None:
     """Bring a journal up to date that was lost or put back from a backup."""
     journal, config, vault = loop.ports.journal, loop.ports.config, loop.ports.vault
     folder = loop.book.vault
-    if journal.set_aside is None and knows_its_mark(journal, state.mark):
+    if journal.set_aside is None and knows_its_marks(journal, state.mark, folder):
         return
     if journal.set_aside is None and not state.mark.exists() and not has_past(folder):
         return  # a first start: branches that say otherwise are another vault's
@@ -257,13 +257,13 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
             "Make sure that no other daemon works on it, then start this one again.",
         ) from error
     finally:
-        with suppress(JournalPaused):
+        with suppress(JournalPaused, UserError):  # a journal that is gone was said already
             facts = {"pid": os.getpid(), "orderly": orderly}
             stopped = of_daemon(
                 loop.ports.clock, Action.DAEMON_STOPPED, **facts, **_left_over(loop)
             )
             journal.commit([stopped])
-            mark_end(journal, state.mark)
+            mark_end(journal, state.mark, loop.book.vault)
 
 
 def _left_over(loop: Loop) -> dict[str, Any]:
@@ -272,11 +272,11 @@ def _left_over(loop: Loop) -> dict[str, Any]:
     These are missions with their steps, and counts of plans being written and waiting, and of
     cases that ask a person.
     """
-    live = [case for case in loop.cases.values() if case.state in WORKING]
+    live = [case for case in loop.cases.values() if case.is_working]
     missions = []
     with loop.ports.journal.read() as reader:
         for case in live:
-            if case.state is not State.RUNNING:
+            if case.acting is not State.RUNNING:
                 continue
             row = reader.last_of(
                 Action.STEP_COMPLETED, Action.EXECUTION_STARTED, trace_id=case.trace_id
@@ -290,7 +290,7 @@ def _left_over(loop: Loop) -> dict[str, Any]:
     missions += [f"{case.request_id}, approved" for case in live if case.state is State.APPROVED]
     return {
         "missions": missions[:MAX_LEFT_OVER],
-        "planning": sum(case.state in (State.PLANNING, State.REVISING) for case in live),
+        "planning": sum(case.acting in DRAFTING for case in live),
         "review": sum(case.state is State.REVIEW for case in loop.cases.values()),
         "asking": sum(case.state is State.ASKING for case in loop.cases.values()),
     }

@@ -15,14 +15,15 @@ from placet.agent.workplace import failure_of
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import mistake
 from placet.core.life.case import Branch
-from placet.core.life.fates import settle_branch, settle_revert
-from placet.core.life.gestures import Hand
+from placet.core.life.commands import Decision
+from placet.core.life.fates import explain_drop, settle_branch, settle_revert
+from placet.core.life.intents import Intent
 from placet.core.text.note import parse_note
+from placet.disk import Stamp, stamp_of
 from placet.files.errors import Unreadable
-from placet.host.acts import forget, word_of
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
-from placet.journal.writes import AddActivity
+from placet.journal.writes import AddActivity, AnswerIntent
 from placet.loop.casebook import Casebook
 from placet.repo.afterwards import Looked, Memory, Revert, look_at_branches, may_have_moved
 from placet.repo.repository import is_repository
@@ -45,6 +46,8 @@ class BranchWatch:
     ring: Callable[[], None]
     thread: threading.Thread | None = None
     asks: bool = False  # whether git is being asked, and an answer will come
+    # the reports of dropped branches, as they were when the reason in them was read
+    reports: dict[Path, Stamp] = field(default_factory=dict)
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
     _looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
@@ -122,14 +125,36 @@ def open_branches(book: Casebook) -> dict[Path, list[Branch]]:
     return found
 
 
+def explain_drops(book: Casebook, known: dict[Path, Stamp]) -> None:
+    """Record the reasons that people wrote into the reports of branches dropped before.
+
+    `known` has the reports that were read; only those that changed since are read again.
+    """
+    dropped = [
+        branch
+        for branches in book.cases.watched.values()
+        for branch in branches
+        if branch.became == "dropped" and branch.report_path
+    ]
+    for branch in dropped:
+        report = book.vault.root / branch.report_path
+        if known.get(report) == (stamp := stamp_of(report)):
+            continue
+        known[report] = stamp
+        by, reason = _why_dropped(book, branch)
+        case, now = book.cases[branch.trace_id], book.ports.clock.now()
+        if (decision := explain_drop(case, branch, reason, by, now)) is not None:
+            book.record(decision)
+
+
 def settle(book: Casebook, found: Looked) -> None:
     """Record what people did with the branches of a repository."""
     _journal(book, found)
     for fate in found.fates:
         case = book.cases[fate.of.trace_id]
         by, reason = _why_dropped(book, fate.of) if fate.became == "dropped" else ("", "")
-        merged = fate.became == "merged"
-        hand = _hand(book, fate.of.trace_id, "merge", fate.of.name) if merged else None
+        # a drop has no commit of its own: the command names the one that the branch was at
+        claim = book.intents.claims.get(fate.commit_sha or fate.of.tip)
         decision = settle_branch(
             case,
             fate.of,
@@ -137,15 +162,12 @@ def settle(book: Casebook, found: Looked) -> None:
             fate.commit_sha,
             fate.how,
             reason,
-            by,
+            by if claim is None else "",
             found.owner,
             book.ports.clock.now(),
-            hand,
+            claim.hand if claim is not None else None,
         )
-        if decision is not None:
-            book.record(decision)
-        if hand is not None:
-            forget(book.acts, fate.of.trace_id)  # the next one may be somebody else's
+        _record(book, decision, claim)
     settled: set[str] = set()
     for revert in found.reverts:  # the newest of a mission's counts
         if revert.trace_id not in settled and _settle_revert(book, revert, found.owner):
@@ -180,27 +202,21 @@ def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
     case = book.cases.get(found.trace_id)
     if case is None or case.outcome.became not in ("merged", "reverted"):
         return False
-    with book.ports.journal.ask() as reader:
-        row = reader.last_of(Action.PR_MERGED, trace_id=case.trace_id)
-    merged = str(row.details.get("commit_sha", "")) if row is not None else ""
-    if found.of not in ("", merged):
+    if found.of not in ("", case.outcome.merged_as):
         return False
     now = book.ports.clock.now()
-    hand = _hand(book, case.trace_id, "merge" if found.again else "undo", case.outcome.branch)
-    decision = settle_revert(case, merged, found.commit_sha, who, now, hand, again=found.again)
-    if decision is not None:
-        book.record(decision)
-    if hand is not None:
-        forget(book.acts, case.trace_id)
+    claim = book.intents.claims.get(found.commit_sha)
+    hand = claim.hand if claim is not None else None
+    decision = settle_revert(case, found.commit_sha, who, now, hand, again=found.again)
+    _record(book, decision, claim)
     return True
 
 
-def _hand(book: Casebook, trace_id: str, what: str, branch: str) -> Hand | None:
-    """Return who did this to a branch by a command of placet, None for anybody else."""
-    word = word_of(book.acts, trace_id)
-    if word is None or (word.what, word.digest) != (what, branch):
-        return None
-    return Hand(word.who, word.via)
+def _record(book: Casebook, decision: Decision | None, claim: Intent | None) -> None:
+    """Record what became of a branch; a claim names its maker once."""
+    if decision is not None:
+        book.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
+        book.intents.forget([claim] if claim is not None else [])
 
 
 def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
 
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
@@ -13,9 +12,11 @@ from placet.core.life.case import CASE_JSON, Case
 from placet.core.life.commands import COMMAND_JSON, Decision
 from placet.core.life.decide import decide
 from placet.core.life.events import Event
+from placet.core.life.intents import Change
 from placet.core.life.waiting import Hold
 from placet.core.text.blocks import Frontmatter
 from placet.files.vault import Vault
+from placet.host.intents import Mailbox
 from placet.journal.writes import (
     AddActivity,
     BodyDamaged,
@@ -45,7 +46,8 @@ class Casebook:
 
     `ports` are replaced when the configuration changes. `say` writes to the daemon's own log,
     `tell` is called with each case that entered a new state and with each hold. `dirty` says that
-    the next tick has something to decide.
+    the next tick has something to decide, `unmarked` that a case entered a new state since the
+    journal's end was written down.
     """
 
     ports: Ports
@@ -54,29 +56,32 @@ class Casebook:
     say: Callable[[str], None]
     tell: Callable[[Case | Hold], None]
     dirty: bool = True
+    unmarked: bool = False
     cases: Cases = field(init=False)
     outbox: Outbox = field(init=False)
     waits: Waits = field(init=False)
+    intents: Mailbox = field(init=False)
 
     def __post_init__(self) -> None:
         journal, clock = self.ports.journal, self.ports.clock
         self.cases = Cases(journal)
         self.outbox = Outbox(journal, clock, self.say, self.reported)
+        self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
         self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
 
-    @property
-    def acts(self) -> Path:
-        """The folder where people's commands leave word of their decisions."""
-        return self.ports.worktrees.parent / "acts"
-
-    def apply(self, case: Case, event: Event, *writes: Write) -> Committed | None:
+    def apply(
+        self, case: Case, event: Event, *writes: Write, change: Change | None = None
+    ) -> Committed | None:
         """Decide an event and record what follows, `writes` with it; return None for a no-op.
 
-        Work under way that became void, or is to stop, is told so.
+        The commands of a `change`, after which the event was seen, come first. Work under way that
+        became void, or is to stop, is told so.
         """
         decision = decide(case, event, self.ports.clock.now())
         if decision is None:
             return None
+        if change is not None:
+            decision = change.before(decision)
         job = self.crew.jobs.get(case.trace_id)
         committed = self.record(decision, writes=writes)
         if job is not None:
@@ -113,6 +118,7 @@ class Casebook:
             self.waits.over(case.trace_id)
             self.dirty = True
             if before is not None and before.state is not case.state:
+                self.unmarked = True
                 self.tell(self.cases[case.trace_id])
         return committed
 

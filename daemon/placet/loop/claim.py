@@ -12,7 +12,16 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
-from placet.core.text.names import MARKER
+from placet.core.text.names import MARKER, TWIN
+from placet.files.errors import (
+    AlreadyThere,
+    Gone,
+    NotAFile,
+    Stale,
+    TooLarge,
+    Unreadable,
+    VaultTrouble,
+)
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import write_setting
@@ -21,6 +30,7 @@ from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.host.vault_state import known_id, original_of, vault_state
 from placet.journal.files import drop_ballast, no_room
+from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 
 
@@ -94,25 +104,41 @@ def refuse_claimed(config: Config, host: str) -> None:
         )
 
 
-def knows_its_mark(journal: Journal, mark: Path) -> bool:
-    """Return whether the journal is the one that the last daemon left.
+def knows_its_marks(journal: Journal, mark: Path, folder: Vault) -> bool:
+    """Return whether the journal is the one that the last daemon left: neither older nor missing.
 
-    It is not if it is older or missing.
+    Its last event is written down beside the journal, and in the vault.
     """
+    twin = b""
+    with suppress(Unreadable):
+        twin = folder.read(TWIN)[0]
     with journal.read() as reader:
         try:
-            row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
+            own = mark.read_bytes()
         except FileNotFoundError:
             # one of a placet that left no mark; without events it is new, or lost with its mark
-            return reader.last()[0] > 0
+            return reader.last()[0] > 0 and (not twin or _knows(reader, twin))
         except OSError:
             return False
-        return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
+        return _knows(reader, own) and (not twin or _knows(reader, twin))
 
 
-def mark_end(journal: Journal, mark: Path) -> None:
+def _knows(reader: Reader, mark: bytes) -> bool:
+    row_id, _, row_hash = mark.decode("ascii", "replace").strip().partition(" ")
+    return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
+
+
+def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
     """Write down the journal's last event; if that fails, an older mark does as well."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()
+    said = f"{row_id} {row_hash}\n".encode()
     with suppress(OSError):
-        write_private(mark, f"{row_id} {row_hash}\n".encode())
+        write_private(mark, said)
+    with suppress(VaultTrouble, Stale, NotAFile, TooLarge, AlreadyThere):
+        if not folder.is_present():
+            return
+        try:
+            folder.edit(TWIN, lambda _: said)
+        except Gone:
+            folder.publish(TWIN, said)

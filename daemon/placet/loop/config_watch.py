@@ -112,6 +112,8 @@ class ConfigWatch:
         if held.digest != before.digest:
             self.tell(ports.journal)
         config, old = held.config, ports.config
+        if config.daemon.paused != old.daemon.paused:
+            self.say(_PAUSED if config.daemon.paused else "Resumed.")
         refuse_claimed(config, gethostname())
         later = [".".join(key) for key in FOR_NEXT_START if _at(config, key) != _at(old, key)]
         if later:
@@ -156,19 +158,8 @@ class ConfigWatch:
                 "on a change of them has to be accepted: placet config accept"
             )
 
-    def refuse_emptied(self, journal: Journal) -> None:
-        """Raise UserError for a configuration that a crash may have emptied.
 
-        The daemon before used another model. Notes would go to a provider that nobody chose for
-        them.
-        """
-        if self.seen[0] is None or self.seen[0].size > 0:
-            return
-        with journal.read() as reader:
-            last = reader.last_of(Action.DAEMON_STARTED, trace_id="")
-        model = (self.held.config.model.provider, self.held.config.model.name)
-        if last is not None and (last.details.get("provider"), last.details.get("model")) != model:
-            raise _emptied(self.vault / CONFIG_PATH)
+_PAUSED = "Paused. Running missions continue; nothing new begins. To go on: placet resume"
 
 
 def _at(config: Config, key: tuple[str, ...]) -> object:

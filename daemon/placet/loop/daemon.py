@@ -7,12 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.host.watch import Bell, Rung
+from placet.journal.place import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.claim import ClaimedElsewhere
@@ -47,6 +48,7 @@ class Daemon:
         self.notify("READY=1")
         rung = Rung(frozenset(), any=False)
         while not self.ending.is_set():
+            self._expect_journal()
             tick = self._tick(rung.paths, rung.moved)
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
             rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
@@ -61,6 +63,19 @@ class Daemon:
         except ClaimedElsewhere:
             self._end()
             raise
+
+    def _expect_journal(self) -> None:
+        """Raise UserError, all work ended, if somebody deleted the journal: nothing can go on."""
+        path = self.journal.path
+        if address_of(path) or path.exists():
+            return
+        self.journal.stop_waiting()
+        with suppress(JournalPaused, UserError):
+            self._end()
+        raise UserError(
+            f"The journal {path} is not there any more, so placet stopped.",
+            "Put it back from a backup. Or start placet again: it begins a new journal.",
+        )
 
     def _end(self) -> None:
         self.notify("STOPPING=1")

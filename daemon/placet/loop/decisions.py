@@ -6,16 +6,24 @@ They say whose notes these are, what people did, and what has to be explained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from operator import is_
 
 from placet.core.errors import MISTAKES, mistake
 from placet.core.life.approval import may_begin
 from placet.core.life.case import OPEN, Case, NoteSeen, State
+from placet.core.life.intents import Intent
 from placet.core.life.notice import beside
+from placet.core.life.observe import stale_statuses
 from placet.core.life.sorting import CaseNotes, Sorted, is_by_place, sort_notes
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.differences import diff_callout
 from placet.core.text.names import Folder
-from placet.core.text.note import PLAN_STAMPS, without_keys
+from placet.core.text.note import plan_text, stamp
+from placet.core.text.scalars import UnsafeEdit
+from placet.files.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.files.scan import Found
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Taken
@@ -47,6 +55,11 @@ class Decisions:
     mistakes: dict[str, str] = field(default_factory=dict)
     requests: Requests = field(init=False)
     gestures: Gestures = field(init=False)
+    # open cases whose last look showed nothing to do, with the notes that it saw: a look at the
+    # same case and notes shows the same
+    _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    # the warnings of the last look, with the case and the notes that they are about
+    _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.requests = Requests(self.book, self.drafts)
@@ -93,8 +106,9 @@ class Decisions:
             notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
             notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
         for trace in found.of_case.keys() - busy - book.outbox.busy - self.mistakes.keys():
-            for path, why in beside(book.cases[trace], found.of_case[trace]).items():
+            for path, why in self._beside(book.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
+        self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
         unjudged |= later | self.drafts.unfinished
         book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known, SLICE_S)
         book.cases.let_go(
@@ -110,7 +124,7 @@ class Decisions:
         edited plan is not begun, one that was taken away not resumed.
         """
         its = self.shown.get(case.trace_id, CaseNotes())
-        if case.state is State.RUNNING:
+        if case.acting is State.RUNNING:
             return bool(case.stop or its.plans) or case.plan.path in self.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
@@ -137,26 +151,73 @@ class Decisions:
         return astray | written | {t for t, its in found.of_case.items() if is_by_place(its)}
 
     def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
-        cases = self.book.cases
+        book, cases = self.book, self.book.cases
         self.gestures.unplanned = {}
         before, self.mistakes = self.mistakes, {}
         for trace, its in found.of_case.items():
             if trace not in busy:
                 self._take(cases[trace], its, before)
         for trace, case in list(cases.items()):
-            if case.state in OPEN and trace not in busy and trace not in found.of_case:
+            if trace not in busy and trace not in found.of_case:
                 self._take(case, CaseNotes(), before)
+        for trace, intent in list(book.intents.waiting.items()):
+            if trace not in busy | book.outbox.busy:
+                self._perform(intent, found)
         self.shown = {t: its for t, its in self.shown.items() if t not in self.mistakes}
 
     def _take(self, case: Case, its: CaseNotes, before: Mapping[str, str]) -> None:
         """Decide on a case's notes; `before` are the mistakes of the last look, which were said."""
+        seen = _seen(case, its)
+        if _same(seen, self._at_rest.pop(case.trace_id, ())):
+            self._at_rest[case.trace_id] = seen
+            return
         try:
-            if not self.gestures.take(case, its):
-                self.gestures.acknowledge_places(case, its)
+            if self.gestures.take(case, its):
+                return
+            self.gestures.acknowledge_places(case, its)
+            if case.trace_id in self.book.intents.waiting:  # it is about the note as read
+                return
+            renewed = self._renew_statuses(case, its)
+            if not (renewed or self.gestures.waits) and case.state in OPEN and not case.asking:
+                self._at_rest[case.trace_id] = seen
         except MISTAKES as error:
             why = self.mistakes[case.trace_id] = mistake(error)
             if before.get(case.trace_id) != why:
                 self.book.say(f"{case.request_id}: {why}. {_LEFT}")
+
+    def _beside(self, case: Case, its: CaseNotes) -> Mapping[str, str]:
+        """Return the warnings for a case's notes; those of the same case and notes are known."""
+        seen = _seen(case, its)
+        last, warnings = self._warned.pop(case.trace_id, ((), {}))
+        if not _same(seen, last):
+            warnings = beside(case, its)
+        self._warned[case.trace_id] = seen, warnings
+        return warnings
+
+    def _renew_statuses(self, case: Case, its: CaseNotes) -> bool:
+        """Stamp the notes whose `status` is older than their case; return whether there were any.
+
+        A note that changed waits.
+        """
+        kind = Frontmatter(self.book.ports.config.vault.frontmatter)
+        stale = [*stale_statuses(case, its)]
+        for note, status in stale:
+            keys = {"status": status, "trace_id": case.trace_id}
+            text = partial(_stamped, note.raw, keys, kind)
+            with suppress(VaultTrouble, Stale, NotAFile, TooLarge, UnsafeEdit):
+                self.book.vault.edit(note.path, text)
+        return bool(stale)
+
+    def _perform(self, intent: Intent, found: Sorted) -> None:
+        """Perform an intent, once it is certain which notes its case has."""
+        case, its = self.book.cases.get(intent.trace_id), found.of_case.get(intent.trace_id)
+        try:
+            if case is None:
+                self.gestures.refuse(f"There is no request {intent.trace_id}.", intent)
+            elif its is not None or self.intake.is_certain:
+                self.gestures.perform(case, its or CaseNotes(), intent)
+        except MISTAKES as error:
+            self.gestures.refuse(f"{mistake(error)}.", intent)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add the notices to usable notes: a failed planning, an edit without effect, a wait."""
@@ -169,9 +230,9 @@ class Decisions:
                     f"There is no plan: {case.outcome.failure}\n"
                     "Set `status: pending` in the request to try again.",
                 )
-            plan = notes.get(case.plan.path)
+            plan = next(iter(self.shown.get(case.trace_id, CaseNotes()).plans), None)
             if (
-                case.state is State.RUNNING
+                case.acting is State.RUNNING
                 and case.reported_edit
                 and plan is not None
                 and plan.digest == case.reported_edit
@@ -180,7 +241,7 @@ class Decisions:
                     raw.decode(errors="replace")
                     for raw in (
                         book.text_to_show(case.approval.digest),
-                        without_keys(plan.raw, PLAN_STAMPS),
+                        plan_text(plan.raw),
                     )
                 )
                 notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, now))
@@ -189,6 +250,20 @@ class Decisions:
                 notices.setdefault(path, why)
         if book.waits.hold is not None:
             notices[MODEL] = book.waits.hold.notice
+
+
+def _seen(case: Case, its: CaseNotes) -> tuple[object, ...]:
+    return (case, its.request, *its.plans, *its.asked)
+
+
+def _same(seen: tuple[object, ...], last: tuple[object, ...]) -> bool:
+    """Return whether these are the very same case and notes, which never change."""
+    return len(seen) == len(last) and all(map(is_, seen, last))
+
+
+def _stamped(seen: bytes, keys: Mapping[str, str], kind: Frontmatter, now: bytes) -> bytes:
+    """Return a note with these keys, unless it is not as it was seen."""
+    return stamp(now, keys, kind_if_none=kind) if now == seen else now
 
 
 def _identity(note: NoteSeen) -> tuple[str, bool, str]:

@@ -19,18 +19,19 @@ from placet.core.activity import Action
 from placet.core.box import Level
 from placet.core.errors import MISTAKES, Interrupted, mistake
 from placet.core.life.approval import may_begin
-from placet.core.life.case import WORKING, Case, EventKind, State
+from placet.core.life.case import DRAFTING, Case, EventKind, NoteSeen, State
 from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed
 from placet.core.life.gestures import ApprovalVoid, FilesChanged, VoidKind
 from placet.core.life.lease import Owner
-from placet.core.life.sight import look_at
+from placet.core.life.sight import body_of, look_at
 from placet.core.life.sorting import CaseNotes
 from placet.core.life.waiting import Why
+from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
 from placet.core.text.note import parse_note, read_note
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
-from placet.files.errors import Unreadable
+from placet.files.errors import Gone, Unreadable
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -50,7 +51,6 @@ from placet.loop.workers import MISTAKE_RETRY_S, Job, Result, Taker, Workers, ex
 MAX_REPORT_CHARS = 40_000
 """Characters of a Failure Report that the next planning reads."""
 WALL_RETRY_S = 60.0
-DRAFTING = frozenset({State.PLANNING, State.REVISING})
 
 Draft = Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
 CarryOut = Callable[[Ports, Mission, Cancel], Ended]
@@ -85,16 +85,16 @@ class Dispatch:
         due = [
             case
             for case in book.cases.values()
-            if case.state in WORKING
+            if case.is_working
             and case.trace_id not in jobs
             and case.trace_id not in busy
             and self.decisions.is_judged(case)
-            and not (case.state in DRAFTING and self._is_written(case))
+            and not (case.acting in DRAFTING and self._is_written(case))
         ]
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
         for case in book.waits.may_start(due, self._needs_no_model):
-            planning = case.state in DRAFTING
+            planning = case.acting in DRAFTING
             if free[planning] <= 0 or not (planning or self._has_room(case)):
                 continue
             free[planning] -= 1
@@ -106,7 +106,7 @@ class Dispatch:
             except MISTAKES as error:
                 self._hold_up(case, error)
         if self.team is not None:
-            works = (case for case in book.cases.values() if case.state in WORKING)
+            works = (case for case in book.cases.values() if case.is_working)
             self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
 
     def _has_room(self, case: Case) -> bool:
@@ -195,7 +195,16 @@ class Dispatch:
         )
         job = Job(case.trace_id, case.generation, planning=True, token=token)
         name = PurePosixPath(case.request_path).stem
-        assignment = Assignment(case, request, name, current, self._what_failed(case), token)
+        left = case.plan.left
+        assignment = Assignment(
+            case,
+            request,
+            name,
+            current,
+            open_comments(body_of(book.text(left))) if left else (),
+            self._what_failed(case),
+            token,
+        )
         book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
@@ -215,14 +224,14 @@ class Dispatch:
 
     def _level(self, case: Case) -> int:
         """Return the sandbox that a piece of work was promised."""
-        if case.state in DRAFTING:
+        if case.acting in DRAFTING:
             return int(self.book.ports.sandbox)
         plan = plan_of(self.book.text(case.approval.digest))
         return case.approval.level if executes(plan) and not case.stop else 0
 
     def _needs_no_model(self, case: Case) -> bool:
         """Return whether the approved plan has literal steps only."""
-        if case.state in DRAFTING:
+        if case.acting in DRAFTING:
             return False
         try:
             plan = plan_of(self.book.text(case.approval.digest))
@@ -238,6 +247,8 @@ class Dispatch:
         plan, sandbox = plan_of(raw), ports.sandbox if taker is None else Level(taker.level)
         if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
+            return
+        if self._has_another_model(case):
             return
         token = taker.token if taker is not None else 0
         if not token:
@@ -256,6 +267,16 @@ class Dispatch:
         if case.stop:
             job.cancel.set(case.stop)
         self.book.crew.set_to(job, lambda: self._mission(mission, job, sandbox))
+
+    def _has_another_model(self, case: Case) -> bool:
+        """Put an approved plan back if it was written for another model. Return whether it was."""
+        known, now = case.plan.models, self.book.ports.config.model.who
+        begun = case.state is not State.APPROVED or bool(case.stop)
+        if begun or not known or now in known or self._needs_no_model(case):
+            return False
+        why = f"This plan was written for the model {known[0]}. The settings now name {now}."
+        self._put_back(case, EventKind.MODEL_CHANGED, why, now)
+        return True
 
     def _says_so_still(self, case: Case) -> bool:
         """Return whether the note in System/Active still has the approved text.
@@ -279,7 +300,7 @@ class Dispatch:
             f"It was approved when commands ran in: {then.title}. Now they would run in: "
             f"{now.title}, which is weaker."
         )
-        if case.state is State.RUNNING:
+        if case.acting is State.RUNNING:
             hint = (
                 "What was done by then is kept. It goes on when a daemon with the former sandbox "
                 "is started; or move the plan to Inbox/Plans, and approve it again."
@@ -295,7 +316,7 @@ class Dispatch:
         Nothing is carried out from what is left.
         """
         self.book.say(f"{case.request_id}: {damaged}")
-        if case.state in DRAFTING:
+        if case.acting in DRAFTING:
             failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)
             self.book.apply(case, failed)
         else:
@@ -306,10 +327,25 @@ class Dispatch:
         """Let a case wait whose work met a mistake of placet's; all others go on."""
         self.book.waits.postpone(case, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
 
-    def _put_back(self, case: Case, kind: VoidKind, why: str) -> None:
+    def _in_place(self, case: Case) -> NoteSeen | None:
+        """Return the plan that lies in the place of a new one, None if there is none."""
+        path = case.plan.path
+        if not path.startswith(f"{Folder.PLANS}/"):
+            return None
+        if case.trace_id in self.book.outbox.busy:
+            self.book.perform()  # what placet writes itself is no edit
+        try:
+            raw, _ = self.book.vault.read(path)
+        except Gone:
+            return None
+        except Unreadable:
+            raw = b""
+        return look_at(path, raw, "")
+
+    def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
         # without a note it is on its way: the next look finds it
         if (note := self.decisions.intake.notes.get(case.plan.path)) is not None:
-            self.book.apply(case, ApprovalVoid(kind, note, why))
+            self.book.apply(case, ApprovalVoid(kind, note, why, model))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
@@ -328,6 +364,8 @@ class Dispatch:
             # parsed again by nobody: these are the texts that were approved
             texts = map(book.text, (case.approval.digest, case.first_approved))
             event = replace(event, approved=next(texts), first=next(texts))
+        if isinstance(event, Drafted):
+            event = replace(event, note=self._in_place(case))
         if token is None:
             book.apply(case, event)
             return

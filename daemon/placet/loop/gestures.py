@@ -1,20 +1,21 @@
-"""From a case's notes to a gesture that can be decided.
-
-It has who made it, and what it needs from outside the notes.
-"""
+"""Decide the gestures of people: those that show in notes, and those asked for by commands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
+from pathlib import PurePosixPath
 
 from placet.agent.asking import outcome_of, settled
 from placet.agent.prompts import agents, plan_of, plannable
-from placet.core.life.approval import OUTDATED
-from placet.core.life.case import Case, EventKind, NoteSeen
-from placet.core.life.commands import Decision
+from placet.core.activity import Action, Entity
+from placet.core.life.approval import OUTDATED, is_older
+from placet.core.life.builder import DecisionBuilder, archived_path
+from placet.core.life.case import OPEN, Asking, Case, EventKind, NoteSeen, State
+from placet.core.life.commands import Decision, Move
 from placet.core.life.gestures import (
     ActiveEdited,
     Answered,
@@ -23,44 +24,37 @@ from placet.core.life.gestures import (
     ApprovalVoid,
     ByHand,
     Gesture,
-    Hand,
     LeadsToPlan,
     PlanApproved,
     PlanGone,
-    PlanMisplaced,
+    PlanSuperseded,
     RequestChanged,
     RequestGone,
     RequestPending,
     RevisionAsked,
     ScopeWidened,
 )
-from placet.core.life.observe import observe
+from placet.core.life.intents import WANTED, Change, Intent, OutdatedError, change_of
+from placet.core.life.observe import gestures, observe
+from placet.core.life.question_note import answer_in, is_of
 from placet.core.life.request import unknown_agent, unknown_portal
-from placet.core.life.sight import look_at
+from placet.core.life.sight import body_of, look_at, trace_of
 from placet.core.life.sorting import CaseNotes
-from placet.core.text.names import Folder, is_utf8, show
-from placet.core.text.note import read_note
+from placet.core.life.why import stands
+from placet.core.secrets import redact
+from placet.core.text.names import Folder, is_utf8, numbered, show
 from placet.core.turn.budget import Limits, money_problem
 from placet.core.turn.price import cost_usd, is_free
 from placet.core.turn.talk import Usage
-from placet.host.acts import forget, word_of
-from placet.journal.writes import BodyDamaged, Write
+from placet.core.wording import local, rfc3339
+from placet.files.errors import Gone, Unreadable
+from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.casebook import Casebook
 from placet.loop.intake import Intake
+from placet.loop.outbox import places
 from placet.loop.requests import Drafts, Requests
 
-_DECISIONS: Mapping[EventKind, str] = {
-    EventKind.PLAN_APPROVED: "approve",
-    EventKind.APPROVAL_REFUSED: "approve",
-    EventKind.PLAN_REJECTED: "reject",
-    EventKind.REVISION_ASKED: "revise",
-    EventKind.REQUEST_PENDING: "retry",
-    EventKind.ANSWERED: "answer",
-    EventKind.SCOPE_WIDENED: "approve",
-    EventKind.SCOPE_REFUSED: "reject",
-    EventKind.PLAN_TAKEN_BACK: "stop",
-    EventKind.STOP_ASKED: "stop",
-}
+_CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 
 
 @dataclass(slots=True)
@@ -75,27 +69,120 @@ class Gestures:
     requests: Requests
     drafts: Drafts
     unplanned: dict[str, str] = field(default_factory=dict)
+    waits: bool = False  # whether the notes that were looked at last show a gesture
 
     def take(self, case: Case, its: CaseNotes) -> bool:
-        """Decide what a person did to a case's notes; return whether that was anything."""
+        """Decide what a person did to a case's notes; return whether that was anything.
+
+        What they did besides an answer is decided in the same look: work does not go on between.
+        """
+        if case.asking is not None and not its.asked:
+            its = replace(its, asked=self._asked_in_archive(case, case.asking))
         gesture = self._made(case, its)
         if gesture is None:
             return False
         book = self.book
-        answers = self._outcome(case, gesture) if isinstance(gesture, Answering) else []
-        if book.apply(case, gesture, *answers) is not None:
-            # a word that was left before is used, or stale
-            if isinstance(gesture, ByHand | PlanMisplaced | PlanGone):
-                forget(book.acts, case.trace_id)
-            if isinstance(gesture, RequestPending) and gesture.hand.is_command:
-                self.drafts.quiet.end(book.cases[case.trace_id].request_path)
+        done = book.apply(case, gesture, *self._outcome(case, gesture))
+        if done is not None and isinstance(gesture, Answered) and gesture.note is not None:
+            self.take(book.cases[case.trace_id], replace(its, asked=[]))
         return True
 
-    def _outcome(self, case: Case, gesture: Answering) -> list[Write]:
-        """Return the writes that give an answer to the call that waits for it.
+    def perform(self, case: Case, its: CaseNotes, intent: Intent) -> None:
+        """Do what a person asked for by a command, and record what came of it.
+
+        `its` are the case's notes, in which no gesture shows. The intent waits while it is not
+        certain that these are all.
+        """
+        ports = self.book.ports
+        try:
+            moves: tuple[Move, ...] = ()
+            if intent.what == "retry" and its.request is None:
+                intent, its, moves = self._from_archive(case, intent, its)
+            change = change_of(case, intent, its, local(ports.clock.now()))
+            gesture = self._wanted(case, change, intent)
+            if gesture is None and intent.what not in ("comment", "tick"):
+                return
+        except OutdatedError as outdated:
+            self.refuse(str(outdated), intent)
+            return
+        change = replace(change, commands=(*moves, *change.commands))
+        done = AnswerIntent(intent.id, gesture.why if isinstance(gesture, ApprovalRefused) else "")
+        if gesture is None:
+            edit = DecisionBuilder(case, case.state, rfc3339(ports.clock.wall()))
+            digest = change.notes.plans[0].digest
+            edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.hand, digest=digest)
+            self.book.record(change.before(edit.done()), writes=[done])
+        else:
+            self.book.apply(case, gesture, done, *self._outcome(case, gesture), change=change)
+        if isinstance(gesture, RequestPending):
+            self.drafts.quiet.end(gesture.note, ports.clock.monotonic())
+        self.book.intents.forget([intent])
+
+    def refuse(self, why: str, *intents: Intent) -> None:
+        """Record that intents are not performed, and say why."""
+        self.book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
+        self.book.intents.forget(intents)
+        several = f" ({len(intents)} times)" if len(intents) > 1 else ""
+        self.book.say(f"`placet {intents[0].what}` was not performed{several}: {why}")
+
+    def _wanted(self, case: Case, change: Change, intent: Intent) -> Gesture | None:
+        """Return the gesture that an intent's change is; None while that is not certain.
+
+        Raises OutdatedError if it means nothing.
+        """
+        wanted = WANTED[intent.what]
+        seen = gestures(case, change.notes, plannable())
+        found = next((one for one in seen if one.kind in wanted), None)
+        if found is None:
+            if intent.what in ("comment", "tick"):
+                return None
+            raise OutdatedError(f"{stands(case)}. Nothing was changed.")
+        if isinstance(found, ByHand):
+            found = replace(found, hand=intent.hand)
+        gesture = self._filled(case, found)
+        if gesture is None and self.intake.is_certain and self.intake.all_plans_read:
+            request = change.notes.request
+            why = self.requests.read(request) if request is not None else ""
+            raise OutdatedError(why if isinstance(why, str) and why else _CANNOT)
+        return gesture
+
+    def _from_archive(
+        self, case: Case, intent: Intent, its: CaseNotes
+    ) -> tuple[Intent, CaseNotes, tuple[Move, ...]]:
+        """Return an intent and its notes as if the request was back among the requests."""
+        vault, name = self.book.vault, PurePosixPath(intent.path).name
+        try:
+            raw, _ = vault.read(intent.path)
+        except Unreadable as error:
+            raise OutdatedError(f"{show(intent.path)} cannot be read: {error}") from error
+        if not intent.path.startswith(f"{Folder.ARCHIVE}/") or trace_of(raw) != case.trace_id:
+            raise OutdatedError(f"{show(intent.path)} is not the request of {case.request_id}.")
+        there = vault.scan([Folder.REQUESTS]).found
+        names = (numbered(f"{Folder.REQUESTS}/{name}", number) for number in count(1))
+        home = next(path for path in names if path not in there)
+        request = look_at(home, raw, vault.owner(intent.path))
+        moves = (Move(intent.path, home),)
+        return replace(intent, path=home), replace(its, request=request), moves
+
+    def _asked_in_archive(self, case: Case, asking: Asking) -> list[NoteSeen]:
+        """Return a question that a person answered and then moved to the archive themselves."""
+        path = f"{Folder.ARCHIVE}/{PurePosixPath(asking.path).name}"
+        try:
+            raw, _ = self.book.vault.read(path)
+        except Unreadable:
+            return []
+        note = replace(look_at(asking.path, raw, ""), path=path)
+        is_it = note.trace_id == case.trace_id and note.asks and is_of(note, asking)
+        is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
+        return [note] if is_answered else []
+
+    def _outcome(self, case: Case, gesture: Gesture) -> list[Write]:
+        """Return the writes that give an answer to the call that waits for it, if it is one.
 
         Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
         """
+        if not isinstance(gesture, Answering):
+            return []
         ports, asking = self.book.ports, case.asking
         assert asking is not None, "only what is asked is answered"
         since = datetime.fromisoformat(asking.asked_at)
@@ -107,12 +194,16 @@ class Gestures:
     def acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes are now.
 
-        A renamed note is no gesture, but commands need its place.
+        A renamed note is no gesture, but commands need its place. Another request may have the
+        place of one that was taken away after its case ended.
         """
         request_path, plan_path = case.request_path, case.plan.path
         # an empty one was archived, or taken away
         if request_path and notes.request is not None and is_utf8(notes.request.path):
             request_path = notes.request.path
+        elif request_path and notes.request is None and case.state not in OPEN:
+            is_gone = self.intake.absent(case.trace_id, request_path)
+            request_path = "" if is_gone else request_path
         if plan_path and len(notes.plans) == 1 and is_utf8(notes.plans[0].path):
             plan_path = notes.plans[0].path
         asking = case.asking
@@ -123,42 +214,82 @@ class Gestures:
             moved = replace(case, request_path=request_path, plan=plan, asking=asking)
             self.book.record(Decision(moved, ()))
 
+    def _seen(self, case: Case, its: CaseNotes) -> Gesture | None:
+        """Return the gesture that a case's notes show."""
+        if case.state in (State.COMPLETED, State.WITHDRAWN):
+            its = self._without_copies(case, its)
+        return observe(case, its, plannable())
+
     def _made(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return the gesture that a case's notes show, once it is certain."""
-        gesture = observe(case, its, plannable())
-        if gesture is None:
-            return None
+        gesture = self._seen(case, its)
+        self.waits = gesture is not None
+        if isinstance(gesture, Answered) and self._is_written(gesture):
+            # what stops work does not wait for it; a new plan does, as it is to know the answer
+            gesture = self._seen(case, replace(its, asked=[]))
+            if isinstance(gesture, Answering | LeadsToPlan):
+                return None
+        return None if gesture is None else self._filled(case, gesture)
+
+    def _filled(self, case: Case, gesture: Gesture) -> Gesture | None:
+        """Return a gesture with what the journal and the settings say; None if it must wait."""
         if isinstance(gesture, PlanApproved | ScopeWidened) and not self.intake.all_plans_read:
             return None  # a file that came just now may be another plan of this case
-        if isinstance(gesture, ByHand):
-            gesture = self._with_hand(case, gesture)
         if isinstance(gesture, Answering):
             return self._answer(case, gesture)
         if isinstance(gesture, LeadsToPlan):
             return self._with_keys(case, gesture)
         if isinstance(gesture, PlanApproved):
             return self._approval(case, gesture)
-        if isinstance(gesture, ApprovalRefused) and gesture.why == OUTDATED:
-            unusable = self._unusable(case, gesture.note)
-            return replace(gesture, why="\n".join(filter(None, [unusable, OUTDATED])))
-        if isinstance(gesture, ActiveEdited):
-            approved = read_note(self.book.text_to_show(case.approval.digest)).body
-            return replace(gesture, approved=approved)
+        if isinstance(gesture, PlanSuperseded | ActiveEdited):
+            return self._with_text(case, gesture)
+        if isinstance(gesture, ApprovalRefused):
+            return self._refusal(case, gesture)
         if isinstance(gesture, RequestGone):
-            return gesture if self._is_gone(case, case.request_path) else None
+            return gesture if self.intake.absent(case.trace_id, case.request_path) else None
         if isinstance(gesture, PlanGone) or gesture.note is None:
-            return gesture if self._is_gone(case, case.plan.path) else None
+            return gesture if self.intake.absent(case.trace_id, case.plan.path) else None
         return gesture
 
+    def _without_copies(self, case: Case, its: CaseNotes) -> CaseNotes:
+        """Return the notes without plans that came back by a sync tool: a move empties a place."""
+        back = [plan for plan in its.plans if plan.folder is Folder.PLANS]
+        archived = next(self._archived(case), "") if back else ""
+        if not archived:
+            return its
+        self.unplanned |= {
+            plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
+            "again, move it here. Delete this copy."
+            for plan in back
+        }
+        return replace(its, plans=[plan for plan in its.plans if plan not in back])
+
+    def _archived(self, case: Case) -> Iterator[str]:
+        """Give the places in the archive where the case's last plan lies."""
+        for place in places(archived_path(case), case):
+            try:
+                raw, _ = self.book.vault.read(place)
+            except Gone:
+                return
+            except Unreadable:
+                continue
+            if trace_of(raw) == case.trace_id:
+                yield place
+
+    def _is_written(self, gesture: Answered) -> bool:
+        """Return whether somebody may still be writing an answer."""
+        if gesture.note is None or gesture.chosen:
+            return False
+        return self.drafts.left_s(gesture.note.path) > 0
+
     def _answer(self, case: Case, gesture: Answering) -> Gesture | None:
-        """Return a person's answer; None while somebody may still be writing it."""
+        """Return a person's answer, or that what is asked was taken away once it is certain."""
         asking, note = case.asking, gesture.note
         assert asking is not None, "only what is asked is answered"
         if note is None:
-            return gesture if self._is_gone(case, asking.path, asks=True) else None
+            return gesture if self.intake.absent(case.trace_id, asking.path, asks=True) else None
         if isinstance(gesture, Answered):
-            unfinished = not (gesture.chosen or gesture.hand.is_command)
-            return None if unfinished and self.drafts.left_s(note.path) else gesture
+            return replace(gesture, text=redact(gesture.text, self.book.ports.secrets)[0])
         if isinstance(gesture, ScopeWidened):
             try:
                 written = self.book.text(asking.amended)
@@ -168,25 +299,6 @@ class Gestures:
                 return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
             return replace(gesture, level=int(self.book.ports.sandbox), written=written)
         return gesture
-
-    def _is_gone(self, case: Case, path: str, *, asks: bool = False) -> bool:
-        """Return whether a case's note is gone from its place; `asks` if it asks a person."""
-        other = self.intake.notes.get(path)
-        if other is None:
-            return path in self.intake.gone
-        # another note was moved over it, which may be one of the same case
-        of_other_sort = other.is_plan if asks else other.asks
-        return of_other_sort or other.trace_id not in ("", case.trace_id)
-
-    def _with_hand(self, case: Case, gesture: ByHand) -> ByHand:
-        """Return a gesture with its maker, if a person's command left word of exactly this."""
-        if gesture.note is None:
-            return gesture
-        word = word_of(self.book.acts, case.trace_id)
-        said = _DECISIONS[gesture.kind], gesture.note.digest
-        if word is None or (word.what, word.digest) != said:
-            return gesture
-        return replace(gesture, hand=Hand(word.who, word.via))
 
     def _approval(self, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
         """Return an approval with the text that it is compared with, or as a refused one."""
@@ -198,6 +310,24 @@ class Gestures:
         known = case.plan.digest if note.digest != case.plan.digest else ""
         level = int(self.book.ports.sandbox)
         return replace(gesture, level=level, written=self.book.text_to_show(known))
+
+    def _with_text(self, case: Case, gesture: PlanSuperseded | ActiveEdited) -> Gesture | None:
+        """Return a gesture with the text that the note was changed from; None if that is lost."""
+        if isinstance(gesture, ActiveEdited):
+            approved = body_of(self.book.text_to_show(case.approval.digest))
+            return replace(gesture, approved=approved)
+        newest = self.book.text_to_show(case.plan.digest)
+        return replace(gesture, newest=newest) if newest else None
+
+    def _refusal(self, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:
+        """Return a refusal with what else is wrong, and with the newer revision if there is one."""
+        note = gesture.note
+        if (case.state, note.folder) == (State.REVIEW, Folder.PLANS) and is_older(case, note):
+            return replace(gesture, newest=self.book.text_to_show(case.plan.digest))
+        if gesture.why != OUTDATED:
+            return gesture
+        why = [self._unusable(case, note), OUTDATED]
+        return replace(gesture, why="\n".join(filter(None, why)))
 
     def _unusable(self, case: Case, plan: NoteSeen) -> str:
         """Return why a plan that can be read cannot be carried out, or an empty string."""
@@ -242,18 +372,25 @@ class Gestures:
         """
         note = gesture.note if isinstance(gesture, RequestChanged) else gesture.request
         if note is None:
-            # its request may be a file that was not read yet
-            certain = isinstance(gesture, RevisionAsked) or self.intake.is_certain
-            return self._with_kept_keys(case, gesture) if certain else None
+            path = case.request_path
+            gone = not path or self.intake.absent(case.trace_id, path)
+            if gone or isinstance(gesture, RevisionAsked):
+                return self._with_kept_keys(case, gesture)
+            if path in self.intake.notes and self.intake.notes[path].problem:
+                self._waits_for(path, gesture)
+            return None
         asked = self.requests.read(note)
         if not isinstance(asked, str):
             return replace(gesture, asked=asked)
         self.unplanned[note.path] = (
             f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
         )
+        self._waits_for(note.path, gesture)
+        return None
+
+    def _waits_for(self, path: str, gesture: LeadsToPlan) -> None:
         if gesture.note.is_plan:
             self.unplanned[gesture.note.path] = (
                 "The changes wait for the request: beside it stands what is wrong with "
-                f"`{show(note.path)}`."
+                f"`{show(path)}`."
             )
-        return None

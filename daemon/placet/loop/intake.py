@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import PurePosixPath
 
 from placet.core.life.case import NoteSeen
-from placet.core.life.request import MAX_REQUEST_BYTES
 from placet.core.life.settle import SETTLE_S, Looks, look
-from placet.core.life.sight import look_at
+from placet.core.life.sight import look_at, trace_of
 from placet.core.text.differences import diff_callout
+from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.files.handles import EntryKind
@@ -49,10 +50,9 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the
-    paths of notes that were taken away. `is_certain` says that no file may be a note that is
-    missed, `all_plans_read` that none where plans lie may be a second plan. `say` is for the
-    daemon's own log.
+    `notes` are those that were read and `odd` is what can be no note, with why. `is_certain` says
+    that no file may be a note that is missed, `all_plans_read` that none where plans lie may be a
+    second plan. `say` is for the daemon's own log.
     """
 
     vault: Vault
@@ -60,7 +60,6 @@ class Intake:
     say: Callable[[str], None]
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
-    gone: frozenset[str] = frozenset()
     is_certain: bool = False
     all_plans_read: bool = False
     # since when, and in how many looks, one was not read
@@ -68,6 +67,11 @@ class Intake:
     # which file it was that was read last
     _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)
     _looks: Looks = field(default_factory=Looks)
+    # places without a file, of which a certain look says so
+    _empty: frozenset[str] = frozenset()
+    # files that never rested, and when `absent` can say more
+    _written: frozenset[str] = frozenset()
+    _again_at_s: float = inf
     _to_read: set[str] = field(default_factory=set)
     # what could not be read, and when it is tried again
     _read_again: dict[str, float] = field(default_factory=dict)
@@ -95,12 +99,6 @@ class Intake:
         self._looks = verdict.looks
         unlisted = verdict.looks.seen.keys() - found.keys()
         changed = self._read(found, verdict.fresh, verdict.settled, unlisted, slice_s)
-        for path in (self.notes.keys() | self.odd.keys()) - verdict.looks.seen.keys():
-            if path in verdict.gone or path not in verdict.looks.missing:
-                self.notes.pop(path, None)
-                self.odd.pop(path, None)
-                self._read_as.pop(path, None)
-                changed = True
         shut = {
             p.path: f"What lies in this folder is not seen: {p.why}."
             for p in scan.problems
@@ -115,22 +113,75 @@ class Intake:
             any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
             for some, most_s in ((unread, YOUNG_S), (plans, SECOND_PLAN_S))
         )
+        was_certain, all_were_read = self.is_certain, self.all_plans_read
         self.is_certain = self._all_listed(scan.problems) and not young
-        all_plans_read = not second
-        changed |= all_plans_read and not self.all_plans_read
-        self.all_plans_read = all_plans_read
-        gone = verdict.gone if self.is_certain else frozenset()
-        changed |= bool(gone - self.gone)
-        self.gone = gone
+        self.all_plans_read = not second
+        changed |= self.is_certain and not was_certain
+        changed |= self.all_plans_read and not all_were_read
+        if self.clock.monotonic() >= self._again_at_s:
+            changed, self._again_at_s = True, inf
+        empty = verdict.gone if self.is_certain else frozenset()
+        changed |= bool(empty - self._empty)
+        self._empty = empty
+        self._written = frozenset(p for p in unread if self._read_as.get(p) != _file(found[p]))
+        changed |= self._forget(verdict.looks)
         unsure = (
-            (frozenset(verdict.looks.missing) - verdict.gone)
-            | (found.keys() - verdict.settled)
-            | unlisted
+            (frozenset(verdict.looks.missing) - empty) | (found.keys() - verdict.settled) | unlisted
         )
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if self._to_read:
             waits.append(SETTLE_S)
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+
+    def _forget(self, looks: Looks) -> bool:
+        """Forget the notes that are gone; return whether there were any."""
+        known = (self.notes.keys() | self.odd.keys()) - looks.seen.keys()
+        gone = [path for path in known if path in self._empty or path not in looks.missing]
+        for path in gone:
+            self.notes.pop(path, None)
+            self.odd.pop(path, None)
+            self._read_as.pop(path, None)
+        return bool(gone)
+
+    def absent(self, trace_id: str, path: str, *, asks: bool = False) -> bool:
+        """Return whether a case's note is gone from its place; `asks` if it asks a person.
+
+        Nothing else decides that. It is false unless every folder was listed, no file may be the
+        note, and for SETTLE_S the place was empty or had another note.
+        """
+        now_s = self.clock.monotonic()
+        other, seen = self.notes.get(path), self._looks.seen.get(path)
+        if other is None or seen is None:
+            is_left, since_s = path in self._empty, -inf
+        else:
+            # another note was moved over it, which may be one of the same case
+            of_other_sort = other.is_plan if asks else other.asks
+            is_left = of_other_sort or other.trace_id not in ("", trace_id)
+            since_s = seen.since_s
+        if not (self.is_certain and is_left):
+            return False
+        if now_s - since_s < SETTLE_S:
+            self._again_at_s = min(self._again_at_s, since_s + SETTLE_S)
+            return False
+        if any(self._may_be(trace_id, path) for path in self._written):
+            self._again_at_s = min(self._again_at_s, now_s + SETTLE_S)
+            return False
+        return True
+
+    def _may_be(self, trace_id: str, path: str) -> bool:
+        """Return whether a file that never rested may be a note of this case, as it is now."""
+        try:
+            raw, _ = self.vault.read(path)
+        except (Gone, NotSettled):
+            return True
+        except (NotAFile, TooLarge, VaultTrouble):
+            return False
+        return not raw or trace_of(raw) == trace_id
+
+    def again_in_s(self) -> list[float]:
+        """Return the seconds until `absent` can say more, if it can."""
+        left_s = self._again_at_s - self.clock.monotonic()
+        return [] if left_s == inf else [max(0.0, left_s)]
 
     def _note_restless(self, found: Mapping[str, Found], unread: Set[str]) -> None:
         """Remember since when each file has not both rested and been read."""
@@ -233,8 +284,8 @@ class Intake:
             pass  # the next look sees what became of it
         except TooLarge:
             self.odd[path] = (
-                f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} "
-                "bytes."
+                f"This file is too large for a note. A request may have {MAX_NOTE_CHARACTERS:,} "
+                "characters."
             )
         except NotAFile as error:
             self.odd[path] = f"This file cannot be read: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -11,7 +11,7 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.case import NoteSeen
 from placet.core.text.differences import parted
 from placet.core.text.markdown import code, sentence
-from placet.core.text.names import Folder, request_id, show, side_note_name
+from placet.core.text.names import SIDE_CALLOUT, Folder, request_id, show, side_note_name
 from placet.files.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.files.vault import Vault
 from placet.host.clock import Clock
@@ -29,12 +29,18 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 """The side note of this note, which need not exist, says why all work waits for the model."""
 
 
-def side_note(path: str, why: str, *, known: bool) -> bytes:
-    """Return the side note of the note at `path`, with the lines of `why` as a callout.
+def side_note(told: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
+    """Return a side note: for each path and reason in `told` a callout.
 
-    A callout in `why` follows as a second one. `known` says that the note belongs to a case, so
-    that it is used.
+    A callout in a reason follows as a second one. `known` are the paths of notes that belong to
+    cases, so that they are used.
     """
+    parts = [part for path, why in told for part in _callouts(path, why, known=path in known)]
+    parts.append("placet deletes this note once the problem is fixed.\n")
+    return "\n\n".join(part for part in parts if part).encode()
+
+
+def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
     name = code(show(PurePosixPath(path).name))
     title = (
         "All work waits for the model"
@@ -44,14 +50,16 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
         else f"placet cannot use {name}"
     )
     words, difference = parted(why)
-    parts = [
-        "\n".join(
-            [f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
-        ),
-        difference.rstrip(),
-        "placet deletes this note once the problem is fixed.\n",
-    ]
-    return "\n\n".join(part for part in parts if part).encode()
+    told = [f"{SIDE_CALLOUT}{title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
+    return "\n".join(told), difference.rstrip()
+
+
+def _by_side(wanted: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """Return by side note what it tells: `a.md` and `a.MD` have one."""
+    sides: dict[str, list[tuple[str, str]]] = {}
+    for path, why in sorted(wanted.items()):
+        sides.setdefault(side_of(path), []).append((path, why))
+    return sides
 
 
 @dataclass(slots=True)
@@ -86,7 +94,7 @@ class Notices:
         Changes as many as `slice_s` lets; return whether there is more to do.
         """
         until = self.clock.monotonic() + slice_s
-        sides = {side_of(path): (path, why) for path, why in wanted.items()}
+        sides = _by_side(wanted)
         more = forgets = False
         own = {mark for marks in self.said.values() for mark in marks.split()}
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
@@ -103,8 +111,9 @@ class Notices:
                 self.say(f"cannot take {side} away: {error}")
             if self.clock.monotonic() > until:
                 return True
-        for side, (path, why) in sides.items():
-            text = side_note(path, why, known=path in known)
+        for side, told in sides.items():
+            path, why = told[0][0], "\n".join(why for _, why in told)
+            text = side_note(told, known)
             try:
                 changed = self._put(side, text, path, why, notes.get(path), known=path in known)
             except (Stale, AlreadyThere):
@@ -137,7 +146,7 @@ class Notices:
         mark = sha256(text).hexdigest()
         found = "" if there is None else sha256(there).hexdigest()
         marks = self.said.get(show(path), "").split()
-        is_own = found in ("", mark, *marks)
+        is_own = found in ("", mark) or any(found in said.split() for said in self.said.values())
         if marks[:1] != [mark]:
             # Before it is written: a crash in between must leave no text that placet does not know
             # for its own.

@@ -13,18 +13,26 @@ from typing import assert_never
 
 from placet.core.errors import MISTAKES, mistake
 from placet.core.life.case import Case, State
-from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Show, Stamp
-from placet.core.life.plan_note import headed, show
+from placet.core.life.commands import (
+    COMMAND_JSON,
+    Command,
+    Edit,
+    Move,
+    Publish,
+    Rewrite,
+    Stamp,
+    WriteBox,
+)
+from placet.core.life.plan_note import box_written
 from placet.core.life.sight import (
-    APPROVE,
-    decision_in,
     keeps_status,
     note_identity,
     trace_of,
 )
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.names import QUEUES, Folder, is_note, numbered
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.text.comments import with_comments
+from placet.core.text.names import QUEUES, Folder, is_note, numbered, with_suffix
+from placet.core.text.note import REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.files.vault import Vault
@@ -71,6 +79,11 @@ class Outbox:
         self.pending = list(commands)
         self._tried = {command.id for command in self.pending}
 
+    def forget(self) -> None:
+        """Drop what was not performed: the notes are not those that it was decided for."""
+        self.journal.commit([MarkDone(command.id) for command in self.pending])
+        self.take_up([])
+
     @property
     def busy(self) -> set[str]:
         """The trace ids of cases with commands to perform.
@@ -93,7 +106,7 @@ class Outbox:
         marked_at = now
         # What follows from people's decisions goes before the stamps of a thousand new requests.
         in_order = sorted(
-            self.pending, key=lambda pending: cases[pending.trace_id].state is State.PLANNING
+            self.pending, key=lambda pending: cases[pending.trace_id].acting is State.PLANNING
         )
         for number, pending in enumerate(in_order):
             if self.clock.monotonic() > now + slice_s:
@@ -154,7 +167,7 @@ def _is_report(path: str) -> bool:
 
 
 def perform(
-    command: Stamp | Publish | Rewrite | Move | Show,
+    command: Command,
     case: Case,
     desk: OutboxPorts,
     *,
@@ -172,24 +185,18 @@ def perform(
         case Publish():
             return _publish(command.path, desk.text(command.text), case, desk.vault, again=again)
         case Rewrite():
-            _rewrite(command, case, desk)
+            _rewrite(command, desk)
+        case Edit():
+            _edit(command, case, desk)
         case Move():
             _move(command, case, desk.vault)
-        case Show():
+        case WriteBox():
+            text = desk.text(command.text) if command.text else b""
             with suppress(Gone):  # taken away meanwhile: the next look sees it
-                desk.vault.edit(command.path, lambda raw: _shown(command, raw))
+                desk.vault.edit(command.path, lambda raw: box_written(raw, command, case, text))
         case _:
             assert_never(command)
     return ""
-
-
-def _shown(command: Show, raw: bytes) -> bytes:
-    """Return a plan's note with its callout; as it is where a person has approved it meanwhile.
-
-    That was decided under the callout which is there: the next look says whether it counts.
-    """
-    is_decided = decision_in(read_note(raw).meta) == APPROVE
-    return raw if is_decided else headed(raw, command)
 
 
 def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
@@ -203,6 +210,10 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
         if command.path.startswith(f"{Folder.REQUESTS}/") and keeps_status(raw, changes):
             # a person's own word, which the next look takes up
             changes.pop("status", None)
+        meta = read_note(raw).meta
+        for key, seen in command.seen.items():
+            if str(meta.get(key) or "") not in ("", seen):
+                changes.pop(key, None)  # somebody's since then: the next look decides on it
         return stamp(raw, changes, kind_if_none=desk.frontmatter)
 
     # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the
@@ -214,7 +225,7 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
 def _publish(path: str, text: bytes, case: Case, vault: Vault, *, again: bool) -> str:
     if again and _is_elsewhere(path, text, vault):
         return ""  # it was published before a crash, and a person has decided on it meanwhile
-    for place in _places(path, case):
+    for place in places(path, case):
         try:
             vault.publish(place, text)
         except AlreadyThere:
@@ -240,32 +251,29 @@ def _is_same_note(vault: Vault, place: str, text: bytes) -> bool:
         return False
 
 
-def _rewrite(command: Rewrite, case: Case, desk: OutboxPorts) -> None:
+def _rewrite(command: Rewrite, desk: OutboxPorts) -> None:
     text = desk.text(command.text)
     try:
         raw, _ = desk.vault.read(command.path)
     except Gone:
-        if command.keep:
-            desk.vault.publish(command.path, text)
-        return
-    if raw == text:
-        return
-    if digest(raw, PLAN_STAMPS) == command.expected:
-        desk.vault.replace(command.path, sha256(raw).hexdigest(), text)
-    elif command.keep:
-        # It awaits nobody in the archive: its callout says so, all else of it stays as its writer
-        # left it.
-        past = replace(
-            show(replace(case, state=State.PLANNING, notice=""), command.path),
-            before=show(case).above,
-        )
-        with suppress(Gone):
-            desk.vault.edit(
-                command.path,
-                lambda now: headed(now, past) if trace_of(now) == case.trace_id else now,
-            )
-        _move(Move(command.path, command.keep), case, desk.vault)
         desk.vault.publish(command.path, text)
+        return
+    if sha256(raw).hexdigest() == command.seen:
+        desk.vault.replace(command.path, command.seen, text)
+
+
+def _edit(command: Edit, case: Case, desk: OutboxPorts) -> None:
+    text = desk.text(command.text)
+
+    def edited(raw: bytes) -> bytes:
+        if sha256(raw).hexdigest() == command.expected:
+            return text
+        if raw == text or trace_of(raw) not in ("", case.trace_id):
+            return raw
+        return with_comments(raw, command.comments, command.who, command.at)
+
+    with suppress(Gone):  # taken away meanwhile: the next look sees it
+        desk.vault.edit(command.path, edited)
 
 
 def _move(command: Move, case: Case, vault: Vault) -> None:
@@ -273,11 +281,13 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
         raw, _ = vault.read(command.src)
     except Gone:
         return
-    if command.digest and digest(raw, REQUEST_STAMPS) != command.digest:
-        return  # edited meanwhile: it stays, and the next look takes the edit up
+    if command.digest and (
+        digest(raw, REQUEST_STAMPS) != command.digest or keeps_status(raw, {"status": "completed"})
+    ):
+        return  # edited meanwhile, or set to pending: it stays, and the next look sees that
     if trace_of(raw) not in ("", case.trace_id):
         return  # the case's own was renamed meanwhile, and another one's has its name
-    for place in _places(command.dst, case):
+    for place in places(command.dst, case):
         try:
             vault.move(command.src, place, sha256(raw).hexdigest())
         except AlreadyThere:
@@ -288,13 +298,12 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
     raise Changed(command.dst)
 
 
-def _places(path: str, case: Case) -> Iterable[str]:
+def places(path: str, case: Case) -> Iterable[str]:
     """Give the place for a note, and others where that one is taken by something else."""
     if path.startswith(f"{Folder.REPORTS}/"):
         yield from (numbered(path, number) for number in range(1, 1000))
         return
-    stem, suffix = path.removesuffix(".md"), ".md"
     yield path
-    yield f"{stem}-{case.trace8}{suffix}"
+    yield with_suffix(path, f"-{case.trace8}")
     for number in range(2, 1000):
-        yield f"{stem}-{case.trace8}-{number}{suffix}"
+        yield with_suffix(path, f"-{case.trace8}-{number}")

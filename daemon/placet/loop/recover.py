@@ -112,9 +112,11 @@ def _reported(path: str, raw: bytes) -> KeptOutcome | None:
 def reconcile(book: Casebook, outcomes: Iterable[KeptOutcome], problems: Sequence[str]) -> None:
     """Bring the journal up to what `look_back` found, and say what was taken up again.
 
-    An approval in System/Active of which the journal does not know counts as used up.
+    An approval in System/Active of which the journal does not know counts as used up, and what it
+    has not performed yet was meant for the notes of that day.
     """
     now = book.ports.clock.now
+    book.outbox.forget()
     adopted: list[str] = []
     begun: list[str] = []
     for outcome in outcomes:

@@ -19,7 +19,7 @@ from placet.core.life.request import RequestProblems, read_request
 from placet.core.life.sight import DRAFT
 from placet.core.life.sorting import CaseNotes
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.names import Folder, is_request_id, request_id, trace_id
+from placet.core.text.names import Folder, is_request_id, is_unnamed, request_id, trace_id
 from placet.core.text.note import read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.scan import Scan
@@ -132,11 +132,13 @@ class Requests:
         later: frozenset[str] = frozenset()
         until = clock.monotonic() + SLICE_S
         for number, note in enumerate(new, 1):
-            request = self.read(note)
+            request, name = self.read(note), PurePosixPath(note.path).name
             if isinstance(request, str):
                 problems[note.path] = request
                 continue
-            name = PurePosixPath(note.path).name
+            if is_unnamed(name) and self.drafts.left_s(note.path):
+                problems[note.path] = "It has no name yet."  # its id would stay `untitled`
+                continue
             trace, ordinal = note.trace_id, 0
             while not trace or trace in book.cases or trace in opened:
                 trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1

@@ -18,21 +18,22 @@ from placet.agent.model_call import count_unseen
 from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
-from placet.core.life.case import OPEN, WORKING, Case, State
+from placet.core.life.case import DRAFTING, OPEN, Case
 from placet.core.life.lease import Owner
 from placet.core.life.waiting import Hold, Why
 from placet.core.text.names import QUEUES, show
 from placet.files.vault import Vault
-from placet.host.acts import forget
+from placet.host.state import MARK
 from placet.host.watch import Mode
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.archive import Archive
-from placet.loop.branches import BranchWatch, open_branches, settle
+from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Cases
+from placet.loop.claim import mark_end
 from placet.loop.decisions import Decisions
-from placet.loop.dispatch import DRAFTING, CarryOut, Dispatch, Draft
+from placet.loop.dispatch import CarryOut, Dispatch, Draft
 from placet.loop.intake import Intake
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.notices import Notices
@@ -94,6 +95,7 @@ class Loop:
         self.reload = reload
         self.stopping = False
         self.scan_cost_s = 0.0
+        self.away = False
         clock = ports.clock
         self.crew = Crew(clock, ring, start)
         self.book = book = Casebook(ports, vault, self.crew, say, tell)
@@ -124,11 +126,8 @@ class Loop:
         with self.ports.journal.read() as reader:
             cases.load(reader)
             book.outbox.take_up(reader.pending_commands())
-            for case in cases.values():
-                if case.state in (State.APPROVED, State.RUNNING):
-                    forget(book.acts, case.trace_id)  # a crash came between its use and this
             self.notices.said = {row.path: row.digest for row in reader.seen()}
-            working = [case for case in cases.values() if case.state in WORKING]
+            working = [case for case in cases.values() if case.is_working]
             book.waits.load(reader, working)
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
             ended_well = (
@@ -169,32 +168,53 @@ class Loop:
         began = clock.monotonic()
         scan = book.vault.scan(QUEUES)
         self.scan_cost_s = clock.monotonic() - began
+        if self.away is scan.present:
+            self.away = not scan.present
+            where = show(str(book.vault.root))
+            book.say(
+                f"The vault {where} is not there. placet waits for it."
+                if self.away
+                else f"The vault {where} is there again."
+            )
         if not scan.present:
             interval_s = self.ports.config.daemon.scan_interval_s
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         self._reload()
         expected = {
-            path for case in book.cases.values() if case.state in OPEN for path in case.places
+            path
+            for case in book.cases.values()
+            for path in (case.places if case.state in OPEN else (case.request_path,))
+            if path
         }
         view = self.sight.look(scan, hinted, expected, SLICE_S)
         book.dirty |= view.changed
         if view.changed or moved:
             self.drafts.look(scan, moved)
         book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
-        if book.dirty:
+        asked = self._read_intents()
+        if book.dirty or asked:
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
             book.perform()
         self.dispatch.heartbeat()
-        for found in self.branches.take():
+        looked = self.branches.take()
+        if looked:
+            self._read_intents()  # a command says who did it right after it is done
+        for found in looked:
             settle(book, found)
+        if looked:
+            explain_drops(book, self.branches.reports)
         book.dirty |= book.waits.lift(self.crew.jobs, book.cases.values())
         if not self.stopping:
             self.branches.look(lambda: open_branches(book))
             self.archive.go_on()
             if not self.ports.config.daemon.paused:
                 self.dispatch.start_work()
-        return self._next(view.again_in_s, mode, began)
+        if book.unmarked:
+            book.unmarked = False
+            mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
+        again = [*self.sight.again_in_s(), *([] if view.again_in_s is None else [view.again_in_s])]
+        return self._next(min(again, default=None), mode, began)
 
     def stop(self, grace_s: float) -> None:
         """End cleanly: let rounds in flight end for `grace_s` seconds.
@@ -216,6 +236,18 @@ class Loop:
             return Record.load(self.ports.journal, case, attempt, self.ports.clock)
         return None
 
+    def _read_intents(self) -> bool:
+        """Read what people asked for by commands; return whether anything is to be done."""
+        book, mailbox = self.book, self.book.intents
+
+        def answered(ids: Collection[str]) -> Collection[str]:
+            with book.ports.journal.ask() as reader:
+                return reader.answers(ids).keys()
+
+        if replaced := mailbox.look(answered):
+            self.decisions.gestures.refuse("A later command replaced this one.", *replaced)
+        return bool(mailbox.waiting)
+
     def _reload(self) -> None:
         """Take up a changed configuration; it may fix what work waits for."""
         before = self.ports.config
@@ -228,8 +260,8 @@ class Loop:
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
         book, jobs = self.book, self.crew.jobs
-        goes_on = book.dirty or bool(self.archive.before)
-        drafting = [case for case in book.cases.values() if case.state in DRAFTING]
+        goes_on = book.dirty or book.intents.more or bool(self.archive.before)
+        drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = self.ports.config.daemon.scan_interval_s
         if mode is Mode.EVENTS:
             interval_s = max(interval_s, self.scan_cost_s * SCAN_SHARE)
@@ -246,12 +278,10 @@ class Loop:
         drafts = {case.trace_id for case in drafting if self.drafts.is_draft(case)}
         waiting = book.waits.postponed.keys() | drafts
         working = [
-            case
-            for case in book.cases.values()
-            if case.state in WORKING and case.trace_id not in waiting
+            case for case in book.cases.values() if case.is_working and case.trace_id not in waiting
         ]
         unjudged = [c for c in working if at_rest and not self.decisions.is_judged(c)]
-        idle = at_rest and not goes_on
+        idle = at_rest and not goes_on and not book.intents.waiting
         if not self.ports.config.daemon.paused:
             idle &= len(working) == len(unjudged)
         return Tick(

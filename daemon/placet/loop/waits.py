@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from placet.agent.record import Postponed
 from placet.core.activity import Action
-from placet.core.life.case import WORKING, Case
+from placet.core.life.case import Case
 from placet.core.life.waiting import Hold, Why, told
 from placet.core.wording import rfc3339
 from placet.host.clock import Clock
@@ -92,7 +92,8 @@ class Waits:
         if not known or (
             before is not None and why.why is Why.BLOCKED and before.reason != why.reason
         ):
-            self.say(f"All work waits for the model: {self.hold.notice}")
+            what = "" if why.why is Why.DAY else "All work waits for the model: "
+            self.say(f"{what}{self.hold.notice}")
         if not known:
             self.tell(self.hold)
 
@@ -189,7 +190,7 @@ class Waits:
                 if trace not in jobs:  # it ended without being answered: another one tries
                     self.hold = replace(self.hold, probe=None)
                 return False
-        elif any(case.state in WORKING for case in cases):
+        elif any(case.is_working for case in cases):
             return False
         self.hold = None
         self.journal.commit([of_daemon(self.clock, Action.MODEL_RESUMED)])

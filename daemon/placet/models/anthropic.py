@@ -13,27 +13,39 @@ import importlib
 import json
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+from placet.core.errors import MISTAKES
 from placet.core.turn.talk import Ask, Model, ModelError, ModelErrorKind, Reply
+from placet.core.wording import megabytes
 from placet.models import ModelSettings
 from placet.models.api_errors import ModelServer
-from placet.models.messages import JoinedEvents, reply_of, request_of
+from placet.models.messages import (
+    MAX_ERROR_BYTES,
+    MAX_REPLY_BYTES,
+    EventReader,
+    JoinedEvents,
+    OverLimit,
+    reply_of,
+    request_of,
+)
 from placet.models.server import DEFAULT_BASE_URL, server_of
 
 if TYPE_CHECKING:
     import ssl
 
     import anthropic
+    import httpx2
 
 DEFAULT_NAME = "claude-opus-5-5"
 
 _POLL_S = 0.25  # `Model.reply` promises to look at `cancelled` every 0.5 s
 _CONNECT_S = 10.0
+_WHOLE_ANSWER = 10  # a whole answer may take so many times as long as the longest silence in it
 _HAS_NO_SUCH_PATH = (404, 405, 501)
 
 
@@ -75,9 +87,9 @@ class AnthropicModel:
         """
         if cancelled():
             raise _cancelled()
-        request = request_of(ask, self.name)
+        request = {**request_of(ask, self.name), "stream": True}
         try:
-            text = json.dumps(request, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             text.encode()
         except (TypeError, ValueError) as error:
             # a lone surrogate from a file's name, a date, NaN; the SDK would raise the same later
@@ -87,7 +99,7 @@ class AnthropicModel:
             ) from None
         _load_sdk(cancelled)
         joined = JoinedEvents()
-        attempt = self._open_wire().run(lambda client: self._attempt(client, request, text, joined))
+        attempt = self._open_wire().run(lambda client: self._attempt(client, text, joined))
         try:
             while not wait({attempt}, timeout=_POLL_S)[0]:
                 if cancelled():
@@ -130,23 +142,32 @@ class AnthropicModel:
     async def _attempt(
         self,
         client: anthropic.AsyncAnthropic,
-        request: Mapping[str, Any],
         text: str,
         joined: JoinedEvents,
     ) -> Reply:
+        import asyncio
+
         import anthropic
         import httpx2
 
+        whole_s = _WHOLE_ANSWER * self._timeout_s
         try:
-            # `messages.create` without its types, which take 2 MB and would become JSON again
-            async with await client.post(
-                "/v1/messages",
-                body={**request, "stream": True},
-                cast_to=object,
-                stream=True,
-                stream_cls=anthropic.AsyncStream[Any],
-            ) as stream:
-                return await self._receive(stream, joined)
+            # `messages.create` would take 2 MB for its types, and make the JSON again
+            async with (
+                asyncio.timeout(whole_s),
+                await client.post(
+                    "/v1/messages",
+                    content=text.encode(),
+                    cast_to=object,
+                    stream=True,
+                    stream_cls=anthropic.AsyncStream[Any],
+                ) as stream,
+            ):
+                return await self._receive(stream.response, joined, text)
+        except TimeoutError:
+            raise self._server.transient(f"no whole answer within {whole_s:g} s") from None
+        except OverLimit as error:
+            raise self._server.transient(str(error)) from None
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
         except anthropic.APITimeoutError:
@@ -161,32 +182,43 @@ class AnthropicModel:
             raise self._server.transient(
                 f"the connection broke in mid-stream ({type(error).__name__})"
             ) from None
+        except MISTAKES as error:  # the SDK's, about what the server sent
+            raise self._malformed(error) from None
 
-    async def _receive(self, stream: anthropic.AsyncStream[Any], joined: JoinedEvents) -> Reply:
+    async def _receive(self, response: httpx2.Response, joined: JoinedEvents, text: str) -> Reply:
+        reader = EventReader()
         try:
-            async for event in stream:
-                joined.add(event)
+            async for piece in response.aiter_bytes():
+                for name, data in reader.read(piece):
+                    if name == "error":
+                        raise self._server.refused(200, _json_of(data), response.headers, text)
+                    if data and name != "ping":
+                        joined.add(json.loads(data))
             if joined.message is not None:
                 return reply_of(joined.received(), self.name)
-        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-            # A malformed stream: the SDK's parser, or ours. The error's text may quote the stream.
-            raise self._server.transient(
-                f"the stream is malformed ({type(error).__name__})"
-            ) from None
-        kind = stream.response.headers.get("content-type", "no content type")
+        except OverLimit:
+            raise
+        except MISTAKES as error:
+            raise self._malformed(error) from None
+        kind = response.headers.get("content-type", "no content type")
         raise self._server.transient(
             f"the answer is no event stream but {kind[:60]}; does this server speak the"
             " Messages API?"
         )
 
+    def _malformed(self, error: Exception) -> ModelError:
+        """Return the error of an answer that cannot be read; its text might quote the answer."""
+        return self._server.transient(f"the answer is malformed ({type(error).__name__})")
+
     def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
-        said, headers = error.body, error.response.headers
-        code = error.error_code or ""
-        return self._server.refused(error.status_code, said, code, headers, request)
+        headers = error.response.headers
+        return self._server.refused(error.status_code, error.body, headers, request)
 
     def _unreachable(self, cause: BaseException | None) -> NoReturn:
         import httpx2
 
+        if isinstance(cause, OverLimit):
+            raise self._server.transient(str(cause)) from None
         # only a connection's own error is quoted: others (an invalid header) would quote the key
         if isinstance(cause, httpx2.ConnectError):
             raise self._server.transient(f"cannot connect ({cause})", served=False) from None
@@ -205,6 +237,14 @@ class AnthropicModel:
                 f" ({type(cause).__name__}). Check base_url in [model].",
             ) from None
         raise self._server.transient(f"the connection broke ({type(cause).__name__})") from None
+
+
+def _json_of(data: str) -> object:
+    """Return what an error event tells, as text if it is no JSON."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data
 
 
 def _cancelled(*, served: bool = False) -> ModelError:
@@ -226,7 +266,11 @@ class _Wire:
         timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
         # A redirect is not followed: whoever is asked elsewhere would get the key.
         http_client = anthropic.DefaultAsyncHttpxClient(
-            verify=_tls(urlsplit(server.url).scheme), timeout=timeout, follow_redirects=False
+            verify=_tls(urlsplit(server.url).scheme),
+            timeout=timeout,
+            follow_redirects=False,
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [_bound]},
         )
         self._client = anthropic.AsyncAnthropic(
             api_key=server.key,
@@ -254,6 +298,32 @@ class _Wire:
     def close(self) -> None:
         """End the loop and close the client."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Limit the bytes of an answer. One that is compressed, or names a codec, could still grow."""
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise OverLimit("the answer is compressed, which placet did not ask for")
+    response.encoding = "utf-8"
+    assert isinstance(response.stream, httpx2.AsyncByteStream), "the client is asynchronous"
+    whole: httpx2.AsyncByteStream = response.stream
+    most = MAX_REPLY_BYTES if response.is_success else MAX_ERROR_BYTES
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = most
+            async for piece in whole:
+                left -= len(piece)
+                if left < 0:
+                    raise OverLimit(f"the answer is longer than {megabytes(most)}")
+                yield piece
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
 
 
 @cache

@@ -7,11 +7,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from placet.core.turn.talk import ModelError, ModelErrorKind
 from placet.models.server import KEY_VARIABLE
 
+_READ_CHARACTERS = 10_000
+_TYPE_CHARACTERS = 100
 _QUOTED_CHARACTERS = 300
 _ECHO_CHARACTERS = 20
 _KEY_CHARACTERS = 8
@@ -33,15 +36,18 @@ class ModelServer:
         return ModelError(ModelErrorKind.TRANSIENT, f"{self}: {what}", served=served)
 
     def refused(
-        self, status: int, body: object, code: str, headers: Mapping[str, str], request: str
+        self, status: int, body: object, headers: Mapping[str, str], request: str
     ) -> ModelError:
         """Return the error that an answer tells of; no word of `request` is quoted."""
         said = body if isinstance(body, Mapping) else {}
         inner = said.get("error", said)
         inner = inner if isinstance(inner, Mapping) else {"message": inner}
         error_type, words = inner.get("type"), inner.get("message")
-        error_type = error_type if isinstance(error_type, str) and error_type.isidentifier() else ""
+        error_type = error_type if _is_type(error_type) else ""
         words = words if isinstance(words, str) else ""
+        details = inner.get("details")
+        code = details.get("error_code") if isinstance(details, Mapping) else None
+        code = code if isinstance(code, str) else ""
         kind, served = kind_of(status, error_type, code), status == 200
         return ModelError(
             kind,
@@ -53,6 +59,10 @@ class ModelServer:
             served=served,
             retry_after_s=retry_after_s(headers, time.time()),
         )
+
+
+def _is_type(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= _TYPE_CHARACTERS and value.isidentifier()
 
 
 # The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is
@@ -111,7 +121,8 @@ def quoted(words: str, *, key: str, request: str, name: str) -> str:
 
     Some servers quote what they were sent; our messages go into journal, notes and logs.
     """
-    line = " ".join(words.split())[:_QUOTED_CHARACTERS]
+    line = " ".join(words[:_READ_CHARACTERS].split())[:_QUOTED_CHARACTERS]
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     nameless = line.replace(name, "")  # the model's name may be said, however long it is
     echoes = any(
         nameless[at : at + _ECHO_CHARACTERS] in request
@@ -139,12 +150,10 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
             continue
         if math.isfinite(wait_s) and wait_s >= 0:
             return wait_s
-    date = parsedate_tz(headers.get("retry-after", ""))
-    if date is None:
-        return None
     try:
-        return max(0.0, mktime_tz(date) - now_s)
-    except (ValueError, OverflowError):
+        date = parsedate_tz(headers.get("retry-after", ""))
+        return None if date is None else max(0.0, mktime_tz(date) - now_s)
+    except (ValueError, OverflowError, LookupError, TypeError):
         return None
 
 

@@ -8,7 +8,7 @@ checks every input itself anyway.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from placet.core.turn.talk import (
@@ -21,8 +21,70 @@ from placet.core.turn.talk import (
     Turn,
     Usage,
 )
+from placet.core.wording import megabytes
 
 _CACHED = {"type": "ephemeral"}
+
+MAX_REPLY_BYTES = 32_000_000
+"""Longest answer as it is sent. 128,000 tokens take about 20 MB if each is an event of its own."""
+
+MAX_ERROR_BYTES = 1_000_000
+"""Longest answer of a server that refuses a request."""
+
+_MAX_EVENT_BYTES = 4_000_000
+_MAX_CONTENT_CHARACTERS = 4_000_000
+_MAX_BLOCKS = 1_000
+_MAX_DEPTH = 100  # pydantic stores up to 255, and a block lies within other values
+
+
+class OverLimit(ValueError):  # noqa: N818 - named for what happened, as Stop is
+    """An answer is larger than any model's; the message is for people."""
+
+
+class EventReader:
+    """Reads server-sent events, in time linear in their bytes.
+
+    The SDK's decoder copies all of an unfinished event with each piece that arrives.
+    """
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+        self._name = ""
+        self._data: list[str] = []
+        self._bytes = 0
+
+    def read(self, piece: bytes) -> Iterator[tuple[str, str]]:
+        """Yield name and data of each event that ends in `piece`.
+
+        Raises OverLimit for an event that is too long, ValueError for bytes that are no UTF-8.
+        """
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            self._add(end)
+            line = b"".join(self._line).removesuffix(b"\r").decode()
+            self._line.clear()
+            if line:
+                self._read_field(line)
+                continue
+            if self._name:
+                yield self._name, "\n".join(self._data)
+            self._name, self._data, self._bytes = "", [], 0
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        self._line.append(part)
+        self._bytes += len(part)
+        if self._bytes > _MAX_EVENT_BYTES:
+            raise OverLimit(f"an event of the answer is longer than {megabytes(_MAX_EVENT_BYTES)}")
+
+    def _read_field(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._data.append(value)
+
 
 Received = tuple[Mapping[str, Any], Mapping[int, str]]
 """A joined message, and by block index the JSON text of each tool call's input."""
@@ -38,16 +100,20 @@ class JoinedEvents:
         self.message: dict[str, Any] | None = None
         self._blocks: list[dict[str, Any]] = []
         self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._characters = 0
 
     def add(self, event: Any) -> None:
         """Add the next event.
 
-        Raises ValueError, TypeError, LookupError or AttributeError for a malformed one.
+        Raises ValueError, TypeError, LookupError or AttributeError for a malformed one, OverLimit
+        for one that makes the answer too long.
         """
         match event["type"]:
             case "content_block_delta":
                 self._add_piece(event["index"], event["delta"])
             case "content_block_start":
+                if len(self._blocks) == _MAX_BLOCKS:
+                    raise OverLimit(f"the answer has more than {_MAX_BLOCKS:,} parts")
                 self._blocks.append(dict(event["content_block"]))
             case "message_start":
                 if self.message is not None or self._blocks:
@@ -69,15 +135,20 @@ class JoinedEvents:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta" if block["type"] == "text":
-                self._pieces.setdefault((index, "text"), []).append(delta["text"])
+                self._append(index, "text", delta["text"])
             case "input_json_delta":
-                self._pieces.setdefault((index, "input"), []).append(delta["partial_json"])
+                self._append(index, "input", delta["partial_json"])
             case "thinking_delta" if block["type"] == "thinking":
-                self._pieces.setdefault((index, "thinking"), []).append(delta["thinking"])
+                self._append(index, "thinking", delta["thinking"])
             case "signature_delta" if block["type"] == "thinking":
                 block["signature"] = delta["signature"]
-            case "citations_delta" if block["type"] == "text":
-                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+
+    def _append(self, index: int, key: str, piece: str) -> None:
+        self._characters += len(piece)
+        if self._characters > _MAX_CONTENT_CHARACTERS:
+            most = _MAX_CONTENT_CHARACTERS // 1_000_000
+            raise OverLimit(f"the answer is longer than {most} million characters")
+        self._pieces.setdefault((index, key), []).append(piece)
 
     @property
     def used(self) -> Usage | None:
@@ -176,6 +247,8 @@ def reply_of(received: Received, name: str) -> Reply:
         elif block["type"] == "text" and not str(block.get("text", "")).strip():
             continue
         blocks.append(block)
+    if _is_deeper(blocks, _MAX_DEPTH):
+        raise _malformed(f"the answer is nested more than {_MAX_DEPTH} levels deep")
     calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
     if len(set(calls)) < len(calls):
         raise _malformed("two calls of the answer have the same id")
@@ -185,13 +258,21 @@ def reply_of(received: Received, name: str) -> Reply:
         raise _malformed(
             "the answer holds characters or numbers that cannot be sent back"
         ) from None
-    model = message.get("model")
     return Reply(
         Turn("assistant", tuple(blocks)),
         _stop_reason(reason),
         _usage(message.get("usage")),
-        model if isinstance(model, str) and model else name,
+        _model_name(message.get("model")) or name,
     )
+
+
+_MODEL_NAME_CHARACTERS = 200
+
+
+def _model_name(value: Any) -> str:
+    """Return the server's name for the model; empty for one that no row could show."""
+    is_name = isinstance(value, str) and len(value) <= _MODEL_NAME_CHARACTERS
+    return value if is_name and value.isprintable() else ""
 
 
 # the model was stopped in the middle of a block
@@ -215,6 +296,19 @@ def _check_call(block: Mapping[str, Any]) -> None:
         raise _malformed("the input of a call is not an object")
 
 
+def _is_deeper(value: Any, most: int) -> bool:
+    """Return whether lists and objects are nested more than `most` levels deep."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | dict)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return any(isinstance(one, list | dict) for one in level)
+
+
 def _stop_reason(reason: Any) -> StopReason:
     return StopReason(reason) if reason in tuple(StopReason) else StopReason.UNKNOWN
 
@@ -229,8 +323,13 @@ def _usage(usage: Any) -> Usage:
     )
 
 
+MOST_TOKENS = 1_000_000_000
+"""Largest believable count of tokens. A server that says more counts as one that does not count."""
+
+
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_count and 0 <= value <= MOST_TOKENS else 0
 
 
 def _malformed(what: str) -> ModelError:

@@ -37,6 +37,11 @@ def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
     return base_url.rstrip("/"), key or _NO_KEY
 
 
+def is_without_key(base_url: str, env: Mapping[str, str]) -> bool:
+    """Return whether the server is asked without a key, as none is set and it needs none."""
+    return server_of(base_url, env)[1] == _NO_KEY
+
+
 def _key_from(env: Mapping[str, str]) -> str:
     where, key = KEY_VARIABLE, env.get(KEY_VARIABLE, "")
     if not key.strip() and env.get("CREDENTIALS_DIRECTORY"):

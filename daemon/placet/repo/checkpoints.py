@@ -18,12 +18,12 @@ from placet.disk import delete_tree
 from placet.repo.commit import branch_gone, since_tip
 from placet.repo.history import is_ancestor
 from placet.repo.locks import holding, remove_ref_lock
-from placet.repo.places import Repo, neutral, place_of, rows_of, with_env
+from placet.repo.places import Repo, neutral, place_of, with_env
 from placet.repo.repository import resolve, tree_of
 from placet.repo.rules import approved_by_name, is_work
 from placet.repo.runner import BULK_TIMEOUT_S, Place, items_of, run_git
 from placet.repo.staging import stage, update_ref, write_commit
-from placet.repo.values import BOT, FileChange
+from placet.repo.values import BOT, FileChange, GitError
 from placet.repo.worktree import Worktree, inside, must_be_on_branch
 
 _LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
@@ -54,10 +54,10 @@ def checkpoint(
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
 
     Returns the commit: the branch's own where nothing is uncommitted, else a child of it. Branch
-    and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow`
-    is given the changed paths first; what it raises is raised, and nothing is kept. `paths` are the
-    only files that can have changed since the branch's commit, where that is known. Raises
-    RepositoryChanged where the branch is gone.
+    and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists: only
+    the worktree's holder moves it. `allow` is given the changed paths first; what it raises is
+    raised, and nothing is kept. `paths` are the only files that can have changed since the branch's
+    commit, where that is known. Raises RepositoryChanged where the branch is gone.
     """
     with holding(wt.path) as held:
         must_be_on_branch(wt)
@@ -75,25 +75,31 @@ def keep(
 ) -> str:
     """Do what `checkpoint` does for a caller that holds the worktree."""
     _must_be_ours(ref)
+    tip = wt.ref
     if paths is not None and all(_is_plain(wt, path) for path in paths):
         there = ((path, os.path.lexists(wt.path / path)) for path in paths)
         changes = [FileChange(path, "M" if is_there else "D") for path, is_there in there]
     else:
-        changes = since_tip(wt, place)[1]
-    asked = ("refname", "objectname", "tree", "parent")
-    known = {name: rest for name, *rest in rows_of(place, asked, wt.ref, ref)}
-    if wt.branch and wt.ref not in known:
+        tip, changes, _ = since_tip(wt, place)
+    if staged := _staged_aside(wt, place, changes, allow):
+        new = _on_top_of(wt, place, tip, staged, message, when)
+    elif (found := resolve(wt.repo, tip)) is not None:
+        new = found
+    else:
         raise branch_gone(wt)
-    tip, tree = known[wt.ref][:2] if wt.branch else (wt.base, tree_of(wt.repo, wt.base))
-    old, *of = known.get(ref, ["0" * len(tip)])
-    new, staged = tip, _staged_aside(wt, place, changes, allow)
-    if staged and staged != tree:
-        if of == [staged, tip]:
-            return old
-        new = write_commit(place, staged, (tip,), message, BOT, when)
-    if new != old:
-        update_ref(place, ref, new, old)
+    update_ref(place, ref, new)
     return new
+
+
+def _on_top_of(
+    wt: Worktree, place: Place, tip: str, tree: str, message: str, when: datetime
+) -> str:
+    try:
+        return write_commit(place, tree, (tip,), message, BOT, when)
+    except GitError as error:
+        if resolve(wt.repo, wt.ref) is None:
+            raise branch_gone(wt) from error
+        raise
 
 
 def _staged_aside(

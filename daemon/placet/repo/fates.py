@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from placet.core.life.case import Branch
 from placet.repo.history import (
+    branches_with,
     changes,
     contained_in,
     is_ancestor,
@@ -62,6 +63,17 @@ def fate_here(repo: Repo, one: Branch) -> Fate | None:
         else None
     )
     return Fate(one, "merged", *found) if found else None
+
+
+def merged_elsewhere(repo: Repo, one: Branch) -> str:
+    """Return a branch of yours that the work was merged into by a commit; empty for none.
+
+    A branch that only has the same commits, or goes on from them, is no merge.
+    """
+    for name in branches_with(repo, one.tip):
+        if name != one.name and merged_by(repo, one.tip, f"refs/heads/{name}") != one.tip:
+            return name
+    return ""
 
 
 def main_lines(refs: Refs) -> list[str]:

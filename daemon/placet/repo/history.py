@@ -143,6 +143,14 @@ def contained_in(repo: Repo, sha: str) -> bool:
     return bool(ask(repo, "for-each-ref", *asked))
 
 
+def branches_with(repo: Repo, sha: str) -> list[str]:
+    """Return the names of the local branches that have this commit."""
+    if resolve(repo, sha) is None:
+        return []
+    asked = ("--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/heads")
+    return ask(repo, "for-each-ref", *asked).decode("utf-8", "surrogateescape").split()
+
+
 def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
     """Return whether `target` has the commit `sha` in its history."""
     return run_git(place_of(repo), "merge-base", "--is-ancestor", sha, target, ok=(0, 1))[0] == 0

@@ -148,21 +148,21 @@ def as_author(place: Place, who: Author, when: datetime) -> Place:
     )
 
 
-def update_ref(place: Place, ref: str, new: str, old: str) -> None:
-    """Move `ref` from `old` (zeros: must not exist) to `new`.
+def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
+    """Move `ref` from `old` (zeros: must not exist; empty: wherever it is) to `new`.
 
     Raises RepositoryChanged where it is elsewhere.
     """
     try:
-        run_git(place, "update-ref", "-m", "placet", ref, new, old)
+        run_git(place, "update-ref", "-m", "placet", ref, new, *([old] if old else []))
     except GitError as error:
         _find_fault(error)
         _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
-        now = text_of(out) or "0" * len(old)
+        now = text_of(out) or "0" * len(new)
         # git had done it: it was killed, or could not write its log of what a branch was
-        if now == new and (passing(error) or old != "0" * len(old)):
+        if now == new and (passing(error) or old != "0" * len(new)):
             return
-        if now != old:
+        if old and now != old:
             raise RepositoryChanged(f"{ref} was moved by somebody else") from error
         raise
 

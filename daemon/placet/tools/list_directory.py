@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 from pydantic import Field
 
+from placet.files.entries import Entry
+from placet.files.handles import EntryKind
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 
@@ -18,17 +20,26 @@ class ListDirectory(Args):
     )
 
 
-def _run(place: Workplace, args: ListDirectory) -> list[dict[str, Any]]:
+def _run(place: Workplace, args: ListDirectory) -> str:
     spot = place.readable(args.path)
-    return [
-        {"name": e.path.rsplit("/", 1)[-1], "type": e.kind.value, "size": e.size}
-        for e in spot.files.list(spot.path)
-    ]
+    return "\n".join(map(_line, spot.files.list(spot.path))) or "The folder is empty."
+
+
+def _line(entry: Entry) -> str:
+    name = entry.path.rsplit("/", 1)[-1]
+    if not name.isprintable():
+        name = json.dumps(name)  # a line break in a name would look like another entry
+    match entry.kind:
+        case EntryKind.DIRECTORY:
+            return f"{name}/"
+        case EntryKind.FILE:
+            return f"{name} {entry.size}"
+    return f"{name} ({entry.kind.value})"
 
 
 TOOL = Tool(
     "list_directory",
-    "List a folder: names with type and size in bytes.",
+    "List a folder, an entry a line: `src/` is a folder, `setup.py 120` a file of 120 bytes.",
     ListDirectory,
     Effect.READ,
     _run,

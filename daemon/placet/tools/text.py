@@ -5,7 +5,7 @@ Searches look at the redacted text too: else a search could answer "does the key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from placet.core.errors import ToolError
 from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
@@ -89,10 +89,13 @@ def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
     return _shown(place, path, data.decode(errors="replace"))
 
 
-def known_secrets(files: Root) -> tuple[str, ...]:
-    """Return the values in a folder's secret files: they are redacted wherever they turn up."""
+def known_secrets(files: Root, skip: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the values in a folder's secret files: they are redacted wherever they turn up.
+
+    The folders `skip` hold none.
+    """
     found: list[str] = []
-    for entry in files.walk(max_entries=1_000_000_000):
+    for entry in files.walk(max_entries=1_000_000_000, skip=skip):
         if (
             entry.kind in (EntryKind.FILE, EntryKind.SYMLINK)
             and secret_file(entry.path) is not None

@@ -6,7 +6,6 @@ cannot be done, and NotAsRead where the note has another text by now.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,28 +23,32 @@ from placet.cli.submit import submit
 from placet.cli.undo import drop
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
-from placet.core.life.plan_note import is_stale, plan_digest, show
-from placet.core.text.note import QUESTION_STAMPS, digest, read_note
-from placet.core.text.partial import with_other_tick
+from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet.files.vault import Vault
 
 _PRIORITIES = frozenset(map(str, range(11)))
-SHOWN_S = 2.0
-"""Seconds in which a daemon that is at rest has looked at an edit, and then some."""
+
+_SAVED = "saved"
 
 Fields = Mapping[str, str]
-Act = Callable[[Site, str, Fields], None]
+Act = Callable[[Site, str, Fields], decisions.Done | None]
 
 
-def act(site: Site, ident: str, name: str, fields: Fields) -> None:
-    """Do what the button `name` says. Raises UserError (exit code 3) for no button of ours."""
+def act(site: Site, ident: str, name: str, fields: Fields) -> str:
+    """Do what the button `name` says; return the name by which `said` tells what came of it.
+
+    Raises UserError (exit code 3) for no button of ours.
+    """
     if name not in _ACTS:
         raise UserError("There is no such button.", "Go back, and reload the page.", exit_code=3)
-    _ACTS[name][0](site, ident, fields)
+    done = _ACTS[name][0](site, ident, fields)
+    return _SAVED if done is not None and done.is_pending else name
 
 
 def said(name: str) -> str:
     """Return what a page says after a button; empty for none of ours."""
+    if name == _SAVED:
+        return "Saved. The daemon has not answered yet."
     return _ACTS[name][1] if name in _ACTS else ""
 
 
@@ -79,66 +82,50 @@ def ask_for(site: Site, fields: Fields) -> str:
     if priority := fields.get("priority", "").strip():
         # What is no number is refused as such where the note is read.
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
-    return submit(
-        site, fields.get("text", "").replace("\r\n", "\n"), title=fields.get("title"), meta=meta
-    )
+    text = fields.get("text", "").replace("\r\n", "\n")
+    return submit(site, text, title=fields.get("title"), meta=meta).path
 
 
-def _approve(site: Site, ident: str, fields: Fields) -> None:
+def _approve(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = _with_plan(site, ident, "approved")
     remark = _said(fields, "remark")
     seen = _seen(site, case, fields)
-    decisions.approve(site, case, [remark] if remark else [], seen=seen)
+    return decisions.approve(site, case, [remark] if remark else [], seen=seen)
 
 
-def _reject(site: Site, ident: str, fields: Fields) -> None:
+def _reject(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = _with_plan(site, ident, "rejected")
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
-    decisions.reject(site, case, reason, seen=_seen(site, case, fields))
+    return decisions.reject(site, case, reason, seen=_seen(site, case, fields))
 
 
-def _revise(site: Site, ident: str, fields: Fields) -> None:
+def _revise(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = with_one_plan(site, ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     seen = _seen(site, case, fields)
-    decisions.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
+    return decisions.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
 
 
-def _comment(site: Site, ident: str, fields: Fields) -> None:
+def _comment(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = with_one_plan(site, ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
     said = _at_step(fields, comment)
-    decisions.edit(
-        site,
-        case,
-        lambda raw: decisions.with_comments(site, raw, [said]),
-        seen=_seen(site, case, fields),
-    )
-    _shown_again(site, case)
+    return decisions.comment(site, case, said, seen=_seen(site, case, fields))
 
 
-def _tick(site: Site, ident: str, fields: Fields) -> None:
+def _tick(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = with_one_plan(site, ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
     number = _said(fields, "step")
 
-    def ticked(raw: bytes) -> bytes:
-        body = read_note(raw).body
-        try:
-            changed = with_other_tick(body, int(number))
-        except ValueError as error:
-            raise UserError(f"{number!r} is no step of this plan.", "Reload the page.") from error
-        return raw[: len(raw) - len(body.encode())] + changed.encode()
-
-    decisions.edit(site, case, ticked, seen=_seen(site, case, fields))
-    _shown_again(site, case)
+    return decisions.tick(site, case, [number], seen=_seen(site, case, fields))
 
 
-def _answer(site: Site, ident: str, fields: Fields) -> None:
+def _answer(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = asking_case(site, ident)
     if case.asking is None or case.asking.amended:
         raise UserError("Nothing is asked here any more.", "Reload the page.")
@@ -148,30 +135,30 @@ def _answer(site: Site, ident: str, fields: Fields) -> None:
     raw = asking_text(site, case)
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
         raise decisions.NotAsRead(case.asking.path)
-    decisions.answer(site, case, said, seen=raw)
+    return decisions.answer(site, case, said, seen=raw)
 
 
-def _widen(site: Site, ident: str, fields: Fields) -> None:
+def _widen(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case = _wider(site, ident)
-    decisions.widen(site, case, seen=_seen_wider(site, case, fields))
+    return decisions.widen(site, case, seen=_seen_wider(site, case, fields))
 
 
-def _refuse(site: Site, ident: str, fields: Fields) -> None:
+def _refuse(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case, reason = _wider(site, ident), _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "the tests are enough")
-    decisions.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
+    return decisions.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
 
 
-def _stop(site: Site, ident: str, _: Fields) -> None:
+def _stop(site: Site, ident: str, _: Fields) -> decisions.Done:
     case = with_one_plan(site, ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
-    decisions.stop(site, case)
+    return decisions.stop(site, case)
 
 
-def _retry(site: Site, ident: str, fields: Fields) -> None:
+def _retry(site: Site, ident: str, fields: Fields) -> decisions.Done:
     case, source = to_retry(site, ident)
     comment = _said(fields, "comment")
-    decisions.retry(site, case, source, [comment] if comment else [])
+    return decisions.retry(site, case, source, [comment] if comment else [])
 
 
 def _merge(site: Site, ident: str, fields: Fields) -> None:
@@ -229,16 +216,6 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
     if plan_digest(raw) != fields.get("digest"):
         raise decisions.NotAsRead(case.plan.path)
     return raw
-
-
-def _shown_again(site: Site, case: Case) -> None:
-    """Wait, SHOWN_S at most, until the daemon has written the callout of a plan that was edited.
-
-    Otherwise the text that the next page shows would be of before that, and could not be approved.
-    """
-    until = time.monotonic() + (SHOWN_S if site.daemon else 0)
-    while time.monotonic() < until and is_stale(plan_text(site, case), show(case)):
-        time.sleep(0.02)
 
 
 def _wider(site: Site, ident: str) -> Case:

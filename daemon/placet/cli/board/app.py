@@ -210,8 +210,8 @@ def _request(board: Board, request: Request) -> Response:
 
 def _act(board: Board, request: Request) -> Response:
     ident, name = request.path_params["ident"], request.path_params["name"]
-    acts.act(board.site(request), ident, name, _fields(request))
-    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={name}", 303)
+    said = acts.act(board.site(request), ident, name, _fields(request))
+    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={said}", 303)
 
 
 def _new(board: Board, request: Request) -> Response:
@@ -227,7 +227,8 @@ def _login(board: Board, request: Request) -> Response:
     if request.method != "POST":
         link = request.query_params.get("t", "")
         return board.page(request, "login.html", link=link, failed="")
-    if answer := logged_in(board.door, _fields(request).get("link", "")):
+    https = request.headers.get("origin", "").startswith("https:")
+    if answer := logged_in(board.door, _fields(request).get("link", ""), https=https):
         return answer
     if board.door.count_failure():
         return refusal("Too many tries. Wait a minute.", 429, {"retry-after": "60"})

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from placet.cli.case_line import waits_for_you
-from placet.cli.text import turn
+from placet.cli.text import estimate_words, turn
 from placet.core.life.case import State
-from placet.core.life.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +95,6 @@ def choices(cases: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[str]]:
     }
 
 
-def estimated(case: Mapping[str, Any]) -> str:
-    """Return what a plan may cost, as a sentence; empty where the journal knows too little."""
-    found = case["estimate"]
-    return "" if found is None else Estimate(**found).sentence.replace("`", "")
-
-
 def _column_of(case: Mapping[str, Any]) -> str:
     if waits_for_you(case) and case["state"] != State.FAILED:
         return "yours"
@@ -127,7 +120,7 @@ def _card(case: Mapping[str, Any], now: str, *, daemon: bool) -> Card:
         case["agent"],
         case["portal"],
         case.get("progress"),
-        estimated(case),
+        estimate_words(case["estimate"]),
         now,
     )
 

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -15,11 +15,7 @@ from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.host.announced import announced_at
-from placet.host.state import from_home
 from placet.host.tables import DEFAULT_BOARD
-
-if TYPE_CHECKING:
-    import ssl
 
 MISSING = UserError(
     "The board needs packages that are not installed.",
@@ -43,20 +39,25 @@ class Address(NamedTuple):
         """Return whether only this machine reaches it."""
         return self.host == "localhost" or _is_loopback(self.host)
 
-    def url(self, *, tls: bool) -> str:
-        """Return the address as a browser of this machine, or of the network, has it."""
+    @property
+    def url(self) -> str:
+        """The address for a browser.
+
+        A name for a board that only this machine reaches is a proxy's, which speaks https.
+        """
+        if self.names and self.is_loopback:
+            return f"https://{self.names[0]}"
         host = self.names[0] if self.names else self.host
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
             host = own_address() or socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
-        return f"{'https' if tls else 'http'}://{shown}:{self.port}"
+        return f"http://{shown}:{self.port}"
 
 
 class Running(NamedTuple):
-    """A board that runs: whether it speaks TLS, and the run that its login links are for."""
+    """A board that runs, and the run that its login links are for."""
 
     at: Address
-    tls: bool
     run: str
 
 
@@ -98,9 +99,6 @@ def address_of(listen: str) -> Address:
     help="A name by which browsers may ask for it, such as notes.example.home. Repeatable.",
 )
 @click.option("--name", metavar="N", help="Who logs in with the link; else your user name.")
-@click.option("--tls-cert", type=click.Path(), metavar="F", help="A certificate, for https.")
-@click.option("--tls-key", type=click.Path(), metavar="F", help="Its private key.")
-@click.option("--of-daemon", is_flag=True, hidden=True, help="Started by it; ends with it.")
 @site_option
 @click.pass_context
 def board_command(
@@ -109,9 +107,6 @@ def board_command(
     listen: str | None,
     hosts: tuple[str, ...],
     name: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    of_daemon: bool,
 ) -> None:
     """Show the whole of placet on one live page, in a browser or on a phone.
 
@@ -131,21 +126,21 @@ def board_command(
         )
     if (running := _running_at(site)) is not None:
         raise UserError(
-            f"The board of this vault runs already: {running.at.url(tls=running.tls)}",
+            f"The board of this vault runs already: {running.at.url}",
             "A link to it: placet board login",
         )
     try:
         from placet.cli.board.serve import serve
     except ImportError as error:
         raise MISSING from error
-    tls = _tls(tls_cert or table.tls_cert, tls_key or table.tls_key)
     with listening(address) as (sock, at):
-        if not at.is_loopback and tls is None:
+        if not at.is_loopback:
             say(
-                f"{at.host} can be reached from the network, and without TLS whoever listens there "
-                "reads all of it, and can decide. Use --tls-cert and --tls-key, or a tunnel."
+                f"{at.host} is reachable from the network, and the board speaks plain HTTP. "
+                "Whoever listens there can read everything and decide. The guide shows a proxy and "
+                "a tunnel: “On the phone”."
             )
-        asyncio.run(serve(site, sock, at, tls, who=None if of_daemon else name or site.who))
+        asyncio.run(serve(site, sock, at, who=name or site.who))
 
 
 @board_command.command("login")
@@ -160,39 +155,24 @@ def board_login_command(site: Site, name: str | None) -> None:
         raise MISSING from error
     running = running_at(site)
     tokens = Tokens(key_at(site.state.folder / KEY), running.run)
-    tell_link(tokens, running.at, name or site.who, tls=running.tls)
+    tell_link(tokens, running.at, name or site.who)
 
 
 def running_at(site: Site) -> Running:
     """Return the board that runs on a vault. Raises UserError if none does."""
     if (found := _running_at(site)) is not None:
         return found
-    helps = "Or let the daemon serve it: placet config set board.enabled true"
-    if site.in_force().config.board.enabled:
-        helps = "Or end the daemon and start it again: it serves the board from its next start on."
-    raise UserError("No board of this vault runs.", f"Start it: placet board. {helps}")
+    raise UserError("No board of this vault runs.", "Start it: placet board")
 
 
 def _running_at(site: Site) -> Running | None:
     try:
         if found := announced_at(site.state.folder / AT):
             at = Address(str(found["host"]), int(found["port"]), tuple(found["names"]))
-            return Running(at, bool(found["tls"]), str(found["run"]))
+            return Running(at, str(found["run"]))
     except (ValueError, KeyError, TypeError):
         pass  # of another version
     return None
-
-
-def _tls(cert: str, key: str) -> ssl.SSLContext | None:
-    from placet.cli.board.tls import context_of
-
-    if bool(cert) != bool(key):
-        raise UserError(
-            "TLS needs a certificate and its key.", "Give --tls-cert and --tls-key.", exit_code=2
-        )
-    if not cert:
-        return None
-    return context_of(from_home(cert), from_home(key))
 
 
 @contextmanager

@@ -76,24 +76,34 @@ _CLOSE = {"connection": "close"}
 class Door:
     """The addresses at which this board is reached, and its tokens.
 
-    `hosts` are the values of a Host header that are ours, in lower case.
+    `hosts` are the values of a Host header that are ours, in lower case. `proxied` are those by
+    which a proxy may pass https on.
     """
 
     hosts: frozenset[str]
-    tls: bool
     tokens: Tokens
     port: int
+    proxied: frozenset[str] = frozenset()
     failures: deque[float] = field(default_factory=deque)
 
-    @property
-    def cookie(self) -> str:
-        """The session's cookie: by port, as cookies of one machine are shared by its ports."""
-        return f"__Host-placet-{self.port}" if self.tls else f"placet-{self.port}"
+    def cookie(self, *, https: bool) -> str:
+        """Return the name of the session's cookie.
+
+        It has the port, as cookies of one machine are shared by its ports.
+        """
+        return f"__Host-placet-{self.port}" if https else f"placet-{self.port}"
 
     def comes_from_us(self, headers: Headers) -> bool:
         """Return whether a form was sent by a page of this board."""
-        scheme = "https" if self.tls else "http"
-        return headers.get("origin", "") == f"{scheme}://{headers.get('host', '').lower()}"
+        host = headers.get("host", "").lower()
+        schemes = ("http", "https") if host in self.proxied else ("http",)
+        return headers.get("origin", "") in [f"{scheme}://{host}" for scheme in schemes]
+
+    def session(self, headers: Headers, cookies: Mapping[str, str]) -> Session | None:
+        """Return the session of a browser's cookies, None without a valid one."""
+        schemes = (True, False) if headers.get("host", "").lower() in self.proxied else (False,)
+        found = (self.tokens.session(cookies.get(self.cookie(https=s), "")) for s in schemes)
+        return next(filter(None, found), None)
 
     def count_failure(self) -> bool:
         """Count a failed login; return whether there were too many within a minute."""
@@ -164,7 +174,7 @@ class Guarded:
             )
         if request.method not in ("GET", "HEAD", "POST"):
             return refusal("The board has no such way of asking.", 405)
-        session = self.door.tokens.session(request.cookies.get(self.door.cookie, ""))
+        session = self.door.session(request.headers, request.cookies)
         request.state.session = session
         if request.method == "POST" and (refused := await self._refused_form(request, session)):
             return refused
@@ -223,17 +233,20 @@ def _place_of(error: Exception) -> str:
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
-def logged_in(door: Door, login: str) -> Response | None:
-    """Return the answer that opens a session, None for a link that does not count."""
+def logged_in(door: Door, login: str, *, https: bool) -> Response | None:
+    """Return the answer that opens a session, None for a link that does not count.
+
+    Over `https`, which a proxy speaks, the browser sends the cookie over https alone.
+    """
     token = door.tokens.session_for(login)
     if token is None:
         return None
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
-        door.cookie,
+        door.cookie(https=https),
         token,
         max_age=SESSION_S,
-        secure=door.tls,
+        secure=https,
         httponly=True,
         samesite="strict",
     )

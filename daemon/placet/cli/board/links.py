@@ -18,9 +18,9 @@ LINES_BELOW = 2
 """Lines of a terminal below the code: what is said when the board is served, and the cursor's."""
 
 
-def tell_link(tokens: Tokens, at: Address, who: str, *, tls: bool) -> None:
+def tell_link(tokens: Tokens, at: Address, who: str) -> None:
     """Print a login link of a person. Raises UserError for a name that is none."""
-    link = f"{at.url(tls=tls)}/login?t={quote(tokens.login(name_of(who)))}"
+    link = f"{at.url}/login?t={quote(tokens.login(name_of(who)))}"
     click.echo(link)
     say("this link logs one browser in, once, within ten minutes")
     if not at.is_loopback and sys.stdout.isatty():

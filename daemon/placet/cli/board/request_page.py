@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placet.cli.board.columns import estimated
 from placet.cli.board.markdown import html_of
 from placet.cli.board.patch import Patch, patch_of
 from placet.cli.board.pictures import pictures_in
@@ -15,13 +14,15 @@ from placet.cli.branches import became_now, diff, tip_of
 from placet.cli.look import show
 from placet.cli.proposal import proposal
 from placet.cli.site import Site, find
+from placet.cli.text import estimate_words
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.case import Case, State
-from placet.core.life.plan_note import below, plan_digest
 from placet.core.life.question_note import question_in
+from placet.core.life.sight import body_of
+from placet.core.text.box import unmarked
 from placet.core.text.differences import diff_callout
-from placet.core.text.note import QUESTION_STAMPS, digest, read_note
+from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet.core.text.partial import ticks
 from placet.core.text.story import Story
 from placet.journal.reader import Reader
@@ -39,14 +40,14 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True, routine=False)
         work = work_of(reader, case, rows, _ceiling(site))
         changes = _since_last_revision(reader, rows)
-    if found["state"] == State.COMPLETED and found["branch"]:
+    if found["state"] == State.COMPLETED and found["commit"]:
         found["became"] = became_now(site, case)  # the daemon may not have seen it yet
     page: dict[str, Any] = {
         "found": found,
         "work": work,
         "story": _story(case, rows),
         "changes": changes,
-        "estimate": estimated(found),
+        "estimate": estimate_words(found["estimate"]),
         "texts": _texts(found),
         "pictures": pictures_in(case, found["report_text"] or ""),
         "plan": None,
@@ -54,13 +55,13 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "patch": None,
         "no_patch": None,
         "tip": "",
-        "can": _acts(found),
+        "can": acts(found),
     }
-    if found["plan_text"] and found["state"] in (State.REVIEW, State.REVISING, State.FAILED):
+    if found["plan_text"] and _acting(found) in (State.REVIEW, State.REVISING, State.FAILED):
         page["plan"] = _plan(site, case, found["plan_text"].encode())
     if found["asking"] is not None and found["asking_text"]:
         page["asks"] = _asks(found["asking"], found["asking_text"].encode())
-    if found["state"] == State.COMPLETED and found["branch"]:
+    if found["state"] == State.COMPLETED and found["commit"]:
         page["tip"] = _tip(site, found["request_id"])  # before its changes are: they may be newer
         page["patch"], page["no_patch"] = _patch(site, found["request_id"])
     return page
@@ -72,7 +73,7 @@ def _texts(found: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
     for name in ("plan", "report", "request"):
         text = found[f"{name}_text"]
         if text:
-            body = read_note(text.encode()).body
+            body = unmarked(read_note(text.encode()).body)
             notes[name] = {"html": html_of(body), "raw": seen(text), "path": found[name]}
     return notes
 
@@ -91,7 +92,7 @@ def _plan(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
 def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
     """Return the question, or the wider scope, that waits for a person in a note's text."""
     page = {"kind": asking["kind"], "path": asking["path"]}
-    body = read_note(raw).body
+    body = unmarked(read_note(raw).body)
     if asking["kind"] == "amendment":
         return {**page, "html": html_of(body), "digest": plan_digest(raw)}
     return {
@@ -119,20 +120,26 @@ def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
         return None, UserError(str(error))
 
 
-def _acts(found: Mapping[str, Any]) -> dict[str, bool]:
+def _acting(found: Mapping[str, Any]) -> str:
+    """Return `Case.acting` of a case as plain data."""
+    return str(found["state"] if found["asking"] is None else found["asking"]["of"])
+
+
+def acts(found: Mapping[str, Any]) -> dict[str, bool]:
     """Return what a person can do with a request, as far as its state says."""
     state, undecided = found["state"], found["undecided"] is not None
     asks = found["asking"] is not None and not undecided
-    has_branch = state == State.COMPLETED and bool(found["branch"])
-    plan = state in (State.REVIEW, State.REVISING) or (
+    acting = _acting(found)
+    has_branch = state == State.COMPLETED and bool(found["commit"])
+    plan = acting in (State.REVIEW, State.REVISING) or (
         state == State.FAILED and bool(found["plan"])
     )
     return {
         "approve": plan and not undecided,
-        "revise": state in (State.REVIEW, State.REVISING) and not undecided,
+        "revise": acting in (State.REVIEW, State.REVISING) and not undecided,
         "answer": asks and found["asking"]["kind"] == "question",
         "widen": asks and found["asking"]["kind"] == "amendment",
-        "stop": state in (State.APPROVED, State.RUNNING) and not undecided,
+        "stop": acting in (State.APPROVED, State.RUNNING) and not undecided,
         "retry": state in (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED),
         "merge": has_branch and found["became"] not in ("merged", "dropped"),
         "drop": has_branch and not found["became"],
@@ -170,7 +177,7 @@ def _since_last_revision(reader: Reader, rows: Sequence[CommittedRow]) -> dict[s
 
 def _plan_alone(text: bytes) -> str:
     """Return a plan from its title on, without what the daemon wrote above it."""
-    body = below(read_note(text).body)[1]
+    body = body_of(text)
     above, title, plan = f"\n{body}".partition("\n# ")
     return f"{title}{plan}".lstrip() if title else above
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
 from typing import cast
 
 import h11
@@ -139,14 +138,11 @@ def most_connections() -> int:
     return MAX_CONNECTIONS if soft < 0 else max(20, min(MAX_CONNECTIONS, soft - OWN_FILES))
 
 
-def server(app: ASGIApp, speaks: Callable[..., PromptProtocol]) -> uvicorn.Server:
-    """Return a server of the board; `speaks` makes the protocol of each connection.
-
-    It says nothing but its own faults: who asks for what stands in no log.
-    """
+def server(app: ASGIApp) -> uvicorn.Server:
+    """Return a server of the board. It logs its own faults, and no request."""
     config = uvicorn.Config(
         app,
-        http=cast("type[PromptProtocol]", speaks),
+        http=PromptProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

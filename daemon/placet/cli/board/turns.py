@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from placet.agent.entries import ATTEMPT, CALL, LITERAL, PLACE, REPLY, Begun, Key, Replied
+from placet.agent.entries import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Replied
 from placet.agent.record import Recorded
 from placet.cli.board.charts import Drawing, falling
 from placet.core.activity import Action, CommittedRow
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import OPEN, Case, State
 from placet.core.text.note import read_note
+from placet.core.text.plan import agent_steps
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.turn.budget import Complexity
 from placet.core.turn.guards import iteration_cap
@@ -100,11 +101,11 @@ def work_of(reader: Reader, case: Case, rows: tuple[CommittedRow, ...], ceiling:
     burning, burned = None, ""
     if is_mission and plan is not None and replies:
         burning, burned = _burning(record, replies, plan, ceiling)
-    is_going = case.state in WORKING or case.state is State.ASKING
+    is_going = case.state in OPEN and case.state is not State.REVIEW
     return Work(
         is_mission,
         is_going,
-        is_going and record.cut_off(REPLY.at(len(replies) + 1)),
+        is_going and record.begun(ATTEMPT.at(len(replies) + 1, 1)) is not None,
         turns,
         len(replies) - len(turns),
         tuple(_literal(record)),
@@ -178,9 +179,10 @@ def _burning(
 ) -> tuple[Drawing | None, str]:
     """Return what was left after each turn: of the plan's dollars, else of its turns."""
     try:
-        scope = parse_plan(read_note(plan).body, None).scope
+        read = parse_plan(read_note(plan).body, None)
     except PlanProblems:
         return None, ""
+    scope = read.scope
     costs = [_cost(record, number, replied) for number, replied in enumerate(replies, 1)]
     known = [cost for cost in costs if cost is not None]
     # a model without a price uses turns only
@@ -189,7 +191,8 @@ def _burning(
         left = [full - float(sum(known[: number + 1])) for number in range(len(known))]
         used = f"{dollars(sum(known, Decimal(0)))} of {dollars(full)}"
         return falling(left, full, dollars), f"{used} used after {counted(len(costs), 'turn')}."
-    most = iteration_cap(_complexity_of(plan) or Complexity.STANDARD, scope.max_iterations, ceiling)
+    complexity, steps = _complexity_of(plan) or Complexity.STANDARD, agent_steps(read.steps)
+    most = iteration_cap(complexity, scope.max_iterations, steps, ceiling)
     if most < 1:
         return None, ""
     turns = [float(most - number) for number in range(1, len(costs) + 1)]

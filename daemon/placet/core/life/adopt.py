@@ -8,11 +8,12 @@ from dataclasses import replace
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, cleared_decision, plan_path
 from placet.core.life.case import Case, KnownPlan, NoteSeen, Request, State
-from placet.core.life.commands import Decision, Move, Stamp
-from placet.core.life.plan_note import HOW_TO_REVIEW
+from placet.core.life.commands import Decision, Move
+from placet.core.life.plan_note import HOW_TO_REVIEW, WHERE, settled, with_marks
 from placet.core.life.sight import moment_text
+from placet.core.text.box import find_box
 from placet.core.text.names import Folder
-from placet.core.text.note import PLAN_STAMPS, read_note, without_keys
+from placet.core.text.note import plan_digest, plan_text, read_note
 from placet.core.turn.mission import KeptOutcome
 
 _MOST_REVISIONS = 10_000
@@ -38,6 +39,7 @@ def adopt_plan(
         plan=KnownPlan(
             path=note.path,
             digest=note.digest,
+            box=with_marks("", _place_lines(note.raw)),
             revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
         ),
         request=Request(
@@ -49,9 +51,12 @@ def adopt_plan(
     )
     if (distrusted := distrust(case, note, now)) is not None:
         case = distrusted.case
+    raw = settled(note.raw, case, note.path)
+    note = replace(note, raw=raw, digest=plan_digest(raw))
     d = DecisionBuilder(case, State.REVIEW, now)
+    d.set_plan(digest=note.digest)
     d.learn_request(request, note)
-    d.text(without_keys(note.raw, PLAN_STAMPS))
+    d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
         why = " ".join(
             [
@@ -63,7 +68,7 @@ def adopt_plan(
         )
         d.put_back(note, "Found in System/Active", why)
     elif cleared := cleared_decision(note):  # nobody knows for which text it was meant
-        d.commands.append(Stamp(note.path, cleared))
+        d.stamp_plan(note, cleared)
     d.commands += [Move(copy.path, plan_path(d.case)) for copy in copies]
     path = d.case.plan.path
     d.row(
@@ -126,6 +131,7 @@ def adopt_outcome(case: Case | None, outcome: KeptOutcome, now: str) -> Decision
         outcome=last,
         request=replace(known.request, portal=outcome.portal or known.request.portal),
         stop="",
+        asking=None,
         since=outcome.ended_at,
     )
     if outcome.completed:  # both were archived at the end
@@ -141,6 +147,12 @@ def adopt_outcome(case: Case | None, outcome: KeptOutcome, now: str) -> Decision
         completed=outcome.completed,
     )
     return d.done()
+
+
+def _place_lines(raw: bytes) -> list[str]:
+    """Return the box's line about the branch and its commit, which only the lost journal knew."""
+    box = find_box(read_note(raw).body)
+    return [] if box is None else [line for line in box.lines if line.startswith(f"> {WHERE}")]
 
 
 def _title(raw: bytes) -> str:

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.drift import KEY, IfChanged
-from placet.core.life.plan_note import below, headed, says, show
+from placet.core.life.plan_note import box_of, box_says
 from placet.core.life.sight import APPROVE, body_of, decision_of, same_moment
 from placet.core.life.sorting import CaseNotes
+from placet.core.text.limits import comment_excess, plan_excess
 from placet.core.text.names import Folder
 from placet.core.text.partial import contradictions
 from placet.core.text.plan import Plan
@@ -20,9 +21,8 @@ from placet.core.turn.budget import Complexity
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 OUTDATED = (
-    "What stood on top of the plan was not what it may do now: its scope or its place was edited, "
-    "or the callout was changed or taken away. It is written again: read it, and move the plan to "
-    "System/Active again."
+    "The scope, the portal or the summary box of this plan changed after you last saw it. placet "
+    "updated the box. Read it, then approve the plan again."
 )
 
 
@@ -42,16 +42,27 @@ def may_begin(case: Case, notes: CaseNotes) -> bool:
     )
 
 
-def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: bool = False) -> str:
+def is_older(case: Case, plan: NoteSeen) -> bool:
+    """Return whether a newer revision of this plan was written."""
+    revision = plan.meta.get("revision")
+    return isinstance(revision, int) and 0 < revision < case.plan.revision
+
+
+def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> str:
     """Return why this note in System/Active is not approved, or an empty string if it is.
 
-    With `put_back` the reason will be in the note itself, above its text: lines are counted with
-    it.
+    With `in_box` the reason is for the note's own box: lines are counted from there.
     """
     moment = plan.meta.get("approved_at")
     said = decision_of(plan)
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
+    if said == APPROVE and is_older(case, plan):
+        return (
+            f"This is revision {plan.meta['revision']} of the plan, and revision "
+            f"{case.plan.revision} was written since. A text that came back is approved only by "
+            "moving it to System/Active."
+        )
     # of a rejected plan the status is the daemon's own word, and the property is newer
     undone = said == APPROVE and case.state is State.REJECTED and plan.status == "rejected"
     if plan.status not in _APPROVABLE and not undone:
@@ -63,12 +74,6 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
         return (
             f"It says `decision: {said}`, so it was not approved. To approve it, clear that "
             "property and move the plan to System/Active again."
-        )
-    revision = plan.meta.get("revision")
-    if said and isinstance(revision, int) and revision < case.plan.revision:
-        return (
-            f"This is revision {revision} of the plan, and revision {case.plan.revision} was "
-            "written since. A text that came back is approved only by moving it to System/Active."
         )
     if any(same_moment(moment, spent) for spent in case.spent_approvals):
         return (
@@ -87,21 +92,17 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
-    if problems := plan_problems(plan, tools, case if put_back else None):
+    if problems := plan_problems(plan, tools, in_box=in_box):
         return "\n".join(problems)
-    # Only a text under today's callout is approved: not an edited scope, a callout that was taken
-    # away, the old note of a failed plan. A plan that was taken away, or could not be revised,
-    # still has its callout of the review; but so has a copy of an approved one, whose approval is
-    # used up.
+    # Only a text below its own box is approved: not an edited scope, a box that was taken away, the
+    # old note of a failed plan. A plan that was taken away, or could not be revised, still has its
+    # box of the review; but so has a copy of an approved one, whose approval is used up.
     as_it_was = case.state is State.WITHDRAWN or (
         case.state is State.FAILED and not case.outcome.report_path
     )
     states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
-    return (
-        ""
-        if any(says(plan.raw, show(replace(case, state=state), plan.path)) for state in states)
-        else OUTDATED
-    )
+    boxes = (box_of(replace(case, state=state), plan.path) for state in states)
+    return "" if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
 
 
 @lru_cache(maxsize=32)
@@ -113,23 +114,18 @@ def plan_in(body: str, tools: frozenset[str]) -> Plan:
     return parse_plan(body, tools)
 
 
-def plan_problems(
-    plan: NoteSeen, tools: Collection[str], told_in: Case | None = None
-) -> Sequence[str]:
+def plan_problems(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Sequence[str]:
     """Return the problems of a plan's text, each a sentence with its line in the file.
 
-    With `told_in` they will be in the callout of that case's plan: lines are counted with it.
+    With `in_box` lines are counted from the plan's own box.
     """
     body = body_of(plan.raw)
     try:
-        return contradictions(plan_in(body, frozenset(tools)))
+        known = plan_in(body, frozenset(tools))
+        return [*plan_excess(known), *comment_excess(body)] or contradictions(known)
     except PlanProblems as found:
-        # an editor counts the frontmatter, too
+        if in_box:
+            return [f"Line {p.line} below this box: {p.message}" for p in found.problems]
+        # an editor counts the properties and the box, too
         above = plan.raw[: len(plan.raw) - len(body.encode())].count(b"\n")
-        if told_in is not None:
-            before, text = below(body)
-            told = headed(
-                plan.raw, show(replace(told_in, notice="-\n" * (len(found.problems) + 1)))
-            )
-            above = told.count(b"\n") - text.encode().count(b"\n") - before
         return [f"Line {above + p.line}: {p.message}" for p in found.problems]

@@ -6,23 +6,26 @@ decision. The work then goes on from its record as after any stop.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, archived_question, sha256
 from placet.core.life.case import Approval, Asking, State
-from placet.core.life.commands import Move, Publish, Rewrite, Stamp
+from placet.core.life.commands import Move, Publish, Stamp
 from placet.core.life.events import Asked
 from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
-from placet.core.life.plan_note import headed, show
+from placet.core.life.plan_note import box_of
 from placet.core.life.question_note import amendment_note, question_note, shown_digest
+from placet.core.text.box import without_box
 from placet.core.text.names import Folder, amendment_name, question_name
-from placet.core.text.note import QUESTION_STAMPS, digest, read_note
+from placet.core.text.note import QUESTION_STAMPS, digest, plan_text, read_note
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scope import Scope
 from placet.core.text.widening import widened, with_scope
 from placet.core.wording import rfc3339
+
+ANSWERS_KEPT = 50
+"""Maximum of answers that a case remembers, the last ones."""
 
 
 def asked(d: DecisionBuilder, e: Asked, work: State) -> None:
@@ -39,7 +42,8 @@ def _question(d: DecisionBuilder, e: Asked, work: State) -> None:
     at = _moment(d)
     note = question_note(d.case, e, work, at)
     kept = digest(note, QUESTION_STAMPS)
-    d.set(asked=number, asking=Asking(work, e.call, path, kept, at, number, e.options))
+    asking = Asking(work, e.call, path, kept, at, number, e.options, question=e.question)
+    d.set(asked=number, asking=asking)
     d.row(
         Action.QUESTION_ASKED,
         Entity.PLAN if work is not State.RUNNING else Entity.MISSION,
@@ -69,7 +73,7 @@ def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
     scope = widened(approved.scope, wider.write, wider.commands, network=wider.network)
     at = _moment(d)
     note = amendment_note(d.case, e, first.scope, scope, number, at)
-    amended = d.text(_amended(d, e.approved, scope))
+    amended = d.text(_amended(e.approved, scope))
     asking = Asking(State.RUNNING, e.call, path, shown_digest(note), at, number, amended=amended)
     d.set(amendments=number, asking=asking)
     d.row(
@@ -86,16 +90,19 @@ def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
     d.commands.append(Publish(path, d.text(note)))
 
 
-def _amended(d: DecisionBuilder, plan: bytes, scope: Scope) -> bytes:
-    """Return a plan's note with another scope, under the callout for it."""
+def _amended(plan: bytes, scope: Scope) -> bytes:
+    """Return a plan's text with another scope."""
     body = _body(plan)
-    raw = plan[: len(plan) - len(body.encode())] + with_scope(body, scope).encode()
-    return headed(raw, show(replace(d.case, state=State.RUNNING)))
+    text = plan_text(plan)
+    return text[: len(text) - len(body.encode())] + with_scope(body, scope).encode()
 
 
 def answered(d: DecisionBuilder, g: Answered) -> None:
-    """Take an answer, or that a person took the question away."""
+    """Take an answer, or that a person took the question away: a fact for all later work."""
     asking = _over(d, g, "answered" if g.note is not None else "")
+    said = f"{g.hand.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
+    fact = d.text(f"Question: {asking.question}\n{said}\n".encode(errors="replace"))
+    d.set(answers=(*d.case.answers[1 - ANSWERS_KEPT :], fact))
     d.by_human(
         Action.QUESTION_ANSWERED,
         Entity.PLAN if asking.work is not State.RUNNING else Entity.MISSION,
@@ -113,11 +120,9 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     asking = _over(d, g, "approved")
     before, plan, hand = d.case.approval.digest, g.plan, g.hand
     d.spend_approval()
-    d.set(
-        # a weaker box was not shown: the mission waits for the former one
-        approval=Approval(asking.amended, hand.who, d.now, max(d.case.approval.level, g.level)),
-        reported_edit="",
-    )
+    # a weaker box was not shown: the mission waits for the former one
+    level = max(d.case.approval.level, g.level)
+    d.set(approval=Approval(asking.amended, hand.who, d.now, level))
     if d.case.plan.digest == before:  # it is nobody's edit
         d.set_plan(digest=asking.amended)
     d.by_human(
@@ -131,11 +136,10 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     )
     if plan is not None and plan.digest == before:
         # an edited one has no effect, and stays; that is shown as any edit during the run
-        text = _amended(d, plan.raw, parse_plan(_body(g.written)).scope)
-        d.commands.append(Rewrite(plan.path, before, d.text(text)))
+        d.write_box(plan, box_of(d.case, plan.path), g.written)
     if plan is not None:
-        stamps = {"status": "approved", "approved_by": hand.who, "approved_at": d.now}
-        d.commands.append(Stamp(plan.path, stamps))
+        stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+        d.stamp_plan(plan, stamps)
 
 
 def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
@@ -152,9 +156,8 @@ def withdrawn(d: DecisionBuilder) -> None:
 
 
 def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
-    asking = d.case.asking
+    asking, d.asking = d.asking, None
     assert asking is not None, "an answer is observed only where something is asked"
-    d.set(asking=None)
     path = g.note.path if g is not None and g.note is not None else asking.path
     if status:
         keys = {"decision": ""} if asking.amended else {}
@@ -166,4 +169,4 @@ def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
 
 
 def _body(raw: bytes) -> str:
-    return read_note(raw).body
+    return without_box(read_note(raw).body)

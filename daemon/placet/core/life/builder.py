@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import Approval, Asking, Case, NoteSeen, Request, State
-from placet.core.life.commands import Decision, Move, Publish, Rewrite, Show, Stamp
+from placet.core.life.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State
+from placet.core.life.commands import Command, Decision, Move, Stamp, WriteBox
 from placet.core.life.gestures import Hand
-from placet.core.life.plan_note import headed, show
+from placet.core.life.plan_note import box_lines, box_of, with_marks
 from placet.core.life.rows import row_of
+from placet.core.text.box import find_box
 from placet.core.text.names import Folder, active_name, plan_name, rejected_name
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, stamp, without_keys
+from placet.core.text.note import (
+    REQUEST_STAMPS,
+    plan_digest,
+    plan_text,
+    read_note,
+    stamp,
+    without_keys,
+)
 from placet.core.wording import local
 
 NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
-TO_REVIEW: Mapping[str, str | None] = {"status": "review", **NO_APPROVAL}
+TO_REVIEW: Mapping[str, str | None] = {"status": STATUSES[State.REVIEW].plan, **NO_APPROVAL}
 NO_DECISION: Mapping[str, str] = {"decision": ""}
 """A plan's `decision`, used up: a value counts once."""
+BY_PEOPLE = ("status", "decision", "rejection_reason")
+"""Keys of a plan that people write as well as placet."""
 SPENT_KEPT = 20
 """Maximum of used approvals that a case remembers, the last ones."""
 _SOMEBODY = Hand()
+_EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
 class DecisionBuilder:
-    """Collects the case, the rows, the texts and the commands of one decision, in order."""
+    """Collects the case, the rows, the texts and the commands of one decision, in order.
+
+    The new case asks nothing while the decision of another state is made: `asking` is what the old
+    one asked, until it is answered.
+    """
 
     def __init__(self, case: Case, to: State, now: str) -> None:
+        stays = to in (case.state, case.acting)
+        self.asking = case.asking
         # The branches of a request that is planned again stay watched.
         self.case = replace(
             case,
             state=to,
-            since=case.since if case.state is to else now,
+            asking=case.asking if to is State.ASKING else None,
+            stamped=tuple(dict.fromkeys([*case.stamped, *_written(to)])),
+            since=case.since if stays else now,
             earlier=case.earlier if to is State.COMPLETED else case.watched,
-            notice=case.notice if case.state is to else "",
+            notice=case.notice if stays else "",
         )
         self.now = now
-        self.before = show(case).above
         self.rows: list[Activity] = []
-        self.commands: list[Stamp | Publish | Rewrite | Move | Show] = []
+        self.commands: list[Command] = []
         self.texts: list[bytes] = []
 
     def done(self) -> Decision:
@@ -79,7 +97,9 @@ class DecisionBuilder:
         self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any
     ) -> None:
         """Add a journal row about a person's act."""
-        via = hand.via or "move"
+        via = hand.via or ("edit" if action in _EDITS else "move")
+        if hand.name:
+            metadata["login"] = hand.name
         self.row(action, entity, Actor.HUMAN, reviewed_by=hand.who, via=via, **metadata)
 
     def text(self, raw: bytes) -> str:
@@ -109,30 +129,51 @@ class DecisionBuilder:
 
     def set_basis(self, plan: NoteSeen | None) -> None:
         """Remember the plan's text that a revision starts from; empty for a first plan."""
-        if plan is None or self.case.state is not State.REVISING:
+        if plan is None or self.case.acting is not State.REVISING:
             self.set_plan(basis_digest="")
             return
         self.set_plan(basis_digest=plan.digest)
-        self.text(without_keys(plan.raw, PLAN_STAMPS))
+        self.text(plan_text(plan.raw))
         # A person may have changed these in the plan; the next one says what becomes of that.
         own = {
             key: str(plan.meta.get(key) or "") for key in ("agent", "portal") if key in plan.meta
         }
         self.set_plan(keys=tuple((key, own.get(key, value)) for key, value in self.case.plan.keys))
 
-    def stamp_request(self, request: NoteSeen | None, status: str) -> None:
-        """Write the request's status, and its trace_id if it has none."""
+    @property
+    def plan_status(self) -> Mapping[str, str]:
+        """The stamp with the plan's status in the new state."""
+        return {"status": STATUSES[self.case.state].plan}
+
+    def stamp_request(self, request: NoteSeen | None) -> None:
+        """Write the request's status in the new state, and its trace_id if it has none."""
         path = request.path if request is not None else self.case.request_path
         if path:
             digest = request.digest if request is not None else self.case.request_digest
+            status = STATUSES[self.case.state].request
             marks = {"status": status, "trace_id": self.case.trace_id}
             self.commands.append(Stamp(path, marks, digest))
 
-    def shown(self, plan: NoteSeen) -> str:
-        """Have the plan's callout written for the new state; return the note's new digest."""
-        what = replace(show(self.case, plan.path), before=self.before)
-        self.commands.append(what)
-        return self._know(plan, headed(plan.raw, what))
+    def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:
+        """Have a plan's keys set; what somebody writes into them meanwhile stays."""
+        seen = {key: str(plan.meta.get(key) or "") for key in BY_PEOPLE if key in changes}
+        self.commands.append(Stamp(plan.path, changes, seen=seen))
+
+    def write_box(self, plan: NoteSeen, what: WriteBox | None = None, new: bytes = b"") -> None:
+        """Have the box of a plan written for the case as it is now, or `what`.
+
+        `new` is the plan with another text, which is written as well.
+        """
+        what = what or box_of(self.case, plan.path)
+        old = find_box(read_note(plan.raw).body)
+        self.set_plan(box=with_marks(self.case.plan.box, old.lines if old is not None else ()))
+        self.remember_box(new or plan.raw, what)
+        text = self.text(plan_text(new)) if new else ""
+        self.commands.append(replace(what, digest=plan_digest(plan.raw), text=text))
+
+    def remember_box(self, raw: bytes, what: WriteBox) -> None:
+        """Remember which lines placet writes into this note's box."""
+        self.set_plan(box=with_marks(self.case.plan.box, box_lines(raw, what)))
 
     def move(self, plan: NoteSeen, folder: Folder) -> None:
         """Have a plan moved to `folder`, under its case's name there, unless it is there."""
@@ -151,43 +192,34 @@ class DecisionBuilder:
         home: str = "",
         tail: str = "",
     ) -> None:
-        """Move a plan to `home` and put a callout with `why` on top.
+        """Move a plan to `home`, with `why` in its box below `heading`.
 
-        `home` is Inbox/Plans by default, `heading` heads the callout. `changes` are stamped, `tail`
-        is put below its text. The callout comes last: written in System/Active it would approve a
-        note that is renamed there in just this moment. A plan that was carried out cannot be
-        approved, and its name is often taken in the archive, so its callout is written first.
+        `home` is Inbox/Plans by default. `changes` are stamped, `tail` is put below its text. The
+        box comes last: written in System/Active it would approve a note that is renamed there in
+        just this moment. A plan that was carried out cannot be approved, and its name is often
+        taken in the archive, so its box is written first.
         """
         home = home or plan_path(self.case)
         self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}")
         self.set_plan(path=home)
-        raw = plan.raw
-        if tail:
-            raw += (b"\n" if raw.endswith(b"\n") else b"\n\n") + tail.encode()
-        cleared = cleared_decision(plan)
-        text = stamp(raw, {**changes, **cleared})
-        text = headed(text, replace(show(self.case), before=self.before))
-        self._know(plan, text)
+        changes = {**changes, **cleared_decision(plan)}
+        now = replace(plan, raw=stamp(plan.raw, changes))
+        gap = b"\n" if now.raw.endswith(b"\n") else b"\n\n"
+        new = now.raw + gap + tail.encode() if tail else b""
+        if plan.digest == self.case.plan.digest:  # what placet writes is no edit
+            self.set_plan(digest=self.text(plan_text(new or now.raw)))
+        self.stamp_plan(plan, changes)
         over = self.case.state is State.COMPLETED
-        rewrite = Rewrite(plan.path if over else home, plan.digest, self.text(text))
-        self.commands += [rewrite] if over else []
-        removed = {key: None for key, value in changes.items() if value is None}
-        if removed or cleared:
-            # also if it is edited in this moment, and so not rewritten
-            self.commands.append(Stamp(plan.path, {**removed, **cleared}))
+        if over:
+            self.write_box(now, box_of(self.case, plan.path), new)
         if plan.path != home:
             self.commands.append(Move(plan.path, home))
-        self.commands += [] if over else [rewrite]
+        if not over:
+            self.write_box(now, box_of(self.case, home), new)
 
-    def _know(self, plan: NoteSeen, text: bytes) -> str:
-        """Return the digest of the plan's new text.
 
-        It is known as the daemon's own if the old one was: a callout is no edit.
-        """
-        unstamped = without_keys(text, PLAN_STAMPS)
-        if plan.digest == self.case.plan.digest:
-            self.set_plan(digest=self.text(unstamped))
-        return sha256(unstamped)
+def _written(state: State) -> Iterable[str]:
+    return (STATUSES[state].request,) if state in STATUSES else ()
 
 
 def cleared_decision(plan: NoteSeen) -> Mapping[str, str]:

@@ -12,8 +12,8 @@ System/Active, without the keys that change during a plan's life. Only that text
 with the decision, so a later edit cannot change it, and the mission begins only while the note,
 read again in that moment, still has it. Five rules follow:
 
-- Only a text that was shown is approved. The callout on top says what the plan may do; a note whose
-  callout says something else (an edited scope, another place) is put back with today's callout.
+- Only a text that was shown is approved. placet's box says what the plan may do; a note whose box
+  says something else (an edited scope, another place) is put back with a new box.
 - The mark of an approval is used once. `approval.at` goes to `spent_approvals` when the mission
   ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
   tool brings back approves nothing.
@@ -71,14 +71,16 @@ class EventKind(StrEnum):
     PLAN_TAKEN_BACK = "plan moved back to Plans"
     PLAN_MISPLACED = "plan moved among the requests"
     PLAN_EDITED = "plan edited while it is revised"
+    PLAN_SUPERSEDED = "older revision in the place of the newest"
     PLAN_GONE = "plan taken away"
     ACTIVE_EDITED = "approved text changed"
     APPROVAL_REFUSED = "approval that contradicts itself"
-    CALLOUT_STALE = "callout that says something else"
+    BOX_STALE = "box that says something else"
     STOP_ASKED = "active plan taken away during the mission"
     PLAN_DRAFTED = "plan drafted"
     PLANNING_FAILED = "planning failed"
     WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
+    MODEL_CHANGED = "model other than the one that the plan was written for"
     FILES_CHANGED = "files changed under the plan"
     TEXT_LOST = "approved text or record damaged in the journal"
     MISSION_STARTED = "mission started"
@@ -103,10 +105,11 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.REVIEW, K.REQUEST_GONE): S.WITHDRAWN,
     (S.REVIEW, K.PLAN_APPROVED): S.APPROVED,
     (S.REVIEW, K.APPROVAL_REFUSED): S.REVIEW,
-    (S.REVIEW, K.CALLOUT_STALE): S.REVIEW,
+    (S.REVIEW, K.BOX_STALE): S.REVIEW,
     (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
     (S.REVIEW, K.REVISION_ASKED): S.REVISING,
     (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
+    (S.REVIEW, K.PLAN_SUPERSEDED): S.REVIEW,
     (S.REVIEW, K.PLAN_GONE): S.WITHDRAWN,
     (S.REVISING, K.REQUEST_EDITED): S.REVISING,
     (S.REVISING, K.REQUEST_GONE): S.WITHDRAWN,
@@ -125,6 +128,7 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
     (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
     (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
+    (S.APPROVED, K.MODEL_CHANGED): S.REVIEW,
     (S.APPROVED, K.TEXT_LOST): S.REVIEW,
     (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
     (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
@@ -137,9 +141,10 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.REVISING, K.PERSON_ASKED): S.ASKING,
     (S.RUNNING, K.PERSON_ASKED): S.ASKING,
     (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
+    (S.FAILED, K.REQUEST_GONE): S.WITHDRAWN,
     (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
     (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
-    (S.FAILED, K.CALLOUT_STALE): S.FAILED,
+    (S.FAILED, K.BOX_STALE): S.FAILED,
     (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
     (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
@@ -147,7 +152,7 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
     (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
-    (S.REJECTED, K.CALLOUT_STALE): S.REJECTED,
+    (S.REJECTED, K.BOX_STALE): S.REJECTED,
     (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
     (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
     (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
@@ -163,11 +168,38 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
 What stands still for an answer can be decided on as before: see `target`.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """The property `status` of a case's request and of its plan; empty where none is written."""
+
+    request: str
+    plan: str
+
+
+STATUSES: Mapping[State, Statuses] = {
+    S.PLANNING: Statuses("planning", ""),
+    S.REVIEW: Statuses("planned", "review"),
+    S.REVISING: Statuses("planning", "needs_revision"),
+    S.APPROVED: Statuses("planned", "approved"),
+    S.RUNNING: Statuses("planned", "approved"),
+    S.COMPLETED: Statuses("completed", "completed"),
+    S.FAILED: Statuses("error", "error"),
+    S.REJECTED: Statuses("rejected", "rejected"),
+    S.WITHDRAWN: Statuses("rejected", "rejected"),
+}
+"""The `status` of a case's notes, by its acting state; no other is written.
+
+A decision stamps it with what it does. A look stamps a note that says something older.
+"""
+
 ANSWERS = frozenset({K.ANSWERED, K.SCOPE_WIDENED, K.SCOPE_REFUSED})
 """With these the work that asked goes on where it was."""
 
 WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
+DRAFTING = frozenset({S.PLANNING, S.REVISING})
+"""States in which a plan is written."""
 OPEN = WORKING | {S.REVIEW, S.ASKING}
 """States in which it is somebody's turn; the case's notes should be there."""
 
@@ -198,7 +230,7 @@ class Asking:
 
     `work` is the state that goes on after it, `call` the record's key of the call that gets the
     answer. `path` and `digest` are the note's, as it was written. `amended` names the stored text
-    of the plan with the wider scope; it is empty for a question.
+    of the plan with the wider scope; it is empty for a question. `question` is in its own words.
     """
 
     work: State
@@ -209,6 +241,7 @@ class Asking:
     number: int
     options: tuple[str, ...] = ()
     amended: str = ""
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +276,8 @@ class Branch:
 
     `base` and `tip` are the commits before and after its work, empty if it changed nothing.
     `base_branch` was checked out when it was planned, `digest` is that of its plan; empty if
-    unknown. `became` is its fate: `merged`, `dropped`, `reverted`, or empty.
+    unknown. `became` is its fate: `merged`, `dropped`, `reverted`, or empty; `dropped_reason` is
+    the reason that was journalled.
     """
 
     trace_id: str
@@ -255,6 +289,7 @@ class Branch:
     portal: str = ""
     report_path: str = ""
     became: str = ""
+    dropped_reason: str = ""
 
     @property
     def ref(self) -> str:
@@ -274,7 +309,11 @@ class KnownPlan:
     `keys` are the request's, as the plan was written for them. `base_branch` is the one whose tip
     its base commit was, empty for a detached HEAD. `based_on` are digests of the files that its
     planning read, by path. `basis_digest` is, while it is revised, that of the text which the
-    revision starts from.
+    revision starts from. `base_commit` is the one that it was planned from, whatever its note says
+    by now, and `uncommitted` counts the changed files of the checkout that the planning
+    did not see. `box` marks the lines that placet wrote into boxes. `left` is, while a new plan is
+    written, the stored text of the one before, if that has comments without an answer. `models` are
+    those, by provider and name, that a person knows may work on it.
     """
 
     keys: tuple[tuple[str, str], ...] = field(default=(), metadata=stored_as("planned"))
@@ -284,6 +323,11 @@ class KnownPlan:
     base_branch: str = ""
     based_on: tuple[tuple[str, str], ...] = ()
     basis_digest: str = ""
+    base_commit: str = ""
+    uncommitted: int = 0
+    box: str = field(default="", metadata=stored_as("plan_box"))
+    left: str = field(default="", metadata=stored_as("plan_left"))
+    models: tuple[str, ...] = field(default=(), metadata=stored_as("plan_models"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +356,12 @@ class Reviewed:
 class Rejection:
     """The reason why a person rejected the last plan, for the next one; it may come after the move.
 
-    `digest` is of the rejected plan's text when the reason was read.
+    `reason` is what the daemon stamped as the property `rejection_reason`, `own` what a person had
+    written there.
     """
 
     reason: str = field(default="", metadata=stored_as("rejection_reason"))
-    digest: str = field(default="", metadata=stored_as("rejected_digest"))
+    own: str = field(default="", metadata=stored_as("rejection_property"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +370,8 @@ class LastOutcome:
 
     `failure` is what it ended in, for the next plan; `detail` the error's own words, of a mission.
     The branch's work lies between the commits `base` and `tip`, empty where nothing was committed.
-    `carried_out` is the digest of the plan that was carried out on it. `became` is as in `Branch`.
+    `carried_out` is the digest of the plan that was carried out on it. `became` and
+    `dropped_reason` are as in `Branch`, `merged_as` is the commit that merged it.
     """
 
     failure: str = ""
@@ -336,6 +382,8 @@ class LastOutcome:
     tip: str = ""
     carried_out: str = ""
     became: str = ""
+    dropped_reason: str = ""
+    merged_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,13 +414,25 @@ class Case:
     # of missions that were completed before the request was planned anew, not merged yet
     earlier: tuple[Branch, ...] = ()
     since: str = ""  # when the state was entered
-    # what the callout on top of the plan tells besides: why it was put back, first line a heading
+    # what the box of the plan tells besides: why it was put back, first line a heading
     notice: str = ""
     asking: Asking | None = None  # what work stands still for, in the state `asking`
     asked: int = 0  # the number of questions so far, and of wider scopes that were asked for
     last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
     amendments: int = 0
     first_approved: str = ""  # digest of the approval that the mission began with
+    stamped: tuple[str, ...] = ()  # every `status` that the daemon has given its request
+    answers: tuple[str, ...] = ()  # names of the texts with each question and its answer
+
+    @property
+    def acting(self) -> State:
+        """The state whose gestures count: that of the work while it waits for an answer."""
+        return self.state if self.asking is None else self.asking.work
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is the daemon's turn: work goes on or is due, and asks nothing."""
+        return self.state in WORKING
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -399,6 +459,7 @@ class Case:
             self.request.portal,
             last.report_path,
             last.became,
+            last.dropped_reason,
         )
 
     @property
@@ -443,9 +504,9 @@ def target(case: Case, kind: EventKind) -> State | None:
     While an answer is awaited people can do what they could while the work went on. What does not
     touch the work leaves the question open.
     """
-    if case.asking is None:
-        return TABLE.get((case.state, kind))
-    return case.asking.work if kind in ANSWERS else TABLE.get((case.asking.work, kind))
+    if case.asking is not None and kind in ANSWERS:
+        return case.acting
+    return TABLE.get((case.acting, kind))
 
 
 CASE_JSON: Stored[Case] = Stored(Case)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from placet.core.activity import Activity
@@ -16,12 +16,14 @@ class Stamp:
     """Set single frontmatter keys of the note at `path` (None removes one); no other byte changes.
 
     A note of another case is left alone, and so is a note without a trace_id that does not have
-    `digest` (of the request without its stamped keys).
+    `digest` (of the request without its stamped keys). `seen` are values of keys that people write
+    too: such a key is set only while it has the value that was seen.
     """
 
     path: str
     changes: Mapping[str, str | int | None]
     digest: str = ""
+    seen: Mapping[str, str] = field(default_factory=dict)
     do: Literal["stamp"] = "stamp"
 
 
@@ -36,16 +38,14 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace the plan at `path` by the stored text `text`, if its digest is `expected`.
+    """Replace the note at `path` by the stored text `text`, while `seen` is its bytes' SHA-256.
 
-    Another text is moved to `keep` first, so that neither is lost; without `keep` it stays, and
-    nothing is written.
+    Another note stays: the next look decides on it. One that is gone is written anew.
     """
 
     path: str
-    expected: str
+    seen: str
     text: str
-    keep: str = ""
     do: Literal["rewrite"] = "rewrite"
 
 
@@ -64,12 +64,30 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
-    """Write the daemon's callout on top of the plan at `path`; every byte below it stays.
+class Edit:
+    """Replace the note at `path`, whose bytes have the SHA-256 `expected`, by the text `text`.
 
-    The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope, read from
-    the text in that moment, are between `above` and `below`; `branch` is the place of the work. A
-    person's words in the callout are kept below it; `before` is the old notice, which is not kept.
+    If somebody saved the note meanwhile, their text stays, and `comments`, signed `who` and `at`,
+    are added to it.
+    """
+
+    path: str
+    expected: str
+    text: str
+    comments: tuple[str, ...] = ()
+    who: str = ""
+    at: str = ""
+    do: Literal["edit"] = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBox:
+    """Write placet's box into the plan at `path`, while its text has the digest `digest`.
+
+    The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
+    `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit` and
+    `uncommitted` are as in `KnownPlan`. Every byte below the box stays, but with `text` that
+    becomes the body of this stored text.
     """
 
     path: str
@@ -78,12 +96,16 @@ class Show:
     branch: str
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
-    do: Literal["show"] = "show"
+    base_branch: str = ""
+    base_commit: str = ""
+    uncommitted: int = 0
+    digest: str = ""
+    text: str = ""
+    do: Literal["box"] = "box"
 
 
-Command = Stamp | Publish | Rewrite | Move | Show
-COMMAND_JSON: Stored[Command] = Stored(Stamp | Publish | Rewrite | Move | Show)
+Command = Stamp | Publish | Rewrite | Edit | Move | WriteBox
+COMMAND_JSON: Stored[Command] = Stored(Stamp | Publish | Rewrite | Edit | Move | WriteBox)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import assert_never
 
 from placet.core.activity import Action, Actor, Entity
+from placet.core.life.approval import is_older
 from placet.core.life.asking import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.core.life.builder import (
     NO_APPROVAL,
@@ -17,9 +19,11 @@ from placet.core.life.builder import (
     DecisionBuilder,
     archived_path,
     cleared_decision,
+    plan_path,
     rejected_path,
 )
 from placet.core.life.case import (
+    STATUSES,
     TABLE,
     Approval,
     Case,
@@ -31,7 +35,7 @@ from placet.core.life.case import (
     State,
     target,
 )
-from placet.core.life.commands import Decision, Move, Stamp
+from placet.core.life.commands import Decision, Move, Publish, Stamp
 from placet.core.life.drift import KEY, DriftVerdict, IfChanged
 from placet.core.life.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
 from placet.core.life.gestures import (
@@ -41,7 +45,7 @@ from placet.core.life.gestures import (
     Answered,
     ApprovalRefused,
     ApprovalVoid,
-    CalloutStale,
+    BoxStale,
     FilesChanged,
     Gesture,
     PlanApproved,
@@ -49,6 +53,7 @@ from placet.core.life.gestures import (
     PlanGone,
     PlanMisplaced,
     PlanRejected,
+    PlanSuperseded,
     PlanTakenBack,
     RejectionExplained,
     RequestChanged,
@@ -60,12 +65,19 @@ from placet.core.life.gestures import (
     StopAsked,
 )
 from placet.core.life.outcomes import drafted, mission_ended, planning_failed
-from placet.core.life.plan_note import HOW_TO_REVIEW, below, own_text, show
-from placet.core.life.sight import REJECT, REVISE, decision_of, reason_of
-from placet.core.text.comments import open_comments
+from placet.core.life.plan_note import HOW_TO_REVIEW, box_of, with_box
+from placet.core.life.sight import REJECT, REVISE, body_of, decision_of, rejection_in
+from placet.core.text.comments import (
+    comments,
+    open_comments,
+    placed,
+    uncommented,
+    with_comment,
+)
 from placet.core.text.differences import changed_lines, diff_callout
+from placet.core.text.markdown import link
 from placet.core.text.names import Folder
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, without_keys
+from placet.core.text.note import REQUEST_STAMPS, plan_text, read_note, stamp, without_keys
 from placet.core.wording import local
 
 HOW_AFTER_DRIFT = (
@@ -115,7 +127,7 @@ def open_case(
         owner=note.owner,
         ready=ready,
     )
-    d.stamp_request(note, "planning")
+    d.stamp_request(note)
     return d.done()
 
 
@@ -130,26 +142,24 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
         return None
     if not isinstance(event, Gesture) and event.generation != case.generation:
         return None
-    asking = case.asking
-    acting = case if asking is None else replace(case, state=asking.work)
-    d = DecisionBuilder(acting, to, now)
+    d = DecisionBuilder(case, to, now)
     match event:
         case Drafted():
             drafted(d, event)
         case PlanningFailed():
             planning_failed(d, event)
         case Asked():
-            asked(d, event, case.state)
+            asked(d, event, case.acting)
         case Started():
             d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
         case MissionEnded():
             mission_ended(d, event)
         case _:
             _gesture(d, event)
-    if asking is not None and d.case.asking is not None:
-        goes_on = d.case.state is asking.work and d.case.generation == case.generation
+    if d.asking is not None:
+        goes_on = d.case.state is case.acting and d.case.generation == case.generation
         if goes_on and not d.case.stop:
-            d.set(state=State.ASKING)
+            d.set(state=State.ASKING, asking=d.asking)
         else:
             withdrawn(d)
     return d.done()
@@ -162,7 +172,7 @@ def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for 
         case RequestPending():
             _pending(d, g)
         case RequestGone():
-            _request_gone(d)
+            _request_gone(d, g)
         case PlanApproved():
             _approved(d, g)
         case ApprovalRefused():
@@ -183,10 +193,12 @@ def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for 
             _taken_back(d, g)
         case PlanEdited():
             _plan_edited(d, g)
+        case PlanSuperseded():
+            _superseded(d, g)
         case PlanMisplaced():
             _misplaced(d, g)
-        case CalloutStale():
-            _callout_stale(d, g)
+        case BoxStale():
+            _box_stale(d, g)
         case PlanGone():
             _plan_gone(d, g)
         case StopAsked():
@@ -212,7 +224,7 @@ def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
     d.set_basis(g.plan)
     if g.kind is EventKind.REQUEST_EDITED:
         d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
-    d.stamp_request(note, "planning")
+    d.stamp_request(note)
 
 
 def _pending(d: DecisionBuilder, g: RequestPending) -> None:
@@ -227,27 +239,33 @@ def _pending(d: DecisionBuilder, g: RequestPending) -> None:
     # the plan itself was put back: a revision of it follows, with what the person wrote in it
     if note.is_plan:
         d.set_plan(basis_digest=note.digest)
-        d.text(without_keys(note.raw, PLAN_STAMPS))
+        d.text(plan_text(note.raw))
     digest = d.case.request_digest
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
-    d.stamp_request(g.request, "planning")
+    d.stamp_request(g.request)
     # Its place counts: a case that was rebuilt from a report does not know it.
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
-    if old and d.case.state is State.PLANNING:
+    if old and d.case.acting is State.PLANNING:
         # the old plan makes room for the new one; its text stays where people find it
-        kept = archived_path(d.case, f"_r{d.case.plan.revision}")
-        d.commands += [show(d.case, old), Move(old, kept)]
+        if not old.startswith(f"{Folder.ARCHIVE}/"):
+            kept = archived_path(d.case, f"_r{d.case.plan.revision}")
+            if g.plan is not None and not g.plan.problem:
+                d.write_box(g.plan)
+                if open_comments(body_of(g.plan.raw)):
+                    d.set_plan(left=d.text(plan_text(g.plan.raw)))
+            d.commands.append(Move(old, kept))
         d.set_plan(path="")
 
 
-def _request_gone(d: DecisionBuilder) -> None:
+def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
     case = d.case
     d.void_work()
     d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=case.request_path)
     if case.plan.path:
+        if g.plan is not None:
+            d.write_box(g.plan)
         d.commands += [
-            show(d.case),
-            Stamp(case.plan.path, {"status": "rejected"}),
+            Stamp(case.plan.path, d.plan_status),
             Move(case.plan.path, archived_path(case)),
         ]
     d.set(request_path="")
@@ -259,7 +277,7 @@ def _request_gone(d: DecisionBuilder) -> None:
 
 def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     plan, hand, request = g.note, g.hand, d.case.request
-    text = without_keys(plan.raw, PLAN_STAMPS)
+    text = plan_text(plan.raw)
     d.void_work()
     d.set(
         approval=Approval(plan.digest, hand.who, d.now, g.level),
@@ -274,43 +292,80 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     )
     d.set_plan(path=plan.path, keys=d.case.request.keys)
     d.text(text)
-    edited = plan.digest != d.case.plan.digest and own_text(g.written) != own_text(text)
+    edited = plan.digest != d.case.plan.digest and _uncommented(g.written) != _uncommented(text)
     d.by_human(
         Action.PLAN_APPROVED,
         Entity.PLAN,
         hand,
         digest=plan.digest,
         edited=edited,
-        changed_lines=_changed(g.written, read_note(plan.raw).body) if edited else [],
-        comment_count=len(open_comments(read_note(plan.raw).body)),
+        changed_lines=changed_lines(body_of(g.written), body_of(text)) if edited else [],
+        comment_count=len(open_comments(body_of(plan.raw))),
         revision=d.case.plan.revision,
         sandbox=g.level,
         **({"steps_left_out": list(g.left_out)} if g.left_out else {}),
         **_claimed(plan, "approved_by"),
     )
     d.set(rejection=Rejection())
-    stamps = {"status": "approved", "approved_by": hand.who, "approved_at": d.now}
-    d.commands.append(Stamp(plan.path, {**stamps, **_NO_REJECTION, **cleared_decision(plan)}))
+    stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+    d.stamp_plan(plan, {**stamps, **_NO_REJECTION, **cleared_decision(plan)})
+    d.write_box(plan)
     d.move(plan, Folder.ACTIVE)
-    d.stamp_request(g.request, "planned")
+    d.stamp_request(g.request)
 
 
 def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
     plan, case = g.note, d.case
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, g.hand, digest=plan.digest, reason=g.why)
+    if g.newest:
+        _deliver(d, plan, g.newest, "Not approved", g.why)
+        return
     homes = {State.COMPLETED: archived_path(case), State.REJECTED: rejected_path(case)}
     changes: dict[str, str | None] = {}
     if case.state is State.REVIEW:
         if plan.status == "approved":  # which it is not; a person's own word stays
-            changes["status"] = "review"
+            changes |= d.plan_status
         # the stamp of an old approval would refuse the note again and again, and names somebody who
         # did not approve it
         if any(plan.meta.get(key) is not None for key in NO_APPROVAL):
             changes |= NO_APPROVAL
     elif case.state is State.FAILED:  # it rests there as any failed plan does
-        changes = {"status": "error", **NO_APPROVAL}
+        changes = {**d.plan_status, **NO_APPROVAL}
     home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
     d.put_back(plan, "Not approved", g.why, changes, home)
+
+
+def _superseded(d: DecisionBuilder, g: PlanSuperseded) -> None:
+    plan = g.note
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, digest=plan.digest)
+    why = (
+        f"You saved revision {plan.meta['revision']} when revision {d.case.plan.revision} was "
+        "already written. This is the newer one."
+    )
+    _deliver(d, plan, g.newest, "Saved at the same time", why)
+
+
+def _deliver(d: DecisionBuilder, plan: NoteSeen, newest: bytes, heading: str, why: str) -> None:
+    """Publish the newest revision, which an older one kept from its place.
+
+    The older one is archived. Its comments that the newest does not have are put into that.
+    """
+    case, kept = d.case, archived_path(d.case, f"_r{plan.meta['revision']}_edited")
+    known = {comment.text for comment in comments(body_of(newest))}
+    body = body_of(newest)
+    for one in open_comments(body_of(plan.raw)):
+        if one.text not in known:
+            body = with_comment(body, placed(one), plan.owner or "somebody", local(d.now))
+    old = f"The older one is {link(PurePosixPath(kept).stem)}."
+    d.set(notice=f"**{heading}** ({local(d.now)}):\n{why} {old}")
+    d.set_plan(path=plan_path(case))
+    what = box_of(d.case)
+    head = newest[: len(newest) - len(body_of(newest).encode())]
+    text = stamp(head + body.encode(), {"status": "review", "decision": ""})
+    d.remember_box(text, what)
+    d.set_plan(digest=d.text(plan_text(text)))
+    d.write_box(plan, box_of(replace(case, state=State.PLANNING, notice=""), plan.path))
+    d.commands += [Move(plan.path, kept), Publish(plan_path(case), d.text(with_box(text, what)))]
 
 
 def _misplaced(d: DecisionBuilder, g: PlanMisplaced) -> None:
@@ -325,7 +380,7 @@ def _misplaced(d: DecisionBuilder, g: PlanMisplaced) -> None:
 
 def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
     plan = g.note
-    running = d.case.state is State.RUNNING
+    running = d.case.acting is State.RUNNING
     d.by_human(
         Action.PLAN_CHANGED_AFTER_APPROVAL,
         Entity.PLAN,
@@ -341,13 +396,14 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
         "The text was changed after it had been approved, so the approval is void. Read it again "
         "and move it to System/Active to approve it as it is now."
     )
-    callout = diff_callout(g.approved, read_note(plan.raw).body)
-    d.put_back(plan, "Changed after approval", why, tail=callout)
+    changes = diff_callout(g.approved, body_of(plan.raw))
+    d.put_back(plan, "Changed after approval", why, tail=changes)
 
 
 # by kind: the notice's heading, and what it says after the reason
 _NOT_TO_BE_RUN = {
     EventKind.WALL_WEAKENED: ("Asked again", "Move it to System/Active again to have it so."),
+    EventKind.MODEL_CHANGED: ("Asked again", "To let that model work on it, approve it again."),
     EventKind.TEXT_LOST: (
         "The journal is damaged",
         "Nothing of it was carried out since. Read the plan again, and move it to System/Active to "
@@ -360,6 +416,7 @@ def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
     plan = g.note
     heading, hint = _NOT_TO_BE_RUN[g.kind]
     _void(d)
+    d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
     d.put_back(plan, heading, f"{g.why}\n{hint}")
 
@@ -386,40 +443,41 @@ def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
 # --- other decisions on a plan
 
 
-def _callout_stale(d: DecisionBuilder, g: CalloutStale) -> None:
+def _box_stale(d: DecisionBuilder, g: BoxStale) -> None:
     plan = g.note
-    digest = d.shown(plan)
-    d.row(Action.PLAN_CALLOUT_RENEWED, Entity.PLAN, Actor.SYSTEM, digest=digest, before=plan.digest)
+    d.write_box(plan)
     if plan.folder is Folder.PLANS and not NO_APPROVAL.keys().isdisjoint(plan.meta):
         # of a failed plan from an older placet: it would be refused for them
-        d.commands.append(Stamp(plan.path, NO_APPROVAL))
+        d.stamp_plan(plan, NO_APPROVAL)
 
 
 def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
     plan, hand = g.note, g.hand
-    reason = reason_of(plan)
+    found = rejection_in(plan, Rejection())
     _void(d)
     d.set_plan(path=plan.path)
-    d.set(rejection=Rejection(reason, plan.digest))
+    d.set(rejection=found)
     claimed = _claimed(plan, "rejected_by")
-    facts = {"reason": reason, "digest": plan.digest, **claimed}
+    facts = {"reason": found.reason, "digest": plan.digest, **claimed}
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, **facts)
-    d.shown(plan)
-    stamps = {"status": "rejected", "rejected_by": hand.who, "rejected_at": d.now}
-    said = {"rejection_reason": reason, **cleared_decision(plan)}
-    d.commands.append(Stamp(plan.path, {**stamps, **said, **NO_APPROVAL}))
+    d.write_box(plan)
+    stamps = {**d.plan_status, "rejected_by": hand.who, "rejected_at": d.now}
+    said = {"rejection_reason": found.reason, **cleared_decision(plan)}
+    d.stamp_plan(plan, {**stamps, **said, **NO_APPROVAL})
     d.move(plan, Folder.REJECTED)
-    d.stamp_request(g.request, "rejected")
+    _archive_newest(d, plan)
+    d.stamp_request(g.request)
 
 
 def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
     plan = g.note
-    reason = reason_of(plan)
+    found = rejection_in(plan, d.case.rejection)
+    reason = found.reason
     d.set_plan(path=plan.path)
-    d.set(rejection=Rejection(reason, plan.digest))
+    d.set(rejection=found)
     facts = {"reason": reason, "digest": plan.digest}
     d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, BY_PROPERTY, **facts)
-    d.commands.append(Stamp(plan.path, {"rejection_reason": reason}))
+    d.stamp_plan(plan, {"rejection_reason": reason})
 
 
 def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
@@ -439,17 +497,25 @@ def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
         Action.PLAN_REVISION_REQUESTED,
         Entity.PLAN,
         hand,
-        comment_count=len(open_comments(read_note(plan.raw).body)),
+        comment_count=len(open_comments(body_of(plan.raw))),
         digest=plan.digest,
         revision=d.case.plan.revision,
         **claimed,
     )
     stamps = {"reviewed_by": hand.who, "reviewed_at": d.now, **cleared_decision(plan)}
     if decision_of(plan) == REVISE:
-        stamps["status"] = "needs_revision"
-    d.commands.append(Stamp(plan.path, {**stamps, **NO_APPROVAL}))
+        stamps |= d.plan_status
+    d.stamp_plan(plan, {**stamps, **NO_APPROVAL})
     d.move(plan, Folder.PLANS)
-    d.stamp_request(request, "planning")
+    _archive_newest(d, plan)
+    d.stamp_request(request)
+
+
+def _archive_newest(d: DecisionBuilder, plan: NoteSeen) -> None:
+    """Publish the newest revision in the archive, if an older one was decided on."""
+    if is_older(d.case, plan):
+        kept = archived_path(d.case, f"_r{d.case.plan.revision}")
+        d.commands.append(Publish(kept, d.case.plan.digest))
 
 
 def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
@@ -459,30 +525,32 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
         # An older copy of the note, with the decision that was used, does not say this.
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
-    d.set(rejection=replace(d.case.rejection, reason=""))
+    d.set(rejection=Rejection())
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         d.learn_request(g.request, plan)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
-    status = {"status": "needs_revision" if asks else "review", **cleared_decision(plan)}
-    d.shown(plan)
-    d.commands.append(Stamp(plan.path, {**status, **NO_APPROVAL, **_NO_REJECTION}))
+    # which the next look decides
+    asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status
+    d.write_box(plan)
+    status = {**asked, **cleared_decision(plan)}
+    d.stamp_plan(plan, {**status, **NO_APPROVAL, **_NO_REJECTION})
     d.move(plan, Folder.PLANS)
-    d.stamp_request(g.request, "planned")
+    d.stamp_request(g.request)
 
 
 def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
     plan = g.note
     d.void_work()
     d.set_basis(plan)
-    d.by_human(Action.PLAN_EDITED, Entity.PLAN, digest=plan.digest)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, g.hand, digest=plan.digest)
 
 
 def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
     _void(d)
     d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan.path)
     d.set_plan(path="")
-    d.stamp_request(g.request, "rejected")
+    d.stamp_request(g.request)
 
 
 def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
@@ -494,8 +562,8 @@ def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
         said = decision_of(note) or note.status
         rejected = said in (REJECT, "rejected")
         if cleared := cleared_decision(note):
-            status = "rejected" if rejected else "needs_revision"
-            d.commands.append(Stamp(note.path, {"status": status, **cleared}))
+            status = STATUSES[State.REJECTED if rejected else State.REVISING].plan
+            d.stamp_plan(note, {"status": status, **cleared})
         d.move(note, Folder.REJECTED if rejected else Folder.PLANS)
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, running=True)
 
@@ -516,11 +584,7 @@ def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
     return {"claimed": said} if said not in ("", own, SOMEONE) else {}
 
 
-def _changed(written: bytes, now: str) -> list[list[int]]:
-    """Return the lines of a plan's body that a person changed.
-
-    `written` is the daemon's text. The callout is nobody's edit.
-    """
-    shift, text = below(now)
-    before = below(read_note(written).body)[1]
-    return [[first + shift, last + shift] for first, last in changed_lines(before, text)]
+def _uncommented(text: bytes) -> tuple[bytes, str]:
+    """Return a plan's properties, and its text without people's comments, which are no edit."""
+    body = read_note(text).body
+    return text[: len(text) - len(body.encode())], uncommented(body)

@@ -5,7 +5,7 @@ Pure; the facts come from git.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,9 +51,10 @@ class Drift:
     paths: tuple[str, ...] = ()
 
 
-def judge(facts: Facts, based_on: Mapping[str, str], may_write: Callable[[str], bool]) -> Drift:
-    """Judge whether files changed under a plan: files that its planning read, or that it may write.
+def judge(facts: Facts, based_on: Mapping[str, str], named: Collection[str]) -> Drift:
+    """Judge whether files changed under a plan: files that its planning read, or that it names.
 
+    A glob of the scope names none: a plan for `notes/**` would come back with each saved note.
     `based_on` are digests by path, from when the plan was written. Where the base commit is gone
     they alone decide; without any nothing is known, and that counts as changed.
     """
@@ -65,7 +66,7 @@ def judge(facts: Facts, based_on: Mapping[str, str], may_write: Callable[[str], 
             DriftVerdict.UNDER if under or not based_on else DriftVerdict.ELSEWHERE,
             tuple(sorted(under)),
         )
-    under |= {path for path in facts.changed if may_write(path)}
+    under |= {*facts.changed}.intersection(named)
     if under:
         return Drift(DriftVerdict.UNDER, tuple(sorted(under)))
     return Drift(DriftVerdict.ELSEWHERE, tuple(sorted(facts.changed)))

@@ -1,9 +1,10 @@
-"""A mission's likely cost: what missions of its size cost before."""
+"""Tell what missions of one size have cost so far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from placet.core.turn.budget import Complexity
 from placet.core.wording import dollars
@@ -14,26 +15,38 @@ ENOUGH = 3
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Costs of the last missions of one complexity, in US dollars."""
+    """Costs of the last missions of one complexity, and the plan's own budget, in US dollars."""
 
     complexity: str
     missions: int
     median_usd: float
     most_usd: float
+    budget_usd: float | None = None
 
     @property
     def sentence(self) -> str:
-        """The estimate as a plan's callout has it."""
-        return (
-            f"The last {self.missions} `{self.complexity}` missions cost "
-            f"${self.median_usd:.2f} in the median, ${self.most_usd:.2f} at most."
-        )
+        """What similar missions cost, with a warning where the plan's budget is below that."""
+        said = f"Similar missions: about ${self.median_usd:.2f}, up to ${self.most_usd:.2f} so far."
+        if self.budget_usd is not None and self.budget_usd < self.median_usd:
+            said += (
+                f" This plan's budget is ${self.budget_usd:.2f}: "
+                "the mission may stop before it is done."
+            )
+        return said
 
 
-def estimate(costs: Sequence[float], complexity: Complexity) -> Estimate | None:
-    """Return the estimate from earlier missions' costs, None where too few are known."""
+def estimate(
+    costs: Sequence[float], complexity: Complexity, budget_usd: Decimal | None
+) -> Estimate | None:
+    """Return the estimate from earlier missions' costs, None where too few are known.
+
+    `budget_usd` is the plan's own limit, if it has one.
+    """
     typical = median(costs)
-    return None if typical is None else Estimate(complexity, len(costs), typical, max(costs))
+    if typical is None:
+        return None
+    budget = None if budget_usd is None else float(budget_usd)
+    return Estimate(complexity, len(costs), typical, max(costs), budget)
 
 
 def median(costs: Sequence[float]) -> float | None:
@@ -50,9 +63,9 @@ def against_estimate(
     """
     cost = dollars(cost_usd, "unknown (there is no price for its model)")
     typical = (
-        "no estimate (fewer than three missions of this size are known)"
+        "no estimate (fewer than three similar missions are known)"
         if typical_usd is None
-        else f"missions of this size cost {dollars(typical_usd)} in the median"
+        else f"similar missions cost about {dollars(typical_usd)}"
     )
     return f"{cost}; {typical}; " + (
         "no limit of its own" if limit_usd is None else f"limit {dollars(limit_usd)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from placet.core.errors import End
-from placet.core.life.case import EventKind
+from placet.core.life.case import EventKind, NoteSeen
 from placet.core.life.gestures import Gesture
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.scope import Scope
@@ -18,7 +18,8 @@ from placet.core.turn.mission import Drifted
 class Drafted:
     """A planner's result: the whole plan note. `facts` go into the journal.
 
-    `base_branch` and `based_on` are as in `Case`.
+    `note` is the plan that lies in the place of the new one, read in this moment; None if there is
+    none. The other fields are as in `KnownPlan`.
     """
 
     generation: int
@@ -28,6 +29,10 @@ class Drafted:
     facts: Mapping[str, Any] = field(default_factory=dict)
     base_branch: str = ""
     based_on: tuple[tuple[str, str], ...] = ()
+    base_commit: str = ""
+    uncommitted: int = 0
+    model: str = ""
+    note: NoteSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from placet.core.activity import Action, Entity
 from placet.core.life.builder import DecisionBuilder
 from placet.core.life.case import Branch, Case
 from placet.core.life.commands import Decision, Stamp
-from placet.core.life.gestures import Hand
+from placet.core.life.gestures import BY_PROPERTY, Hand
 
 # git does not say who did it
 _COMMITTER = Hand("someone who can write the repository")
@@ -42,9 +42,11 @@ def settle_branch(
     d = DecisionBuilder(case, case.state, now)
     if branch in case.earlier:
         others = tuple(other for other in case.earlier if other != branch)
-        d.set(earlier=others if became == "merged" else (*others, replace(branch, became=became)))
+        now_is = replace(branch, became=became, dropped_reason=reason)
+        d.set(earlier=others if became == "merged" else (*others, now_is))
     else:
-        d.set(outcome=replace(case.outcome, became=became))
+        ended = replace(case.outcome, became=became, dropped_reason=reason, merged_as=merged)
+        d.set(outcome=ended)
     facts: dict[str, Any] = {"branch": branch.name, "owner": owner}
     action = Action.PR_REOPENED
     if became == "merged":
@@ -60,9 +62,28 @@ def settle_branch(
     return d.done()
 
 
+def explain_drop(
+    case: Case, branch: Branch, reason: str, claimed: str, now: str
+) -> Decision | None:
+    """Take a reason that a person wrote, or changed, after the branch was dropped.
+
+    None for one that says nothing new. `claimed` is who dropped it, as the report says.
+    """
+    if branch not in case.watched or reason in ("", branch.dropped_reason):
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    if branch in case.earlier:
+        explained = replace(branch, dropped_reason=reason)
+        d.set(earlier=tuple(explained if one == branch else one for one in case.earlier))
+    else:
+        d.set(outcome=replace(case.outcome, dropped_reason=reason))
+    facts = {"branch": branch.name, "reason": reason} | ({"claimed": claimed} if claimed else {})
+    d.by_human(Action.PR_REJECTION_EXPLAINED, Entity.REPOSITORY, BY_PROPERTY, **facts)
+    return d.done()
+
+
 def settle_revert(
     case: Case,
-    merged: str,
     by: str,
     owner: str,
     now: str,
@@ -72,8 +93,9 @@ def settle_revert(
 ) -> Decision | None:
     """Decide a commit `by` that reverts a mission's work, or brings it in `again`.
 
-    None if that was known. `merged` is the commit by which the work was merged.
+    None if that was known.
     """
+    merged = case.outcome.merged_as
     became = "merged" if again else "reverted"
     if case.outcome.became not in {"merged", "reverted"} - {became}:
         return None

@@ -3,7 +3,7 @@
 `note` is the note in which a gesture shows. `request` and `plan` are the case's other notes as they
 are now, None where there is none that can be read. `hand` is the maker, in the gestures that a
 command can make. `observe` reads all of that from the notes; a field with a default is filled in by
-the loop, which asks the journal, the settings and the word that a command left.
+the loop, which asks the journal and the settings.
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ BY_COMMAND = ("cli", "board")
 class Hand:
     """The maker of a gesture, and the way it was made.
 
-    The way is `cli` or `board`, or `move` and `property`, which a note shows itself.
+    The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
+    of a login of the board, where it is another one than `who`.
     """
 
     who: str = SOMEONE
     via: str = ""
-
-    @property
-    def is_command(self) -> bool:
-        """Return whether a command made the change in one piece: no editor has the note open."""
-        return self.via in BY_COMMAND
+    name: str = ""
 
 
 BY_MOVE = Hand(via="move")
@@ -72,8 +69,9 @@ class RequestPending:
 
 @dataclass(frozen=True, slots=True)
 class RequestGone:
-    """A request that was taken away."""
+    """A request that was taken away; `plan` is its plan's note, None without a usable one."""
 
+    plan: NoteSeen | None = None
     kind: Literal[EventKind.REQUEST_GONE] = EventKind.REQUEST_GONE
 
 
@@ -99,11 +97,15 @@ class PlanApproved:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRefused:
-    """An approval that does not count, and why."""
+    """An approval that does not count, and why.
+
+    Of an older revision: `newest` is the text of the newest one.
+    """
 
     note: NoteSeen
     why: str
     hand: Hand
+    newest: bytes = b""
     kind: Literal[EventKind.APPROVAL_REFUSED] = EventKind.APPROVAL_REFUSED
 
 
@@ -116,16 +118,20 @@ class ActiveEdited:
     kind: Literal[EventKind.ACTIVE_EDITED] = EventKind.ACTIVE_EDITED
 
 
-VoidKind = Literal[EventKind.WALL_WEAKENED, EventKind.TEXT_LOST]
+VoidKind = Literal[EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED, EventKind.TEXT_LOST]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVoid:
-    """A finding of the loop's, in a sentence, after which an approval does not hold."""
+    """A finding of the loop's, in a sentence, after which an approval does not hold.
+
+    `model` is the one that the next approval is for; empty if that did not change.
+    """
 
     kind: VoidKind
     note: NoteSeen
     why: str
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,20 @@ class PlanEdited:
     """An edit of the plan while it is revised."""
 
     note: NoteSeen
+    hand: Hand = Hand()
     kind: Literal[EventKind.PLAN_EDITED] = EventKind.PLAN_EDITED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSuperseded:
+    """An older revision in Inbox/Plans; `newest` is the text of the newest one, which is not there.
+
+    Somebody saved the older one while the newest was being written.
+    """
+
+    note: NoteSeen
+    newest: bytes = b""
+    kind: Literal[EventKind.PLAN_SUPERSEDED] = EventKind.PLAN_SUPERSEDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +215,11 @@ class PlanMisplaced:
 
 
 @dataclass(frozen=True, slots=True)
-class CalloutStale:
-    """A callout on top of a plan that is not today's."""
+class BoxStale:
+    """A plan's box that is not the one that placet would write now."""
 
     note: NoteSeen
-    kind: Literal[EventKind.CALLOUT_STALE] = EventKind.CALLOUT_STALE
+    kind: Literal[EventKind.BOX_STALE] = EventKind.BOX_STALE
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +291,7 @@ ByHand = (
     | RevisionAsked
     | PlanTakenBack
     | StopAsked
+    | PlanEdited
     | Answering
 )
 """A person's command can make these too."""
@@ -284,7 +304,8 @@ Gesture = (
     | FilesChanged
     | RejectionExplained
     | PlanEdited
+    | PlanSuperseded
     | PlanMisplaced
-    | CalloutStale
+    | BoxStale
     | PlanGone
 )

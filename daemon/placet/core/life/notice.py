@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placet.core.life.case import Case, NoteSeen, State
-from placet.core.life.plan_note import HOW_TO_REVIEW, below
+from placet.core.life.case import STATUSES, Case, NoteSeen, State
+from placet.core.life.plan_note import HOW_TO_REVIEW
 from placet.core.life.question_note import beside_asked
-from placet.core.life.sight import APPROVE, DRAFT, REJECT, REVISE, decision_of, in_capitals
+from placet.core.life.sight import (
+    APPROVE,
+    DRAFT,
+    REJECT,
+    REVISE,
+    body_of,
+    decision_of,
+    in_capitals,
+)
 from placet.core.life.sorting import CaseNotes, text_back
 from placet.core.text.comments import open_comments
 from placet.core.text.names import Folder
-from placet.core.text.note import read_note
 from placet.core.wording import counted
 
-_STAMPED = {
-    State.PLANNING: "planning",
-    State.REVISING: "planning",
-    State.REJECTED: "rejected",
-    State.WITHDRAWN: "rejected",
-    State.FAILED: "error",
-    State.COMPLETED: "completed",
-}
 _NEW_PLAN = "For a new plan set `status: pending` in the request."
 _BACK = f"To review it again move it to `{Folder.PLANS}`."
 _APPROVED = (
@@ -84,7 +83,7 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     """Return what to put back into a plan that lost its keys, or an empty string."""
     if note.trace_id and note.is_plan:
         return ""
-    if not below(read_note(note.raw).body)[1].strip():
+    if not body_of(note.raw).strip():
         return (
             "This plan is empty, so it cannot be decided on. "
             f"{text_back(case.request_id)}, or delete this note, which withdraws its request."
@@ -97,10 +96,10 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
 
 
 def _beside_request(case: Case, note: NoteSeen) -> str:
-    approved = case.state in (State.APPROVED, State.RUNNING)
+    approved = case.acting in (State.APPROVED, State.RUNNING)
     # Old words of the daemon's come back with a sync tool or a late save; a person's are those that
     # it never wrote here.
-    own = {"", "planning", "planned", _STAMPED.get(case.state, "")} | (
+    own = {"", "planning", "planned", STATUSES[case.acting].request} | (
         set() if approved else {"pending"}
     )
     if note.status == DRAFT and not approved:
@@ -145,13 +144,13 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
         )
     if why := in_capitals(note.meta, "decision", "if_changed", "status"):
         return why
-    if case.state is State.PLANNING:
+    if case.acting is State.PLANNING:
         return (
             "A new plan is being written for this request, so this one has no effect. To have this "
             f"one instead, wait for the new one in `{Folder.PLANS}`, take that one away, then move "
             f"this one to `{Folder.PLANS}`."
         )
-    place = note.folder, case.state
+    place = note.folder, case.acting
     own, helps = _STATUSES.get(place, ({note.status}, ""))
     if note.status not in own:
         return f"`status: {note.status}` has no effect here. {helps}"
@@ -172,7 +171,7 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
 
 
 def _unsent_comments(note: NoteSeen) -> str:
-    unanswered = len(open_comments(read_note(note.raw).body))
+    unanswered = len(open_comments(body_of(note.raw)))
     if note.status not in ("", "review") or not unanswered:
         return ""
     return (

@@ -12,21 +12,26 @@ from typing import Any
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import (
     NO_APPROVAL,
-    NO_DECISION,
     DecisionBuilder,
     archived_path,
     plan_path,
+    sha256,
 )
-from placet.core.life.case import EventKind, LastOutcome
+from placet.core.life.case import Case, EventKind, LastOutcome, NoteSeen, Rejection
 from placet.core.life.commands import Move, Publish, Rewrite, Stamp
 from placet.core.life.events import Drafted, MissionEnded, PlanningFailed
-from placet.core.life.plan_note import headed, show
+from placet.core.life.plan_note import box_of, settled, with_box
+from placet.core.life.sight import decision_of
 from placet.core.text.names import Folder
-from placet.core.text.note import PLAN_STAMPS, stamp, without_keys
+from placet.core.text.note import plan_text, stamp
 
 EDITED_MEANWHILE = (
     "> [!warning] The plan was changed during the run\n> What was carried out is the text that had "
     "been approved. The changed text stands in the plan's note and had no effect.\n"
+)
+STOPPED_TOO_LATE = (
+    "> [!warning] You stopped this mission after its last step\n> Its work is complete, so placet "
+    "archived the plan. To discard the work, drop its branch.\n"
 )
 
 
@@ -37,7 +42,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
     # be approved unread.
     in_place = case.plan.path.startswith(f"{Folder.PLANS}/")
     path = case.plan.path if in_place else plan_path(case)
-    d.set(outcome=replace(case.outcome, failure=""), rejection=replace(case.rejection, reason=""))
+    d.set(outcome=replace(case.outcome, failure=""), rejection=Rejection())
     d.set_plan(
         keys=case.request.keys,
         revision=e.revision,
@@ -45,12 +50,18 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         base_branch=e.base_branch,
         based_on=e.based_on,
         basis_digest="",
+        left="",
+        base_commit=e.base_commit,
+        uncommitted=e.uncommitted,
+        models=(e.model,),
     )
     asked = {"reviewed_by": case.reviewed.by, "reviewed_at": case.reviewed.at}
-    text = headed(stamp(e.text, asked if case.reviewed.at else {}), show(d.case))
+    text = stamp(e.text, asked if case.reviewed.at else {})
+    d.remember_box(text, box_of(d.case))
+    text = with_box(text, box_of(d.case))
     name = d.text(text)
     # known by its digest, to compare it with the approved one
-    d.set_plan(digest=d.text(without_keys(text, PLAN_STAMPS)))
+    d.set_plan(digest=d.text(plan_text(text)))
     d.row(
         Action.PLAN_CREATED if case.plan.revision == 0 else Action.PLAN_REVISED,
         Entity.PLAN,
@@ -65,12 +76,23 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
     if in_place and case.is_elsewhere:
         # the plan for the other repository, with its remarks, stays where people find it
         d.commands += [Move(path, kept), Publish(path, name)]
-    elif case.plan.basis_digest and in_place:
-        edited = archived_path(case, f"_r{case.plan.revision}_edited")
-        d.commands.append(Rewrite(path, case.plan.basis_digest, name, edited))
-    else:
+    elif e.note is None or not case.plan.basis_digest or not in_place:
         d.commands.append(Publish(path, name))
-    d.stamp_request(None, "planned")
+    elif _is_as_left(case, e.note):
+        d.commands.append(Rewrite(path, sha256(e.note.raw), name))
+    # Any other note is somebody's words, or their decision: the next look finds it there.
+    d.stamp_request(None)
+
+
+def _is_as_left(case: Case, note: NoteSeen) -> bool:
+    """Return whether a plan's note is as it was when its revision began."""
+    return (
+        note.digest == case.plan.basis_digest
+        and settled(note.raw, case, note.path) == note.raw
+        and not decision_of(note)
+        and not note.meta.get("rejection_reason")
+        and note.status in ("", "review", "needs_revision", "error")
+    )
 
 
 def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
@@ -85,11 +107,9 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
         end=e.end.value,
         iterations=e.iterations,
     )
-    d.stamp_request(None, "error")
-    # Nowhere else: in System/Active the note would get a callout of today that nobody read, and so
-    # approve a text that was edited.
+    d.stamp_request(None)
     if d.case.plan.path.startswith(f"{Folder.PLANS}/"):
-        d.commands += [show(d.case), Stamp(d.case.plan.path, {"status": "error"})]
+        d.commands.append(Stamp(d.case.plan.path, d.plan_status))
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
@@ -110,25 +130,28 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
     report = e.report
     if case.reported_edit:
         report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
+    if completed and case.stop:
+        report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + STOPPED_TOO_LATE.encode()
     action = Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED
     d.row(action, Entity.MISSION, Actor.AGENT, **e.facts)
     d.commands += [Publish(path, d.text(picture)) for path, picture in e.pictures]
     d.commands.append(Publish(e.report_path, d.text(report)))
-    # A plan that was taken back stays where the person put it; a plan among the requests is one of
-    # those that failed.
-    if case.plan.path and (not case.stop or case.plan.path.startswith(f"{Folder.REQUESTS}/")):
+    # A plan that was taken back before its mission was complete stays where the person put it; a
+    # plan among the requests is one of those that failed.
+    stays = case.stop and not completed and not case.plan.path.startswith(f"{Folder.REQUESTS}/")
+    if case.plan.path and not stays:
         # the approval is used up: a failed plan can be approved again, as a new one
-        stamps: dict[str, Any] = {"status": "completed", **NO_DECISION}
+        stamps: dict[str, Any] = {**d.plan_status}
         home = archived_path(case)
         if not completed:
-            stamps, home = {"status": "error", **NO_APPROVAL, **NO_DECISION}, plan_path(case)
-        # The callout of a failed plan is written when a look finds it at rest: in System/Active it
+            stamps, home = {**stamps, **NO_APPROVAL}, plan_path(case)
+        # The box of a failed plan is written when a look finds it at rest: in System/Active it
         # would approve a note that is renamed there in just this moment.
-        d.commands += [show(d.case)] if completed else []
+        d.commands += [box_of(d.case)] if completed else []
         d.commands += [Stamp(case.plan.path, stamps), Move(case.plan.path, home)]
         d.set_plan(path=home)
     if case.request_path:
-        d.stamp_request(None, "completed" if completed else "error")
+        d.stamp_request(None)
     if case.request_path and completed:
         # An edit that came during the run is not archived unseen: the move carries the digest it
         # believes in. The note keeps its name: people's links go by it.

@@ -1,36 +1,38 @@
-"""The plan as a note: frontmatter, the daemon's callout on top, and the plan itself.
+"""Write a plan's note: its properties, placet's box, and the plan itself.
 
-The callout is the state's: what the plan may do and where, what stands out in it, and what a person
-can do with it now. It is derived from the case and from the text below it, so that it can be
-written again for every text, and compared.
+The box says what the plan may do and where, what stands out in it, and what you can do with it. It
+is made from the case and from the text below it, so it can be written again for every text, and
+compared. It is no part of that text.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
 from placet.core.life.case import Case, State
-from placet.core.life.commands import Show
+from placet.core.life.commands import WriteBox
+from placet.core.life.sight import APPROVE, body_of, decision_in, trace_of
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.characters import shortened
-from placet.core.text.comment_blocks import OURS, REMARKS
-from placet.core.text.comments import open_comments, uncommented
+from placet.core.text.box import find_box, without_box
+from placet.core.text.box import with_box as boxed
+from placet.core.text.comment_blocks import REMARKS
 from placet.core.text.dangers import dangers
-from placet.core.text.delta import where
-from placet.core.text.markdown import code, codes, link, literal, sentence, warning_callout
-from placet.core.text.note import PLAN_STAMPS, digest, new_note, read_note
+from placet.core.text.limits import MAX_NOTE_CHARACTERS, plan_excess
+from placet.core.text.markdown import code, codes, link, sentence, warning_callout
+from placet.core.text.note import new_note, plan_digest, read_note
 from placet.core.text.partial import contradictions, left_out
-from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
-from placet.core.text.plan_text import HEADING
+from placet.core.text.plan import Plan, agent_steps
+from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.scope import Scope
 from placet.core.text.unseen import find_unseen
 from placet.core.turn.budget import Complexity
+from placet.core.turn.guards import iteration_cap
 from placet.core.wording import counted
 
 HOW_TO_REVIEW = (
@@ -51,6 +53,10 @@ _REVIEW_AGAIN = (
     "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the "
     "request."
 )
+
+
+WHERE = "**Where**: "
+"""The beginning of the box's line that names the repository, the branch and the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def compose(
     above: str = "",
     tail: str = "",
 ) -> bytes:
-    """Return a whole plan note without the callout that `headed` puts on top.
+    """Return a whole plan note without the box that `with_box` puts on top.
 
     `body` is the plan's text. `remarks` are sentences about how it came about (estimates, the
     sandbox), `above` are callouts for the top (what changed), `tail` is text below the plan:
@@ -104,62 +110,51 @@ def _keys(head: PlanHead) -> dict[str, str | int]:
     }
 
 
-def plan_digest(raw: bytes) -> str:
-    """Return the digest of a plan's note without the keys that change during its life."""
-    return digest(raw, PLAN_STAMPS)
-
-
-# --- the callout on top
-
-_NOTICE = (
-    "(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after "
-    "approval|Taken back)"
-)
-_OLDER = re.compile(
-    r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text "
-    r"that reading view|"
-    rf"{_NOTICE} \()"
-)
-_DERIVED = re.compile(
-    r"> (?:\[!|> |\*\*(?:Where|Left out|Report)\*\*: |It may write |Commands run code of the "
-    r"repository|"
-    rf"- \*\*No answer yet\*\*|This text is no plan |\*\*{_NOTICE}\*\* \()"
-)
-_FIXED = frozenset(
-    f"> - {line}" for line in (*HOW_TO_REVIEW, _APPROVE_AGAIN, _NEW_PLAN, _REVIEW_AGAIN)
-)
-# Of a case's state: the callout's sort, its title around the request's link, what one can do.
-_CALLOUTS: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
+_STOP = "**Stop**: move this note to `Inbox/Plans`."
+_APPROVED = ("info", "This plan for {} is approved", (_STOP,))
+# Of a case's state: the box's sort, its title around the request's link, what you can do.
+_BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     State.FAILED: (
         "failure",
         "This plan for {} could not be revised; it is as it was",
         HOW_TO_REVIEW,
     ),
+    State.APPROVED: _APPROVED,
+    State.RUNNING: _APPROVED,
     State.COMPLETED: ("success", "This plan for {} was carried out", ()),
     State.REJECTED: ("quote", "This plan for {} was rejected", (_REVIEW_AGAIN,)),
     State.WITHDRAWN: ("quote", "This plan for {} was withdrawn", ()),
     State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
 }
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
-_NAMED = 10  # comments that the callout names
-_MOVING = re.compile(rb"(?m)(?<=> - line )\d+|^> - \*\*No answer yet\*\*[^\n]*\n(?:>\r?\n)?")
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_MARK_CHARS = 6  # a line that somebody types has a known mark once in 10^5 notes
+_MARKS_KEPT = 600
 
 
-def show(case: Case, path: str = "") -> Show:
-    """Return the callout on top of a case's plan, at `path`, for the case's state."""
+def box_of(case: Case, path: str = "") -> WriteBox:
+    """Return the box of a case's plan, at `path`, for the case's state."""
     request = link(PurePosixPath(case.request_path).stem if case.request_path else case.request_id)
     report = f"**Report**: {link(PurePosixPath(case.outcome.report_path).stem)}"
     above = tuple(sentence(line) for line in case.notice.splitlines())
-    sort, title, below = _CALLOUTS.get(
-        case.state, ("question", "A plan for {} awaits you", HOW_TO_REVIEW)
+    sort, title, below = _BOXES.get(
+        case.acting, ("question", "A plan for {} awaits you", HOW_TO_REVIEW)
     )
     if case.state is State.FAILED and case.outcome.report_path:
         title, below = "This plan for {} was carried out and failed", _AFTER_FAILURE
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     branch = new_branch(case)
-    return Show(path or case.plan.path, sort, title.format(request), branch, above, below)
+    return WriteBox(
+        path or case.plan.path,
+        sort,
+        title.format(request),
+        branch,
+        above,
+        below,
+        base_branch=case.plan.base_branch,
+        base_commit=case.plan.base_commit,
+        uncommitted=case.plan.uncommitted,
+    )
 
 
 def new_branch(case: Case) -> str:
@@ -174,135 +169,122 @@ def new_branch(case: Case) -> str:
     return f"{name}…" if had_one else name
 
 
-def headed(raw: bytes, what: Show) -> bytes:
-    """Return the plan note with the daemon's callout on top, made for the text below it.
+def with_box(raw: bytes, what: WriteBox) -> bytes:
+    """Return the plan's note with placet's box, made for the text below it.
 
-    That text keeps every byte. An older callout of the daemon's above the title goes; what a person
-    wrote into it stays, in one that is not the daemon's. A note that cannot be read stays as it is.
+    That text keeps every byte; an old box goes. A note that cannot be read stays as it is.
     """
     note = read_note(raw)
     if note.problem:
         return raw
-    head, rest = _apart(note.body)
-    end = "\r\n" if "\r\n" in note.body else "\n"
     before = raw[: len(raw) - len(note.body.encode())]
-    lines = [_first(what), *_facts(note.meta, rest, what)]
-    can_do = [f"> - {line}" for line in what.below]
-    if remarks := _remarks(head, {*lines, *can_do, *(f"> {line}" for line in what.before)}):
-        rest = end.join([REMARKS, *remarks, "", ""]) + rest
-    lines += [*_unanswered(rest, what), *can_do]
-    unseen = find_unseen(rest[:MAX_PLAN_CHARACTERS])
-    if unseen:
-        nested = warning_callout(unseen).split("\n")
-        shift = before.count(b"\n") + len(lines) + 1 + len(nested) + 1
-        lines += [">", *(f"> {line}" for line in warning_callout(unseen, shift=shift).split("\n"))]
-    return before + end.join([*lines, "", ""]).encode() + rest.encode()
+    return before + boxed(without_box(note.body), box_lines(raw, what)).encode()
 
 
-def says(raw: bytes, what: Show) -> bool:
-    """Return whether the note's callout has today's permissions, place and state.
+def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> bytes:
+    """Return the note of a case's plan with the box `what`, and with the body of `text` if given.
 
-    Only a plan that was shown is approved.
+    A note with another text than that of `what.digest` stays, and so does one that is approved by
+    its property: whoever did that has read the box that is there.
     """
-    note = read_note(raw)
-    head, rest = _apart(note.body)
-    facts = _facts(note.meta, rest, what)
-    first = f"> [!{what.sort}|placet] "
-    return note.body.startswith(first) and head[1 : 1 + len(facts)] == facts
+    now = settled(raw, case, what.path)
+    other = trace_of(raw) != case.trace_id or (what.digest and plan_digest(now) != what.digest)
+    if other or decision_in(read_note(raw).meta) == APPROVE:
+        return raw
+    if text:
+        now = now[: len(now) - len(body_of(now).encode())] + body_of(text).encode()
+    return with_box(now, what)
 
 
-def is_stale(raw: bytes, what: Show) -> bool:
-    """Return whether the callout has to be written again.
+def settled(raw: bytes, case: Case, path: str = "") -> bytes:
+    """Return the note of a case's plan; one with lines of somebody's in its box without that box.
 
-    Of a plan that cannot be approved as it stands that is told by its first lines.
+    Those lines are then text, above all other, and the box has to be written again.
     """
-    if what.sort not in ("question", "failure"):
-        told = [_first(what), *(f"> {line}" for line in what.above)]
-        return _apart(read_note(raw).body)[0][: len(told)] != told
-    return _stale_in_review(raw, what)
+    body = read_note(raw).body
+    box = find_box(body)
+    if box is None:
+        return raw
+    theirs = _not_known(box.lines, case.plan.box)
+    if theirs:  # a command may have written the box
+        theirs = _not_known(theirs, with_marks("", box_lines(raw, box_of(case, path))))
+    if not theirs:
+        return raw
+    end = "\r\n" if "\r\n" in body else "\n"
+    quoted = (line if line.startswith(">") else f"> {line}" for line in theirs)
+    text = end.join([REMARKS, *quoted, "", body[box.end :]])
+    return raw[: len(raw) - len(body.encode())] + text.encode()
+
+
+def _not_known(lines: Sequence[str], known: str) -> list[str]:
+    """Return the lines without a mark in `known` that say something."""
+    marks = {known[at : at + _MARK_CHARS] for at in range(0, len(known), _MARK_CHARS)}
+    return [line for line in lines if line.strip("> \t") and _mark(line) not in marks]
+
+
+def with_marks(known: str, lines: Sequence[str]) -> str:
+    """Return the marks of the lines that placet wrote into boxes, with these lines."""
+    marks = {known[at : at + _MARK_CHARS]: None for at in range(0, len(known), _MARK_CHARS)}
+    new = {_mark(line): None for line in lines}
+    return "".join([*(mark for mark in marks if mark not in new), *new][-_MARKS_KEPT:])
+
+
+def _mark(line: str) -> str:
+    return sha256(line.rstrip().encode()).hexdigest()[:_MARK_CHARS]
+
+
+def box_says(raw: bytes, what: WriteBox) -> bool:
+    """Return whether the note's box says what the text allows, where, and what you can do.
+
+    Only a plan that was shown is approved. The request may have been renamed since.
+    """
+    box = find_box(read_note(raw).body)
+    return (
+        box is not None
+        and box.lines[:1] != ()
+        and box.lines[0].startswith(f"> [!{what.sort}|placet] ")
+        and [line.rstrip() for line in box.lines[1:]] == [*box_lines(raw, what)[1:]]
+    )
+
+
+def box_is_current(raw: bytes, what: WriteBox) -> bool:
+    """Return whether the note's box is the one that placet would write now."""
+    box = find_box(read_note(raw).body)
+    return box is not None and [line.rstrip() for line in box.lines] == [*box_lines(raw, what)]
 
 
 @lru_cache(maxsize=256)
-def _stale_in_review(raw: bytes, what: Show) -> bool:
-    # The lines that it names move with each stamp; comments are written under a reader's eyes.
-    one, other = (_MOVING.sub(b"", text) for text in (raw, headed(raw, what)))
-    return one != other
+def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
+    """Return the lines of the box for the text of this note."""
+    note = read_note(raw)
+    text = without_box(note.body)
+    first = f"> [!{what.sort}|placet] {what.title}"
+    lines = [first, *_facts(note.meta, text, what), *(f"> - {line}" for line in what.below)]
+    if unseen := find_unseen(text[:MAX_NOTE_CHARACTERS]):
+        lines += [">", *(f"> {line}" for line in warning_callout(unseen).split("\n"))]
+    return tuple(lines)
 
 
-def below(body: str) -> tuple[int, str]:
-    """Return a plan's body without the daemon's callout, and the callout's number of lines.
-
-    The number includes the lines that part it from the body.
-    """
-    rest = _apart(body)[1]
-    return body[: len(body) - len(rest)].count("\n"), rest
-
-
-def own_text(raw: bytes) -> tuple[bytes, str]:
-    """Return a plan's note without the daemon's callout and people's comments.
-
-    Two texts of which the same is left were edited by nobody.
-    """
-    body = read_note(raw).body
-    return raw[: len(raw) - len(body.encode())], uncommented(below(body)[1])
-
-
-def _first(what: Show) -> str:
-    return f"> [!{what.sort}|placet] {what.title}"
-
-
-def _apart(body: str) -> tuple[list[str], str]:
-    """Return the lines of the daemon's callouts above the title, and the body without them."""
-    head: list[str] = []
-    kept: list[str] = []
-    ours = gap = False
-    at = 0
-    for found in _LINE.finditer(body):
-        line = found[0].rstrip("\r\n")
-        if HEADING.match(line) or line.lstrip().startswith(("```", "~~~")):
-            break
-        at = found.end()
-        if not line.strip() and (ours or not kept):
-            gap = True
-            continue
-        ours = bool(OURS.match(line) or _OLDER.match(line)) or (
-            ours and not gap and line.startswith(">")
-        )
-        gap = False
-        if ours:
-            head.append(line)
-        else:
-            kept.append(found[0])
-    return head, "".join(kept) + body[at:]
-
-
-def _remarks(head: Sequence[str], known: Collection[str]) -> list[str]:
-    """Return the lines of a callout of ours that a person wrote."""
-    # in an older placet's they are not told apart
-    if any(_OLDER.match(line) for line in head):
-        return []
-    return [
-        line
-        for line in head
-        if line.strip("> ")
-        and line not in known
-        and line not in _FIXED
-        and not _DERIVED.match(line)
-    ]
-
-
-def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:
-    """Return the lines of the callout that an approval rests on."""
+def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
+    """Return the lines that say what the plan may do, and where."""
     portal = str(meta.get("portal") or "")
     place = f"the repository of the portal {code(portal)}" if portal else "this vault itself"
     base = str(meta.get("base_commit") or "")[:12]
-    made = f", made from commit {code(base)}" if base else ""
-    lines = [*what.above, f"**Where**: {place}, on the new branch {code(what.branch)}{made}."]
+    is_as_planned = meta.get("base_commit") == what.base_commit
+    on = f"branch {code(what.base_branch)}, " if is_as_planned and what.base_branch else ""
+    made = f", made from {on}commit {code(base)}" if base else ""
+    if is_as_planned and what.uncommitted:
+        files = counted(what.uncommitted, "uncommitted file")
+        made += f" ({files} {'is' if what.uncommitted == 1 else 'are'} not included)"
+    lines = [*what.above, f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."]
     try:
         plan = parse_plan(rest)
-        lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
-        lines += permissions(plan.scope)
-        problem = next(iter(contradictions(plan)), "")
+        if excess := plan_excess(plan):
+            problem = excess[0]
+        else:
+            lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
+            lines += permissions(plan.scope, _turns(meta, plan))
+            problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
     if problem:
@@ -310,24 +292,22 @@ def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:
     return [f"> {line}".rstrip() for line in [*lines, ""]]
 
 
-def _unanswered(rest: str, what: Show) -> list[str]:
-    """Return the lines that name the comments without an answer, of a plan that can be approved."""
-    if what.sort not in ("question", "failure"):
-        return []
-    waiting = open_comments(rest)
-    lines = [
-        f"> - **No answer yet**{', ' + where(one) if where(one) else ''}: "
-        f"“{literal(shortened(one.text, 120))}”"
-        for one in waiting[:_NAMED]
-    ]
-    if len(waiting) > _NAMED:
-        lines.append(f"> - **No answer yet**: {counted(len(waiting) - _NAMED, 'more comment')}")
-    return [*lines, ">"] if lines else []
+def _turns(meta: Mapping[str, Any], plan: Plan) -> int:
+    """Return how many turns of the model the mission of a plan may take."""
+    given = meta.get("complexity")
+    known = given in [one.value for one in Complexity]
+    complexity = Complexity(str(given)) if known else Complexity.STANDARD
+    return iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
 
 
-def permissions(scope: Scope) -> list[str]:
-    """Return what a scope permits as lines of a callout, with what is dangerous in it."""
+def permissions(scope: Scope, turns: int | None = None) -> list[str]:
+    """Return what a scope permits as lines of a box, with what is dangerous in it.
+
+    `turns` is how many the mission may take, None where that is not at stake.
+    """
     cost = "no limit of its own" if scope.budget_usd is None else f"at most ${scope.budget_usd}"
+    if turns is not None:
+        cost += f"; at most {counted(turns, 'turn')}"
     lines = [
         f"It may write {codes(scope.write)}; run "
         f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_yes(scope.network)}; "

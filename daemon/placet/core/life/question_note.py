@@ -20,6 +20,7 @@ from placet.core.life.sight import (
     same_moment,
     trace_of,
 )
+from placet.core.text.box import with_box, without_box
 from placet.core.text.characters import drawn
 from placet.core.text.comments import with_lines
 from placet.core.text.markdown import link, literal, paragraphs
@@ -61,7 +62,7 @@ class Answer:
 
 
 def shown_digest(raw: bytes) -> str:
-    """Return the digest of what a wider scope's note shows, with whose it is and its number.
+    """Return the digest of what a wider scope's note shows, box and all, with its case and number.
 
     Line ends and properties do not count: an editor or a sync tool may write them in another way.
     """
@@ -81,10 +82,8 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         "answer": "",
         "asked_at": asked_at,
     }
+    box = [f"> [!question|placet] {whose} {_request(case)} asks you", f"> {HOW_TO_ANSWER}"]
     lines = [
-        f"> [!question] {whose} {_request(case)} asks you",
-        f"> {HOW_TO_ANSWER}",
-        "",
         _NO_BOX.sub(r"\1\\", paragraphs(asked.question)),  # a box in it would be no answer
         "",
     ]
@@ -92,7 +91,8 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         lines += [f"**Why**: {literal(asked.why)}", ""]
     if asked.options:
         lines += ["## Options", "", *(f"- [ ] {literal(option)}" for option in asked.options), ""]
-    return new_note(keys, "\n".join([*lines, "## Answer", "", ""]), asked.frontmatter)
+    text = "\n".join([*lines, "## Answer", "", ""])
+    return new_note(keys, with_box(text, box), asked.frontmatter)
 
 
 def amendment_note(
@@ -107,17 +107,20 @@ def amendment_note(
         "asked_at": asked_at,
         "decision": "",
     }
+    box = [
+        f"> [!question|placet] The mission for {_request(case)} asks for what is marked with `+`",
+        *(f"> - {line}" for line in HOW_TO_WIDEN),
+    ]
     lines = [
         difference(first, wider),
         "",
-        f"> [!question] The mission for {_request(case)} asks for what is marked with `+`",
-        f"> **Why**: {literal(asked.why)}",
-        ">",
+        f"**Why**: {literal(asked.why)}",
+        "",
+        "> [!info] What the mission may do then",
         *(f"> {line}".rstrip() for line in permissions(wider)),
-        ">",
-        *(f"> - {line}" for line in HOW_TO_WIDEN),
+        "",
     ]
-    return new_note(keys, "\n".join([*lines, ""]), asked.frontmatter)
+    return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)
 
 
 def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:
@@ -206,13 +209,12 @@ def with_answer(raw: bytes, said: str, options: Sequence[str]) -> bytes:
 
 
 def question_in(raw: bytes) -> str:
-    """Return the question that a note asks, as a person reads it: no callout, reason or options."""
+    """Return the question that a note asks, as a person reads it: no box, reason or options."""
     lines: list[str] = []
-    for line in read_note(raw).body.splitlines():
+    for line in without_box(read_note(raw).body).splitlines():
         if line.startswith(("**Why**", "## ")):
             break
-        if not line.startswith(">"):
-            lines.append(_ESCAPED.sub(r"\1", line))
+        lines.append(_ESCAPED.sub(r"\1", line))
     return "\n".join(lines).strip()
 
 

@@ -72,10 +72,9 @@ class Quiet:
             if now_s - text.seen_s > _KEPT_S:
                 del self._texts[path]
 
-    def end(self, path: str) -> None:
-        """Let a request be planned at once: whoever asked for it has said all."""
-        if (text := self._texts.get(path)) is not None:
-            self._texts[path] = text._replace(since_s=float("-inf"))
+    def end(self, note: NoteSeen, now_s: float) -> None:
+        """Let a request with this text be planned at once: whoever wrote it has said all."""
+        self._texts[note.path] = _Text(note.trace_id, note.digest, float("-inf"), now_s)
 
     def left_s(self, path: str, now_s: float, quiet_s: float) -> float:
         """Return for how long the request at `path` has to stay as it is until it is planned.

@@ -11,6 +11,7 @@ from typing import Any
 
 from placet.core.errors import PlacetError
 from placet.core.life.case import Request
+from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.note import Note
 from placet.core.text.scope import MAX_BUDGET_USD, budget_problem
 from placet.core.turn.budget import Complexity
@@ -23,7 +24,6 @@ NEAR = 0.75
 `porta` (0.91) and `budget` (0.75) reach it.
 """
 
-MAX_REQUEST_BYTES = 256 * 1024
 """A request longer than this is refused with a reason.
 
 It would not fit into a model's context together with the repository.
@@ -56,10 +56,10 @@ def read_request(
     meta = note.meta
     if note.problem:
         problems.append(note.problem)
-    if len(note.raw) > MAX_REQUEST_BYTES:
+    if (size := len(note.raw.decode(errors="replace"))) > MAX_NOTE_CHARACTERS:
         problems.append(
-            f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put "
-            "the material into Knowledge/ and say in the request where it is."
+            f"It has {size:,} characters. A request may have {MAX_NOTE_CHARACTERS:,}. Put the "
+            "material into Knowledge/ and say in the request where it is."
         )
     text = note.body.strip()
     if not text and not note.problem:
@@ -159,7 +159,10 @@ def title_of(path: str, text: str) -> str:
     for line in text.splitlines():
         if line.startswith("# ") and line[2:].strip():
             return line[2:].strip()[:100]
-    return PurePosixPath(path).stem.strip()[:100] or "Request"
+    name = PurePosixPath(path).name
+    while name.lower().endswith(".md"):  # an editor may have added one more
+        name = name[:-3]
+    return name.strip()[:100] or "Request"
 
 
 def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from placet.core.life.case import NoteSeen
+from placet.core.life.case import NoteSeen, Rejection
 from placet.core.text.blocks import Frontmatter
+from placet.core.text.box import without_box
 from placet.core.text.comments import rejection_reason
+from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.names import QUEUES, Folder, is_utf8
 from placet.core.text.note import (
     PLAN_STAMPS,
@@ -18,10 +20,10 @@ from placet.core.text.note import (
     REQUEST_STAMPS,
     Note,
     digest,
+    plan_digest,
     read_note,
     stamp,
 )
-from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS
 from placet.core.text.scalars import UnsafeEdit
 
 ASKS = frozenset({"", "pending"})
@@ -33,9 +35,19 @@ DRAFT = "draft"
 """`status` of a request that is still being written: it is left alone, without a notice."""
 
 
-def reason_of(plan: NoteSeen) -> str:
-    """Return the reason for a plan's rejection in its note, or an empty string."""
-    return str(plan.meta.get("rejection_reason") or "") or rejection_reason(body_of(plan.raw))
+def rejection_in(plan: NoteSeen, known: Rejection) -> Rejection:
+    """Return the reason for a plan's rejection in its note: the property, and the section.
+
+    What the daemon stamped as the property is no person's word: `known` is what it stamped last.
+    """
+    own = str(plan.meta.get("rejection_reason") or "").strip()
+    if own and own == known.reason.strip():
+        own = known.own
+    below = rejection_reason(body_of(plan.raw))
+    said = [words for words in (own, below) if words]
+    if own and below:
+        said = [below] if own in below else [own] if below in own else said
+    return Rejection("\n\n".join(said), own)
 
 
 def decision_of(plan: NoteSeen) -> str:
@@ -57,11 +69,11 @@ def in_capitals(meta: Mapping[str, Any], *keys: str) -> str:
 
 
 def body_of(raw: bytes) -> str:
-    """Return a note's text below the frontmatter."""
-    return read_note(raw).body
+    """Return a note's text below the frontmatter and placet's box."""
+    return without_box(read_note(raw).body)
 
 
-MAX_PLAN_BYTES = 2 * MAX_PLAN_CHARACTERS  # with properties and comments, in any script
+MAX_PLAN_BYTES = 2 * MAX_NOTE_CHARACTERS  # with properties and comments, in any script
 NOT_UTF8 = (
     "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
 )
@@ -163,9 +175,8 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     # what is among the requests is one, whatever it was before
     elsewhere = not is_plan and folder is not Folder.REQUESTS
     asks = elsewhere and (lost or asked)
-    stamps = REQUEST_STAMPS
-    if is_plan or asks:
-        stamps = PLAN_STAMPS if is_plan or "amendment" in meta else QUESTION_STAMPS
+    of_plan = is_plan or (asks and "amendment" in meta)
+    stamps = PLAN_STAMPS if of_plan else QUESTION_STAMPS if asks else REQUEST_STAMPS
     if not problem:
         # a note that cannot be stamped would ask for the same thing again and again
         try:
@@ -176,7 +187,7 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
         path,
         folder,
         raw,
-        digest(raw, stamps),
+        plan_digest(raw) if of_plan else digest(raw, stamps),
         owner,
         trace_id,
         str(meta.get("status") or "").strip().lower(),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from placet.core.life.case import Case, NoteSeen, State
+from placet.core.life.case import OPEN, Case, NoteSeen, State
+from placet.core.life.plan_note import settled
 from placet.core.life.question_note import is_of
 from placet.core.life.sight import ASKS, DRAFT
 from placet.core.text.differences import diff_callout
 from placet.core.text.names import Folder, active_name, plan_name, rejected_name, show
+from placet.core.text.note import plan_digest
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
 _NO_PLAN = "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it."
@@ -79,9 +81,9 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     """Sort each note to its case: by its `trace_id`, else by the place where it was seen last.
 
     The place counts only if no other note has the `trace_id`: an editor may have dropped a note's
-    properties, but a note in the old place of a renamed one is something else. `cases` is keyed by
-    trace_id. A note without a case is a new request, or an orphan: a plan whose case the journal
-    does not know.
+    properties, but a note in the old place of a renamed one is something else. Of a case that ended
+    the text must be the same, too. `cases` is keyed by trace_id. A note without a case is a new
+    request, or an orphan: a plan whose case the journal does not know.
     """
     found = Sorted()
     every = list(notes)
@@ -91,7 +93,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     strangers: list[NoteSeen] = []
     for note in every:
         owner = cases.get(note.trace_id)
-        if not note.trace_id and (last := at_path.get(note.path)) is not None:
+        last = None if note.trace_id else at_path.get(note.path)
+        if last is not None and not _is_another(note, last):
             if note.asks:
                 _sort_asked(last, note, found)
                 continue
@@ -106,7 +109,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         at_plan = note.path == owner.plan.path != owner.request_path
         # one that became unreadable as it was moved no longer says what it is; its place does
         if note.is_plan or at_plan or (in_plans and note.problem):
-            found.its(owner.trace_id).plans.append(note)
+            found.its(owner.trace_id).plans.append(_settled(owner, note))
             found.tell(note, note.problem)
         else:
             requests.setdefault(owner.trace_id, []).append(note)
@@ -122,12 +125,29 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     return found
 
 
+def _settled(case: Case, plan: NoteSeen) -> NoteSeen:
+    """Return a plan's note as it counts: what somebody wrote into its box is text.
+
+    One that has lost a plan's keys is compared, and kept, as a plan.
+    """
+    raw = settled(plan.raw, case, plan.path) if plan.is_plan else plan.raw
+    if plan.problem or (plan.is_plan and raw == plan.raw):
+        return plan
+    return replace(plan, raw=raw, digest=plan_digest(raw))
+
+
 def is_by_place(notes: CaseNotes) -> bool:
     """Return whether the request's note was matched by its place only.
 
     A renamed one, with the trace_id, may be unread.
     """
     return notes.request is not None and not notes.request.trace_id
+
+
+def _is_another(note: NoteSeen, last: Case) -> bool:
+    """Return whether a note in the place of an ended case's request is another request."""
+    at_request = note.path == last.request_path
+    return at_request and last.state not in OPEN and note.digest != last.request_digest
 
 
 def _sort_asked(case: Case, note: NoteSeen, found: Sorted) -> None:

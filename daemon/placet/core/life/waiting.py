@@ -50,15 +50,11 @@ class Hold:
     @property
     def notice(self) -> str:
         """The text for people, in the vault and in `placet status`."""
-        reason = self.reason.rstrip(".")
         if self.why is Why.DAY:
-            return (
-                f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in "
-                "System/placet.toml is raised."
-            )
+            return self.reason
         return (
-            f"{reason}. While the daemon runs it is tried again every minute; once it is fixed, "
-            "all work goes on by itself."
+            f"{self.reason.rstrip('.')}. While the daemon runs it is tried again every minute; "
+            "once it is fixed, all work goes on by itself."
         )
 
 

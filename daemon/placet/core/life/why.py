@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from placet.core.activity import Action, CommittedRow
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import Case, State
 from placet.core.turn.talk import ModelErrorKind
 
 Rows = Sequence[CommittedRow]
@@ -33,9 +33,9 @@ def standing(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Expl
 
     `rows` are the case's own, in order.
     """
-    if case.state in WORKING and not daemon_runs:
+    if case.is_working and not daemon_runs:
         return _without_daemon(case, rows), ("Start it: placet run",)
-    if case.state in WORKING - {State.RUNNING} and paused:
+    if case.is_working and case.acting is not State.RUNNING and paused:
         why = f"It is {case.state}, and nothing new is taken up: work is paused."
         return why, ("Go on: placet resume",)
     return _STATES[case.state](case, rows)
@@ -71,7 +71,7 @@ def _asking(case: Case, _: Rows) -> Explained:
         return f"Its mission asks for a wider scope, and stands still: {asking.path}", (
             f"Read it, then: placet approve {ident}, or: placet reject {ident} --reason R",
         )
-    doing = "mission" if asking.work is State.RUNNING else "planning"
+    doing = "mission" if case.acting is State.RUNNING else "planning"
     return f"Its {doing} asks you something, and stands still: {asking.path}", (
         f"Answer in that note, or: placet answer {ident} TEXT",
     )
@@ -139,7 +139,7 @@ def _completed(case: Case, _: Rows) -> Explained:
         return why, (f"Bring it in again: placet merge {ident}",)
     if case.outcome.became == "dropped":
         return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
-    if case.outcome.tip and not case.outcome.became:
+    if case.outcome.tip:
         ways = f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R"
         return why, (ways,)
     return why, ()
@@ -165,7 +165,7 @@ def _retry(case: Case) -> str:
 
 
 def _without_daemon(case: Case, rows: Rows) -> str:
-    if case.state is State.RUNNING:
+    if case.acting is State.RUNNING:
         step = _last(rows, {Action.STEP_COMPLETED}, since=Action.EXECUTION_STARTED)
         done = (
             "no step of it is done"

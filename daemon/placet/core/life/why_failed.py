@@ -64,7 +64,6 @@ _AFTERWARDS = (
     Action.GIT_ROLLED_BACK,
     Action.REPORT_WRITTEN,
     Action.LEASE_RELEASED,
-    Action.PLAN_CALLOUT_RENEWED,
 )
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placet.core.text.differences import CHANGED
@@ -14,8 +14,8 @@ from placet.core.text.ticks import number_in
 
 SECTION = "review comments"
 
-REMARKS = "> [!note] Somebody wrote this into placet's callout"
-OURS = re.compile(r"> \[!\w+\|placet\] ")
+REMARKS = "> [!note] Moved here from placet's box"
+"""The first line above what somebody wrote into the box."""
 _CALLOUT = re.compile(r" {0,3}>[> \t]*\[!")
 _ANSWER = re.compile(r"(?:[ \t]*[-*+][ \t]+)?\*\*Answer:\*\*")
 _LISTED_ANSWER = re.compile(r"[ \t]*[-*+][ \t]+\*\*Answer:\*\*")
@@ -61,15 +61,17 @@ def step_parts(outline: Outline) -> list[Part]:
     return []
 
 
-def place_of(number: int, steps: Sequence[Part]) -> int:
-    """Return the place of the step that a person calls `number`, 0 for none.
+def places_of(steps: Sequence[Part]) -> Mapping[int, int]:
+    """Return the place of each step by the number that a person calls it.
 
     People read numbers in headings, which no longer are the places once they took a step out.
     """
     called = [number_in(part.heading) for part in steps]
-    if number and number in called:
-        return called.index(number) + 1
-    return number if 1 <= number <= len(steps) and not called[number - 1] else 0
+    places = {place: place for place, number in enumerate(called, 1) if not number}
+    for place, number in reversed([*enumerate(called, 1)]):
+        if number:
+            places[number] = place
+    return places
 
 
 def comment_parts(outline: Outline) -> list[Part]:
@@ -91,8 +93,9 @@ def title_line(parts: Sequence[Part]) -> int:
 def blocks_of(outline: Outline) -> list[CommentBlock]:
     """Return all comments in the order of their lines."""
     found = placed_blocks(outline)
+    steps = places_of(step_parts(outline))
     for part in comment_parts(outline):
-        found += _section_blocks(outline, part)
+        found += _section_blocks(outline, part, steps)
     return sorted(found, key=lambda block: block.first)
 
 
@@ -122,14 +125,16 @@ def placed_blocks(outline: Outline) -> list[CommentBlock]:
 
 def _above_title(outline: Outline, part: Part) -> Iterator[CommentBlock]:
     """Give the comments above a plan's first heading; the model's words may be in a callout."""
+    last = head = 0
     for block in _marked(outline, part):
-        head = block.first
-        while head and outline.lines[head - 1].startswith(">"):
-            head -= 1
+        at = block.first
+        while at > last and outline.lines[at - 1].startswith(">"):
+            at -= 1
+        # back at the comment before this one it is in the same quote
+        head = at if at > last or not (at and outline.lines[at - 1].startswith(">")) else head
+        last = block.first
         first = outline.lines[head]
-        if OURS.match(first):  # the next line may be placet's
-            yield replace(block, lines=block.lines[:1], last=block.first)
-        elif first == REMARKS or not _CALLOUT.match(first):
+        if first == REMARKS or not _CALLOUT.match(first):
             yield block
 
 
@@ -144,9 +149,10 @@ def without_comments(outline: Outline) -> Outline:
         gone.update(range(block.first, block.last + 1))
     for at in gone:
         lines[at] = ""
+    at = 0
     for block in blocks:
         # of the blanks around it those before it are enough
-        at = block.last + 1
+        at = max(at, block.last + 1)
         while not lines[block.first - 1].strip() and at < len(lines) and not lines[at].strip():
             gone.add(at)
             at += 1
@@ -183,7 +189,8 @@ def _quote(outline: Outline, first: int, end: int, begin: int) -> CommentBlock:
     """Return the comment that is a quote from line `first`, whose text begins at `begin`."""
     lines = [outline.lines[first][begin:]]
     fence: Fence | None = None
-    for line in outline.lines[first + 1 : end]:
+    for at in range(first + 1, end):
+        line = outline.lines[at]
         mark = _QUOTE.match(line)
         if mark is None or (fence is None and _QUOTED.match(line)):
             break
@@ -235,10 +242,11 @@ def _told_apart(block: CommentBlock) -> CommentBlock:
     return block
 
 
-def _section_blocks(outline: Outline, part: Part) -> list[CommentBlock]:
+def _section_blocks(outline: Outline, part: Part, steps: Mapping[int, int]) -> list[CommentBlock]:
     """Cut a section of comments.
 
-    A bullet at the edge begins one, and a paragraph after a blank line.
+    A bullet at the edge begins one, and a paragraph after a blank line. `steps` are the places of
+    steps by their numbers.
     """
     out: list[CommentBlock] = []
     gap, answer, callout = 0, False, False
@@ -277,7 +285,6 @@ def _section_blocks(outline: Outline, part: Part) -> list[CommentBlock]:
             out.append(CommentBlock([line], at, at, ""))
             answer, gap = False, 0
     kept = [block for block in out if not block.bare and any(line.strip() for line in block.lines)]
-    steps = step_parts(outline)
     for block in kept:
         head, *rest = block.lines
         block.lines = [head, *(_dedented(line, len(block.indent)) for line in rest)]
@@ -288,10 +295,10 @@ def _section_blocks(outline: Outline, part: Part) -> list[CommentBlock]:
 _NUMBERED = re.compile(r"[ \t]*(?:step[ \t]+)?([0-9]{1,4})[.)](?:[ \t]|$)", re.IGNORECASE)
 
 
-def _step_meant(line: str, text: str, steps: Sequence[Part]) -> int:
+def _step_meant(line: str, text: str, steps: Mapping[int, int]) -> int:
     """Return the step that an item means by beginning with its number and a dot, or 0."""
     for said in (SIGNED.sub("", text), line):
-        if (found := _NUMBERED.match(said)) and (place := place_of(int(found[1]), steps)):
+        if (found := _NUMBERED.match(said)) and (place := steps.get(int(found[1]), 0)):
             return place
     return 0
 

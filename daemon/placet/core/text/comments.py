@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from placet.core.text.comment_blocks import (
     without_comments,
 )
 from placet.core.text.differences import CHANGED
+from placet.core.text.note import read_note
 from placet.core.text.plan_text import (
     REJECTIONS,
     Outline,
@@ -71,10 +73,11 @@ def uncommented(body: str) -> str:
     outline = without_comments(outline_of(body))
     code = outline.code
     gone = {at for part in comment_parts(outline) for at in range(part.at, part.end)}
+    gone |= outline.left_out
     return "\n".join(
         line
         for at, line in enumerate(outline.lines)
-        if at not in gone | outline.left_out and (at in code or (line.strip() and line != REMARKS))
+        if at not in gone and (at in code or (line.strip() and line != REMARKS))
     )
 
 
@@ -165,6 +168,20 @@ def with_comment(body: str, text: str, who: str, at: str) -> str:
     elif not re.match(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]|  |\t", outline.lines[last]):
         new = ["", *new]
     return with_lines(body, {last: [*before, *new]})
+
+
+def with_comments(raw: bytes, said: Sequence[str], who: str, at: str) -> bytes:
+    """Return a note with these comments, signed as `with_comment` does.
+
+    A comment that it has already is not repeated.
+    """
+    body = text = read_note(raw).body
+    for comment in said:
+        added = with_comment(text, comment, who, at)
+        before, now = (Counter(one.text for one in open_comments(t)) for t in (text, added))
+        if not (now - before).keys() & before.keys():
+            text = added
+    return raw[: len(raw) - len(body.encode())] + text.encode()
 
 
 def with_answers(body: str, answers: Sequence[str]) -> str:

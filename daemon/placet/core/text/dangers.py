@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 
 from placet.core.text.commands import program_of, uses, uses_at
 from placet.core.text.globs import glob_pattern, segment_pattern
@@ -12,36 +13,89 @@ from placet.core.text.markdown import code
 from placet.core.text.programs import INTERPRETERS, OPEN_ENDED, STARTERS
 from placet.core.text.scope import Scope
 
-_HOOKS = (
-    ".github", ".gitlab-ci.yml", ".circleci", ".travis.yml", "azure-pipelines.yml",
-    "bitbucket-pipelines.yml", "Jenkinsfile", ".buildkite", ".woodpecker", ".drone.yml",
+
+class _Kind(StrEnum):
+    """Kinds of files that act by themselves; the value says what writing one does."""
+
+    BUILD = "change what the build server runs, with that server's secrets"
+    GIT = "change how git treats the repository (hooks, attributes, submodules)"
+    YOURS = "change what your editor, your shell or your tools run when you use the repository"
+    AGENTS = "change what agents are told when they work in this repository"
+    SECRETS = "change files that usually hold secrets"
+    REPORTS = "reach placet's own reports and portal notes, which no mission can write in a vault"
+
+
+# Each path, and why it matters. `/` at the beginning: only at the top of the repository.
+_FILES: tuple[tuple[_Kind, tuple[str, ...]], ...] = (
+    (
+        _Kind.BUILD,
+        (
+            ".github", ".gitlab-ci.yml", ".forgejo", ".gitea", ".circleci", ".travis.yml",
+            "azure-pipelines.yml", "bitbucket-pipelines.yml", "Jenkinsfile", ".buildkite",
+            ".woodpecker", ".woodpecker.yml", ".drone.yml", ".appveyor.yml", "appveyor.yml",
+            "cloudbuild.yaml",
+        ),
+    ),
+    (
+        _Kind.GIT,
+        (".git", ".gitattributes", ".gitmodules", ".gitignore", ".gitconfig", ".lfsconfig"),
+    ),
+    (
+        _Kind.YOURS,
+        (
+            ".husky", ".githooks", "/hooks", "lefthook.yml", ".lefthook.yml", "lefthook.toml",
+            "lefthook.json", ".lefthook", ".pre-commit-config.yaml", ".envrc", ".direnv",
+            ".vscode", ".idea", ".zed", ".devcontainer", ".obsidian", ".mise.toml", "mise.toml",
+            ".tool-versions", ".claude", ".cursor", ".mcp.json", ".npmrc", ".yarnrc.yml",
+            ".pnpmfile.cjs", ".cargo", ".bazelrc", ".exrc",
+            ".nvim.lua", ".vimrc", ".dir-locals.el", ".gdbinit", ".lldbinit",
+        ),
+    ),
+    (
+        _Kind.AGENTS,
+        (
+            "AGENTS.md", "AGENTS.override.md", "AGENT.md", "CLAUDE.md", "CLAUDE.local.md",
+            "GEMINI.md", ".cursorrules", ".windsurfrules", ".windsurf", ".clinerules", ".roo",
+            ".junie", ".goosehints", ".github/copilot-instructions.md", ".github/instructions",
+            ".cursor/rules", ".claude/commands",
+        ),
+    ),
+    (_Kind.SECRETS, (".env", ".env.local", ".netrc", ".pypirc", ".ssh", ".aws")),
+    (_Kind.REPORTS, ("/Knowledge/Reports", "/Knowledge/Portals")),
 )  # fmt: skip
-_RUNS_ON_YOURS = (
-    ".husky", ".pre-commit-config.yaml", ".envrc", ".vscode", ".idea", ".devcontainer", ".direnv",
-    ".obsidian", ".mise.toml", ".claude", ".cursor", ".npmrc", ".yarnrc.yml",
-)  # fmt: skip
-_SECRETS = (".env", ".netrc", ".pypirc", ".ssh", ".aws")
-_GIT = (".git", ".gitattributes", ".gitmodules", ".gitignore")
 
 # Names that most repositories have: a pattern that matches half of them is meant for none of the
-# names above in particular.
+# names above in particular, and neither is one of notes.
 _ORDINARY = (
     "src", "lib", "app", "docs", "tests", "packages", "web", "internal", "main.py", "README.md",
 )  # fmt: skip
+_NOTE = "README.md"
 
-_SAMPLES = {
-    _HOOKS: [f"{name}/workflows/ci.yml" for name in _HOOKS]
-    + [f"{name}/config.yml" for name in _HOOKS],
-    _GIT: [".gitattributes", ".gitmodules", ".gitignore"],
-    _RUNS_ON_YOURS: [f"{name}/settings.json" for name in _RUNS_ON_YOURS],
-    _SECRETS: [".env.local", ".ssh/config", ".ssh/id_ed25519", ".aws/credentials"],
-}
-_MEANS = {
-    _HOOKS: "change what the build server runs, with that server's secrets",
-    _GIT: "change how git treats the repository (hooks, attributes, submodules)",
-    _RUNS_ON_YOURS: "change what your editor or shell runs when you open the repository",
-    _SECRETS: "change files that usually hold secrets",
-}
+_Part = Callable[[str], object] | None
+"""A test for names that one segment of a glob matches; None for one that is meant for any."""
+
+
+def _parts(pattern: str) -> list[_Part]:
+    segments = pattern.rstrip("/").split("/")
+    parts = [None if s == "**" else segment_pattern(s).fullmatch for s in segments]
+    ordinary = [part and sum(part(name) is not None for name in _ORDINARY) for part in parts]
+    return [
+        None if n is None or n * 2 >= len(_ORDINARY) else part
+        for n, part in zip(ordinary, parts, strict=True)
+    ]
+
+
+def _names(parts: Sequence[_Part], path: str) -> bool:
+    """Return whether segments of a glob, none of which is meant for any name, match `path`."""
+    names = path.lstrip("/").split("/")
+    starts = range(len(parts) - len(names) + 1)
+    return any(
+        all(
+            part and part(name) and (name == _NOTE or not part(_NOTE))
+            for part, name in zip(parts[at:], names, strict=False)
+        )
+        for at in (starts[:1] if path.startswith("/") else starts)
+    )
 
 
 def _write_dangers(pattern: str) -> Iterator[str]:
@@ -49,21 +103,17 @@ def _write_dangers(pattern: str) -> Iterator[str]:
 
     They are known by the names that its parts match, and by paths that the whole of it matches.
     """
-    reaches = [
-        None if s == "**" else segment_pattern(s).fullmatch for s in pattern.rstrip("/").split("/")
-    ]
-    wide = [
-        part is None or sum(part(name) is not None for name in _ORDINARY) * 2 >= len(_ORDINARY)
-        for part in reaches
-    ]
-    if wide[0]:
+    parts = _parts(pattern)
+    if parts[0] is None:
         yield f"{code(pattern)} lets it write almost anywhere in the repository."
         return
-    narrow = [part for part, is_wide in zip(reaches, wide, strict=True) if part and not is_wide]
-    for names, samples in _SAMPLES.items():
-        named = any(part(name) for part in narrow for name in names)
-        if named or any(map(glob_pattern(pattern).fullmatch, (*names, *samples))):
-            yield f"{code(pattern)} lets it {_MEANS[names]}."
+    whole = glob_pattern(pattern).fullmatch
+    for kind, paths in _FILES:
+        if any(
+            _names(parts, path) or (path[0] != "/" and (whole(path) or whole(f"{path}/x")))
+            for path in paths
+        ):
+            yield f"{code(pattern)} lets it {kind}."
 
 
 def _run_dangers(argv: tuple[str, ...], *, network: bool) -> Iterator[str]:

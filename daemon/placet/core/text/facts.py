@@ -40,6 +40,12 @@ def more_scope(data: Mapping[str, Any]) -> str:
     )
 
 
+def files_changed(data: Mapping[str, Any]) -> int:
+    """Return the number of files that a mission changed; a row names only the first ones."""
+    more = data.get("files_more")
+    return len(data.get("files_changed") or ()) + (more if isinstance(more, int) else 0)
+
+
 def facts(action: str, data: Mapping[str, Any]) -> str:
     """Return a row's metadata as a line for people."""
     return _FACTS.get(action, _all_facts)(Lenient(data))
@@ -106,7 +112,7 @@ _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",
     Action.GIT_BRANCH_CREATED: lambda d: f"{d['branch']} from {_short(d['base'])}",
     Action.EXECUTION_COMPLETED: lambda d: (
-        f"{d['branch']}: {counted(len(d.get('files_changed', ())), 'file')}, "
+        f"{d['branch']}: {counted(files_changed(d), 'file')}, "
         f"{counted(d['iterations'], 'iteration')}"
     ),
     Action.EXECUTION_FAILED: lambda d: (

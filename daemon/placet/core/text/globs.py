@@ -56,7 +56,7 @@ def glob_problem(pattern: str) -> str | None:
         if is_wrong:
             return f"{shown}{'…' if len(pattern) > MAX_PATTERN else ''} {why}"
     try:
-        glob_pattern(pattern.removeprefix("!"))
+        _expression(pattern.removeprefix("!"))
     except ValueError as error:
         return f"{shown} has a character class that {error}; write [abc], [a-z] or [!abc]"
     return None
@@ -107,6 +107,10 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
     Raises ValueError for a class that cannot be read.
     """
+    return re.compile(_expression(glob))
+
+
+def _expression(glob: str) -> str:
     segments = (glob + "**" if glob.endswith("/") else glob).split("/")
     if segments[-1] == "**":
         segments.append("*")  # `src/**` is what is below src, not src itself
@@ -117,7 +121,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     out = "".join(
         f"(?>(?:[^/]+/)*?{run})" if number else run for number, run in enumerate(fixed) if run
     )
-    return re.compile(out + ("(?:[^/]+/)*?" if runs else "") + "/".join(last))
+    return out + ("(?:[^/]+/)*?" if runs else "") + "/".join(last)
 
 
 @lru_cache(maxsize=512)

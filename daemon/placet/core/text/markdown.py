@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from placet.core.text.characters import OVERLAY, shortened, visible
 from placet.core.text.plan_text import BULLET, clean, escaped, one_line
-from placet.core.text.reading_view import QUERY, RUN, span_end
+from placet.core.text.reading_view import ACTS, RUN, span_end
 from placet.core.text.unseen import Unseen
 
 # Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
@@ -32,11 +32,10 @@ _NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
 def code(text: str) -> str:
     """Return `text` as inline code on one line, with everything in it visible.
 
-    Dataview runs code spans that begin with `=` or `$=`, after trimming: such a text stands there
-    as plain text.
+    What a plug-in may act on as code (ACTS) stands there as plain text.
     """
     shown = bounded(text)
-    return f"“{literal(shown)}”" if QUERY.match(shown) else code_span(shown)
+    return f"“{literal(shown)}”" if ACTS.match(shown) else code_span(shown)
 
 
 def codes(texts: Sequence[str]) -> str:
@@ -115,7 +114,7 @@ def bounded(text: str) -> str:
 def _harmless(text: str) -> str:
     """Take the meaning from links, addresses and fields in escaped text without code."""
     return re.sub(
-        r"(?<=\])(?=[(\[])|:(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
+        r"(?<=\])(?=[(\[])|(?<!\\):(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
     )
 
 
@@ -137,19 +136,17 @@ def _outside_code(line: str, change: Callable[[str], str]) -> str:
 _LISTED = 50
 
 
-def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:
-    """Return an Obsidian callout that lists `found`, without a final newline.
+def warning_callout(found: Sequence[Unseen]) -> str:
+    """Return an Obsidian callout for the box above the text, without a final newline.
 
-    Empty where nothing was found. `shift` is added to the line numbers: the lines that will stand
-    above the text that was searched.
+    It lists `found`, and is empty where nothing was found.
     """
     if not found:
         return ""
     out = ["> [!warning] This note has text that reading view does not show"]
     for unseen in found[:_LISTED]:
-        out.append(
-            f"> - line {unseen.line + shift}, {unseen.kind}: {code(shortened(unseen.shown, 400))}"
-        )
+        where = f"line {unseen.line} below this box"
+        out.append(f"> - {where}, {unseen.kind}: {code(shortened(unseen.shown, 400))}")
     if len(found) > _LISTED:
         out.append(f"> - and {len(found) - _LISTED} more")
     return "\n".join(out)

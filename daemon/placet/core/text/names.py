@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Container
 from enum import StrEnum
 from hashlib import sha256
-from posixpath import splitext
 from uuid import UUID, uuid5
 
 # The configuration's path in a vault.
@@ -39,6 +38,10 @@ QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.QUESTIONS, Folder.ACTIVE, Folder
 # Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for
 # deleted.
 MARKER = "System/.placet-vault"
+
+# Holds the journal's last event, as the mark beside the journal does: a backup of the state folder
+# brings that one back, too.
+TWIN = "System/.placet-mark"
 
 # A longer one holds no id.
 MAX_MARKER_BYTES = 256
@@ -92,6 +95,9 @@ _CONFLICT_TAIL = re.compile(
 )
 _SIDE = ".placet"
 
+# Begins every explanation of placet's beside a note.
+SIDE_CALLOUT = "> [!warning] "
+
 
 def is_note(name: str) -> bool:
     """Return whether a file name is a markdown note's, by its suffix."""
@@ -120,6 +126,18 @@ def request_id(file_name: str, taken: Container[str]) -> str:
         number += 1
         unique = f"{slug[: MAX_ID - len(str(number)) - 1].rstrip('-')}-{number}"
     return unique
+
+
+_UNNAMED = re.compile(
+    r"(?:untitled|unbenannt|sans titre|sin título|senza titolo|sem título|naamloos|bez nazwy|"
+    r"без названия|未命名|無題のファイル)(?: \d+)?",
+    re.IGNORECASE,
+)
+
+
+def is_unnamed(file_name: str) -> bool:
+    """Return whether a note has the name that Obsidian gives to a new one."""
+    return bool(_UNNAMED.fullmatch(unicodedata.normalize("NFC", _stem(file_name)).strip()))
 
 
 def is_request_id(text: str) -> bool:
@@ -256,27 +274,33 @@ def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> st
     return f"{date:%Y-%m-%d}_{trace8}_{request}{'_failure' if failed else ''}.md"
 
 
-def numbered(path: str, number: int) -> str:
-    """Return a file's path with `-2`, `-3`, … before the suffix, for a name that is taken.
-
-    For 1 as it is.
-    """
-    stem, suffix = splitext(path)
-    return path if number == 1 else f"{stem}-{number}{suffix}"
-
-
-def side_note_name(name: str) -> str:
-    """Return the file name of the note that explains a problem with the note of this name.
+def with_suffix(path: str, suffix: str) -> str:
+    """Return a file's path with `suffix` before its extension.
 
     A name that would be too long for a file system is cut, and made unique by a part of its digest.
     """
-    stem = _stem(name)
-    tail = f"{_SIDE}.md"
+    folder, slash, name = path.rpartition("/")
+    stem, dot, end = name.rpartition(".")
+    stem, extension = (stem, f".{end}") if dot else (name, "")
     raw = stem.encode("utf-8", "surrogateescape")
-    if len(raw) + len(tail) > MAX_NAME_BYTES:
+    room = MAX_NAME_BYTES - len(f"{suffix}{extension}".encode("utf-8", "surrogateescape"))
+    if len(raw) > room:
         mark = f"-{sha256(raw).hexdigest()[:8]}"
-        stem = raw[: MAX_NAME_BYTES - len(tail) - len(mark)].decode("utf-8", "ignore") + mark
-    return f"{stem}{tail}"
+        stem = raw[: room - len(mark)].decode("utf-8", "ignore") + mark
+    return f"{folder}{slash}{stem}{suffix}{extension}"
+
+
+def numbered(path: str, number: int) -> str:
+    """Return a file's path with `-2`, `-3`, … before the extension, for a name that is taken.
+
+    For 1 as it is.
+    """
+    return path if number == 1 else with_suffix(path, f"-{number}")
+
+
+def side_note_name(name: str) -> str:
+    """Return the file name of the note that explains a problem with the note of this name."""
+    return with_suffix(f"{_stem(name)}.md", _SIDE)
 
 
 def is_side_note(name: str) -> bool:

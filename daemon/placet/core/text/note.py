@@ -26,7 +26,8 @@ even if nothing changes; then a sync tool sees a conflict, and a digest no longe
    UnsafeEdit. A surprise in YAML therefore costs a stamp, never a note.
 
 5. **A digest leaves stamps out.** `without_keys` cuts out the whole lines of the keys that placet
-   writes, and the block if nothing else is in it. What placet stamps never changes the digest of
+   writes, and the block if nothing else is in it; `plan_text` cuts out placet's box as well. What
+   placet stamps never changes the digest of
    what a person wrote, so an approval binds the text, and a note that only placet has touched
    counts as untouched.
 
@@ -41,16 +42,21 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import normalize
 
 import frontmatter
 from frontmatter.default_handlers import YAMLHandler
 
 from placet.core.text.blocks import Frontmatter, KeyLines
+from placet.core.text.box import without_box
 from placet.core.text.note_parts import BOM, FENCE, NoteParts, read_block, take_apart
 from placet.core.text.scalars import UnsafeEdit, Value, holds, written
 
 # Keys of a request that the daemon writes: they are not part of what the person asked.
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
+
+# Keys that name a file or a table, which macOS and editors spell in two ways (NFD, NFC).
+NAMES = ("agent", "portal")
 
 # Keys of a plan that change during its life: they are not part of the text that is approved.
 PLAN_STAMPS = frozenset({
@@ -86,7 +92,10 @@ class Note:
 def read_note(raw: bytes) -> Note:
     """Return the note that these bytes are. Never raises: what is wrong is in `problem`."""
     parts = take_apart(raw)
-    return Note(raw, parts.kind, parts.meta, parts.body, parts.problem)
+    meta = parts.meta
+    if not all(str(meta.get(key, "")).isascii() for key in NAMES):
+        meta = {**meta, **{key: normalize("NFC", str(meta[key])) for key in NAMES if key in meta}}
+    return Note(raw, parts.kind, meta, parts.body, parts.problem)
 
 
 def stamp(
@@ -147,6 +156,21 @@ def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatt
 def digest(raw: bytes, without: Collection[str]) -> str:
     """Return the SHA-256, in hex, of `without_keys(raw, without)`."""
     return hashlib.sha256(without_keys(raw, without)).hexdigest()
+
+
+def plan_text(raw: bytes) -> bytes:
+    """Return what an approval of this plan binds: all of it but PLAN_STAMPS and placet's box."""
+    parts = take_apart(raw)
+    text = without_box(parts.body)
+    if parts.problem or text == parts.body:
+        return _without(raw, parts, PLAN_STAMPS)
+    bare = raw[: len(raw) - len(parts.body.encode())] + text.encode()
+    return _without(bare, replace(parts, body=text), PLAN_STAMPS)
+
+
+def plan_digest(raw: bytes) -> str:
+    """Return the SHA-256, in hex, of `plan_text(raw)`."""
+    return hashlib.sha256(plan_text(raw)).hexdigest()
 
 
 def without_keys(raw: bytes, keys: Collection[str]) -> bytes:

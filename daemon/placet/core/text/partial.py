@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
 
-from placet.core.text.comment_blocks import place_of, step_parts
+from placet.core.text.comment_blocks import places_of, step_parts
 from placet.core.text.comments import with_lines
 from placet.core.text.markdown import code, codes, literal
 from placet.core.text.plan import LiteralCall, Plan, Step
@@ -27,6 +27,8 @@ _NEEDS_THE_FILE = frozenset({"edit_file", "read_file"})
 _PATH = re.compile(r"[^\s`]*(?:/|\.[A-Za-z0-9])[^\s`]*")
 _LINE_END = re.compile(r"(\r\n|\n|\r)")
 _BRACKETS = re.compile(r"\[.\]")
+_MOST_SPANS = 1_000  # code spans of a plan, and writes to one file, that are asked about
+_MOST_WRITES = 200
 HOW_TO_GO_ON = "tick it again, give the line back, or leave this step out too"
 
 
@@ -65,7 +67,7 @@ def with_other_tick(body: str, number: int) -> str:
     for a step that there is not.
     """
     parts = _boxes_of_steps(body)
-    at = place_of(number, [part for part, _ in parts])
+    at = places_of([part for part, _ in parts]).get(number, 0)
     if not at:
         raise ValueError(f"there is no step {number}; the last one is {len(parts)}")
     part, marks = parts[at - 1]
@@ -128,51 +130,74 @@ def outside(tool: str, params: Mapping[str, Any], scope: Scope) -> str:
 def contradictions(plan: Plan) -> list[str]:
     """Return why the kept steps cannot be carried out without what was left out."""
     found: list[str] = []
+    parts = _Parts.of(plan)
     for number, step in plan.kept:
         found += [
             f"Step {number} {what}"
             for action in step.actions
             if (what := outside(action.tool, action.params, plan.scope))
         ]
-        found += [f"{why}; {HOW_TO_GO_ON}." for why in _rests_on(plan, number, step)]
+        found += [f"{why}; {HOW_TO_GO_ON}." for why in _rests_on(plan, parts, number, step)]
     return list(dict.fromkeys(found))
 
 
-def _rests_on(plan: Plan, number: int, step: Step) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What each step is asked about: the steps' tools, and the writing actions by their files."""
+
+    kept: frozenset[int]
+    named: frozenset[str]
+    runs: bool
+    writes: Mapping[str, Sequence[tuple[int, LiteralCall]]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Parts:
+        writes: dict[str, list[tuple[int, LiteralCall]]] = {}
+        for number, step in enumerate(plan.steps, 1):
+            for made in step.actions:
+                if made.tool in _WRITES:
+                    path = normpath(str(made.params.get("path")))
+                    writes.setdefault(path, []).append((number, made))
+        named = frozenset(name for step in plan.steps for name in step.named)
+        return cls(
+            frozenset(number for number, _ in plan.kept),
+            named,
+            not named or not plan.tools.isdisjoint(_RUNS),
+            writes,
+        )
+
+
+def _rests_on(plan: Plan, parts: _Parts, number: int, step: Step) -> Iterator[str]:
     """Give what a kept step needs of a step, or of a line of the scope, that was left out."""
-    for action in step.actions:
-        makers = _makers(plan, number, action)
-        if makers and not any(n in makers for n, _ in plan.kept):
+    fewer = len(parts.kept) < len(plan.steps)
+    for action in step.actions if fewer else ():
+        makers = _makers(parts, number, action)
+        if makers and parts.kept.isdisjoint(makers):
             path = code(str(action.params["path"]))
             yield (
                 f"Step {number} needs what {with_numbers('step', makers)} "
                 f"{'writes' if len(makers) == 1 else 'write'} to {path}, and that is left out"
             )
-    named = {name for each in plan.steps for name in each.named}
-    runs = not named or not plan.tools.isdisjoint(_RUNS)
-    for span in _spans(step) if plan.offered is not None or plan.left_out else ():
+    spans = _spans(step) if plan.offered is not None or fewer else []
+    for span in spans[: 1 + _MOST_SPANS // len(parts.kept)]:
         if plan.offered is not None and (
             _allows(plan.offered, span) and not _allows(plan.scope, span)
         ):
             yield f"Step {number} names {code(span)}, which only a struck line allows"
-        elif not runs and not named.isdisjoint(_RUNS) and _allows_run(plan.scope, span):
+        elif not (parts.runs or parts.named.isdisjoint(_RUNS)) and _allows_run(plan.scope, span):
             yield (
                 f"Step {number} names {code(span)}, but only "
                 f"{with_numbers('step', plan.left_out)} may run commands, and that is left out"
             )
 
 
-def _makers(plan: Plan, number: int, action: LiteralCall) -> list[int]:
+def _makers(parts: _Parts, number: int, action: LiteralCall) -> list[int]:
     """Return the steps before whose literal actions write the file, or the text, that one needs."""
     path, old = action.params.get("path"), action.params.get("old")
     if action.tool not in _NEEDS_THE_FILE or not isinstance(path, str):
         return []
-    before = [
-        (n, made)
-        for n, step in enumerate(plan.steps[: number - 1], 1)
-        for made in step.actions
-        if made.tool in _WRITES and normpath(str(made.params.get("path"))) == normpath(path)
-    ]
+    before = [(n, made) for n, made in parts.writes.get(normpath(path), ()) if n < number]
+    before = before[-_MOST_WRITES:]
     of_file = [n for n, made in before if made.tool == "write_file"]
     of_text = [
         n
@@ -181,8 +206,7 @@ def _makers(plan: Plan, number: int, action: LiteralCall) -> list[int]:
         and str(old) in str(made.params.get("content", made.params.get("new")))
         and str(old) not in str(made.params.get("old", ""))
     ]
-    kept = {n for n, _ in plan.kept}
-    found = of_text if kept.isdisjoint(of_text) and of_text else of_file
+    found = of_text if parts.kept.isdisjoint(of_text) and of_text else of_file
     return sorted(set(found))
 
 

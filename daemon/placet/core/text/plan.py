@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from posixpath import normpath
 from typing import Any
 
 from placet.core.text.plan_text import (
@@ -110,6 +111,11 @@ class Section:
             raise ValueError(f"{self.title[:80]!r} cannot be the title of an added section")
 
 
+def agent_steps(steps: Sequence[Step]) -> int:
+    """Return how many of these steps take turns of the model: literal ones take none."""
+    return sum(not step.actions for step in steps)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The content of a plan. Raises ValueError without a title or a step.
@@ -156,6 +162,13 @@ class Plan:
     def left_out(self) -> tuple[int, ...]:
         """The numbers of the steps that are not carried out."""
         return tuple(n for n, step in enumerate(self.steps, 1) if step.left_out)
+
+    @property
+    def files_named(self) -> frozenset[str]:
+        """The files that the plan may write by their whole names, in its scope or its actions."""
+        paths = (a.params.get("path") for _, step in self.kept for a in step.actions)
+        in_actions = {normpath(path) for path in paths if isinstance(path, str)}
+        return frozenset({*self.scope.by_name(), *in_actions})
 
     @property
     def tools(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from placet.core.errors import PlacetError
 from placet.core.text.comment_blocks import without_comments
+from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.plan import NOTHING, SECTIONS, TOOL_NAME, LiteralCall, Plan, Section, Step
 from placet.core.text.plan_blocks import BrokenTomlError, items_of, labelled, toml_table
 from placet.core.text.plan_text import (
@@ -58,6 +60,8 @@ _NUMBER = re.compile(
     r"\A(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
 )
 
+_MOST_PROBLEMS = 50  # of a scope: each has its line looked for
+
 _EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'
 
 
@@ -70,6 +74,7 @@ class _PlanReader:
         self.known_tools = known_tools
         self.hidden = commented_lines(body)
         self.boxes: dict[int, str] = {}
+        self.box_lines: list[int] = []
         self.problems: list[PlanProblem] = []
 
     def problem(self, at: int, message: str) -> None:
@@ -161,6 +166,7 @@ class _PlanReader:
         One that slipped into a comment is a step's, too.
         """
         self.boxes = boxes(self.whole.lines, section.at + 1, section.end, self.whole.code)
+        self.box_lines = sorted(self.boxes)
         lines = ("" if n in self.boxes else t for n, t in enumerate(self.outline.lines))
         self.outline = replace(self.outline, lines=tuple(lines))
 
@@ -206,7 +212,8 @@ class _PlanReader:
 
     def box(self, number: int, part: Part) -> bool:
         """Return whether a step's box leaves it out."""
-        marks = {at: mark for at, mark in self.boxes.items() if part.at < at < part.end}
+        first, end = (bisect_left(self.box_lines, at) for at in (part.at + 1, part.end))
+        marks = {at: self.boxes[at] for at in self.box_lines[first:end]}
         for at in marks:
             self.seen(at, f"the box of step {number}")
         if wrong := wrong_with([*marks.values()]):
@@ -299,7 +306,7 @@ class _PlanReader:
         try:
             return scope_from(table), _offered(struck)
         except ScopeProblems as error:
-            for key, why in error.problems:
+            for key, why in error.problems[:_MOST_PROBLEMS]:
                 self.problem(self.key_line(at, end, key), f"scope: `{key[:80]}`: {why}")
         return None, None
 
@@ -332,10 +339,6 @@ def _offered(struck: Struck) -> Scope | None:
     return None
 
 
-# Nobody reads more, and reading it would hold up the daemon. A request may have as many bytes.
-MAX_PLAN_CHARACTERS = 256 * 1024
-
-
 def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:
     """Return the plan that a note's text (without frontmatter) states.
 
@@ -345,9 +348,9 @@ def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:
     if not body.strip():
         why = "the plan is empty; restore its text, or reject it and submit the request again"
         raise PlanProblems([PlanProblem(1, why)])
-    if len(body) > MAX_PLAN_CHARACTERS:
+    if len(body) > MAX_NOTE_CHARACTERS:
         why = (
-            f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not"
+            f"the plan has {len(body):,} characters, and more than {MAX_NOTE_CHARACTERS:,} are not"
             " read; shorten it, or reject it and ask for several smaller ones"
         )
         raise PlanProblems([PlanProblem(1, why)])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placet.core import wording
-from placet.core.text.reading_view import ENTITY, QUERY, RUN, Fence, fence_at, lines_of, span_end
+from placet.core.text.reading_view import ACTS, ENTITY, RUN, Fence, fence_at, lines_of, span_end
 from placet.core.text.ticks import LONGEST_BOX, STRUCK_STEP, box_at
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
@@ -40,7 +40,7 @@ _PRINTED = frozenset({
     "ruby", "rb", "php", "perl", "lua", "r", "julia", "haskell", "elixir", "dockerfile",
     "makefile", "graphql", "proto", "http", "vue", "svelte",
 })  # fmt: skip
-_MARK = re.compile(r"[`~%$&<!\[\]]")
+_MARK = re.compile(r"[`~%$&<!\[\]]|:(?=//)")
 _CONTAINER = r"(?:[ \t]|>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*"
 _STARTERS = (
     re.compile(rf"{_CONTAINER}(?P<slashes>\\*)#{{1,6}}(?:[ \t]|$)"),
@@ -55,6 +55,10 @@ LABEL = re.compile(
     rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(?P<slashes>\\*)(:.*)$",
     re.IGNORECASE | re.DOTALL,
 )
+# Only addresses of the web and relative ones stay links: others open programs, which may act at
+# once (`obsidian://new?…&overwrite=true`).
+_TO_PROGRAM = re.compile(r"\(\s*(?:$|<?\s*(?!https?\\*:)[a-z][a-z0-9+.-]*\\*:)", re.IGNORECASE)
+_PROGRAM = re.compile(r"(?<![a-z0-9+.-])(?!https?$)[a-z][a-z0-9+.-]{0,60}$", re.IGNORECASE)
 _LABELLED = re.compile(rf"{_CONTAINER}\[")
 
 
@@ -78,6 +82,8 @@ def _means_something(line: str, at: int) -> bool:
             return after.isascii() and (after.isalpha() or after in tuple("/!?%"))
         case "!":
             return after == "["
+        case ":":
+            return _PROGRAM.search(line[max(0, at - 61) : at]) is not None
         case "[":
             return (
                 after == "!"
@@ -87,7 +93,9 @@ def _means_something(line: str, at: int) -> bool:
         case _:
             # The end of a link definition, which is not shown: its label begins a line, this one or
             # an earlier one.
-            return after == ":" and ("[" not in line[:at] or _LABELLED.match(line) is not None)
+            return (
+                after == ":" and ("[" not in line[:at] or _LABELLED.match(line) is not None)
+            ) or _TO_PROGRAM.match(line, at + 1) is not None
 
 
 def _marks(line: str, *, escape: bool) -> str:
@@ -107,14 +115,13 @@ def _marks(line: str, *, escape: bool) -> str:
         if mark == "`" and not slashes:
             run = RUN.match(line, place)
             assert run
-            # A span that begins like an inline query of a plugin is not left as one.
-            query = QUERY.match(line, run.end()) is not None
-            end = -1 if query or len(run[0]) in unpaired else span_end(line, run.end(), len(run[0]))
+            acts = ACTS.match(line, run.end()) is not None
+            end = -1 if acts or len(run[0]) in unpaired else span_end(line, run.end(), len(run[0]))
             if end >= 0:
                 out.append(line[place:end])
             else:
                 out.append("\\`" * len(run[0]) if escape else run[0])
-                if not query:
+                if not acts:
                     unpaired.add(len(run[0]))
             at = max(run.end(), end)
             continue
@@ -158,7 +165,8 @@ def escaped_text(text: str) -> str:
         plain = fence and fence.indent == 0 and fence.info in _PRINTED
         if fence and plain and fence.length < never.get(fence.char, 1 << 30):
             end = next((n for n in range(at + 1, len(lines)) if fence.closes(lines[n])), 0)
-            if end:
+            # what a plug-in acts on in a span, it may take from the code of a block as well
+            if end and not ACTS.match("\n".join(lines[at + 1 : end])):
                 out += lines[at : end + 1]
                 at = end + 1
                 continue

@@ -30,9 +30,15 @@ class Fence:
         return found[2][0] == self.char and len(found[2]) >= self.length
 
 
-# What Dataview runs where a code span begins like this: it trims first, and what it trims is more
-# than what markdown does.
-QUERY = re.compile(r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*\$?=")
+# Code that begins like this may act when a note is opened: plug-ins take it by its beginning, and
+# trim more before that than markdown does. `WORD[…]` are fields that write properties, `=` and `$=`
+# queries, `!` and `<%` commands. They are told by their form, as nobody can list all plug-ins.
+# https://www.moritzjung.dev/obsidian-meta-bind-plugin-docs/reference/viewfields/
+# https://blacksmithgu.github.io/obsidian-dataview/queries/dql-js-inline/
+_TRIMMED = r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*"
+ACTS = re.compile(rf"{_TRIMMED}(?:\$?=|!|<%|[\w-]{{1,60}}\s{{0,9}}\[)")
+_LEADING = re.compile(_TRIMMED)
+_OPEN_CHARACTERS = 200
 
 BREAK = re.compile(r"\r\n|\n|\r")
 
@@ -157,9 +163,7 @@ class _Walk:
         if mark[0] == "`":
             end = span_end(line, at, len(mark)) if self.paired else -1
             self.paired = end >= 0
-            # One that is not closed on this line may go on on the next one.
-            open_span = "\n".join([line[at:], *self.lines[number + 1 : number + 2]])
-            inside = line[at : end - len(mark)] if self.paired else open_span
+            inside = line[at : end - len(mark)] if self.paired else self._open_span(number, at)
             self.reading.spans.append((number + 1, inside))
             return max(at, end)
         inside = line[at : at + 1]
@@ -181,6 +185,19 @@ class _Walk:
             # Opened in mid-line and closed nowhere: some readers show it, others hide it.
             comments.append((number + 1, begin, number + 1, line[at:]))
         return len(line)
+
+    def _open_span(self, number: int, at: int) -> str:
+        """Return the beginning of a span that is not closed on its line.
+
+        It may go on on the next one.
+        """
+        said, room = "", _OPEN_CHARACTERS
+        for line in self.lines[number : number + 2]:
+            begin = _LEADING.match(line, at).end() if not said else 0  # type: ignore[union-attr]
+            said, at = f"{said}\n{line[begin : begin + room]}".removeprefix("\n"), 0
+            if len(said) >= room:
+                break
+        return said
 
 
 def read_markdown(lines: Sequence[str]) -> Reading:

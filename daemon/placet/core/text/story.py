@@ -9,7 +9,7 @@ from typing import Any
 
 from placet.core.activity import Action, CommittedRow, Entity
 from placet.core.text.differences import without_difference
-from placet.core.text.facts import Lenient, answer_kind, by, facts, more_scope
+from placet.core.text.facts import Lenient, answer_kind, by, facts, files_changed, more_scope
 from placet.core.text.names import Folder
 from placet.core.wording import counted, dollars, one_line, with_numbers
 
@@ -123,9 +123,8 @@ def _answered(data: Mapping[str, Any]) -> str:
 
 
 def _completed(data: Mapping[str, Any]) -> str:
-    files = data.get("files_changed") or []
     what = (
-        f"{counted(len(files), 'file')} changed on {data['branch']}"
+        f"{counted(files_changed(data), 'file')} changed on {data['branch']}"
         if data.get("commit")
         else "nothing had to be changed"
     )
@@ -222,7 +221,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     Action.PLAN_TAKEN_BACK: _taken_back,
     Action.PLAN_WITHDRAWN: lambda d: f"its plan was taken away: {d['path']}",
-    Action.PLAN_EDITED: lambda d: f"its plan was edited {by(d)} while it is revised",
+    Action.PLAN_EDITED: lambda d: f"its plan was edited {by(d)}",
     Action.PLAN_ADOPTED: lambda d: (
         "a plan that the journal does not know "
         f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
@@ -258,6 +257,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
     Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
+    Action.PR_REJECTION_EXPLAINED: lambda d: f"why {d['branch']} was dropped: {d['reason']}",
     Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was taken back {by(d)}",
     Action.PR_REOPENED: lambda d: f"{d['branch']} is there again",
     Action.DAEMON_STARTED: lambda d: unfinished(d, "is taken up again", "are taken up again"),

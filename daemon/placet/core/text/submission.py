@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from placet.core.text.limits import MAX_NOTE_CHARACTERS, MAX_STEPS, plan_excess
 from placet.core.text.partial import outside
-from placet.core.text.plan import LiteralCall, Plan, Step
+from placet.core.text.plan import LiteralCall, Plan, Step, render_plan
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
 
 
@@ -19,6 +20,10 @@ def plan_from(
     The plan is None with any. `tools` are the names that steps may use. `budget_usd` is the
     request's own limit, which the plan's scope carries.
     """
+    if len(given["steps"]) > MAX_STEPS:
+        return None, [
+            f"the plan has {len(given['steps']):,} steps; at most {MAX_STEPS} are allowed"
+        ]
     problems: list[str] = []
     for number, step in enumerate(given["steps"], 1):
         for tool in (*step["tools"], *(action["tool"] for action in step["actions"])):
@@ -39,7 +44,7 @@ def plan_from(
     if problems:
         return None, problems
     try:
-        return Plan(
+        plan = Plan(
             title=given["title"],
             summary=given["summary"],
             steps=tuple(
@@ -54,9 +59,15 @@ def plan_from(
             ),
             scope=scope,
             risks=tuple(given["risks"]),
-        ), []
+        )
     except ValueError as error:
         return None, [str(error)]
+    problems = plan_excess(plan)
+    if not problems and (size := len(render_plan(plan))) > MAX_NOTE_CHARACTERS:
+        problems = [
+            f"the plan has {size:,} characters; at most {MAX_NOTE_CHARACTERS:,} are allowed"
+        ]
+    return (None if problems else plan), problems
 
 
 def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:

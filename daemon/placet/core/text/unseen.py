@@ -28,7 +28,7 @@ from placet.core.text.characters import (
     homoglyphs,
     shortened,
 )
-from placet.core.text.reading_view import BREAK, ENTITY, QUERY, Reading, lines_of, read_markdown
+from placet.core.text.reading_view import ACTS, BREAK, ENTITY, Reading, lines_of, read_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,14 @@ _PLAIN_TAGS = frozenset({
     "ul", "var",
 })  # fmt: skip
 _LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)>?(\s+[\"'(][^)]{0,500}?[\"')]\s*\))?")
+# A link to a program, also one that placet wrote out: whoever wrote it wanted it to be clicked. In
+# prose an escaped character is two NULs.
+_PROGRAM = re.compile(
+    r"(?:\]|\0\0)\(\s{0,99}<?(?!https?:)(?P<target>[a-z][a-z0-9+.-]{0,30}(?::|\0\0)[^\s)>]{1,400})"
+    r"|<(?!https?:)(?P<address>[a-z][a-z0-9+.-]{1,30}:[^\s<>]{1,400})>",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"(?<!\[)\[(?![!\[]|[ xX]\][^(])")  # no callout, wikilink or box
 _USER = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE
 )
@@ -229,9 +237,9 @@ def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]
 
 
 def _queries(reading: Reading) -> Iterator[Unseen]:
-    """Yield the code spans that Dataview runs (`$=`) or shows the answer of (`=`)."""
+    """Yield the code spans that a plug-in may act on."""
     for number, inside in reading.spans:
-        if QUERY.match(inside):
+        if ACTS.match(inside):
             yield Unseen(number, UnseenKind.QUERY, shortened(inside))
 
 
@@ -254,6 +262,17 @@ def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
             yield Unseen(
                 number, UnseenKind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}"
             )
+
+
+def _programs(lines: Sequence[str], prose: Sequence[str]) -> Iterator[Unseen]:
+    """Yield the links that open a program instead of a page or a note."""
+    for number, line in enumerate(prose, 1):
+        label = _LABEL.search(line)
+        for found in _PROGRAM.finditer(line):
+            bracket = lines[number - 1].rfind("]", 0, found.end()) in range(*found.span())
+            if found["address"] or (bracket and label and label.start() < found.start()):
+                shown = found["address"] or found["target"].replace("\0\0", ":", 1)
+                yield Unseen(number, UnseenKind.PROGRAM, shortened(shown.replace("\0", "")))
 
 
 # --- look-alike letters
@@ -286,6 +305,7 @@ def find_unseen(text: str) -> tuple[Unseen, ...]:
         *_comments(lines, reading),
         *_in_prose("\n".join(reading.prose)),
         *_queries(reading),
+        *_programs(lines, reading.prose),
         *_definitions(reading.prose),
         *_far(lines, reading.code),
         *_floods(lines, reading.code),

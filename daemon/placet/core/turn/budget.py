@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from placet.core.errors import End, Stop
-from placet.core.wording import dollars, duration
+from placet.core.wording import counted, dollars, duration
 
 
 class Complexity(StrEnum):
@@ -108,7 +108,7 @@ class Exceeded:
 class Ledger:
     """One budget: its limits, the amount used, and the amounts held for calls under way.
 
-    `name` stands in what people read: "the mission", "planning", "today's budget of the vault". One
+    `name` stands in what people read: "the mission", "planning", "today's budget". One
     that several workers use is a value behind a lock; each call has a key of its own in it.
     """
 
@@ -144,21 +144,11 @@ class Ledger:
             _minus(limits.tool_calls, gone.tool_calls),
         )
 
-    def left(self) -> str:
-        """Return what is left of each limit, for people and models; empty without limits."""
-        left, limits = self.remaining(), self.limits
-        parts = []
-        if left.usd is not None:
-            parts.append(f"{dollars(left.usd)} of ${limits.usd}")
-        if left.tokens is not None:
-            parts.append(f"{left.tokens:,} of {limits.tokens:,} tokens")
-        if left.tool_calls is not None:
-            parts.append(f"{left.tool_calls:,} of {limits.tool_calls:,} tool calls")
-        if left.working_time_s is not None:
-            parts.append(f"{duration(left.working_time_s)} of working time")
-        if left.wall_time_s is not None:
-            parts.append(f"{duration(left.wall_time_s)} until it has to end")
-        return ", ".join(parts)
+    def time_left_s(self) -> float:
+        """Return the seconds until the first limit of time is reached."""
+        left = self.remaining()
+        times = (left.working_time_s, left.wall_time_s)
+        return min((time_s for time_s in times if time_s is not None), default=math.inf)
 
 
 _N = TypeVar("_N", int, float, Decimal)
@@ -168,16 +158,32 @@ def _minus(limit: _N | None, gone: _N) -> _N | None:
     return None if limit is None else max(limit - gone, type(limit)(0))
 
 
-def tell(ledger: Ledger, turns_left: int) -> str:
-    """Return what the model is told of its budget.
+SHORT = 0.2
+"""The share of a limit that is left when the model is told of it."""
 
-    `turns_left` counts the answer it is about to give.
+
+def tell(ledger: Ledger, turns_left: int, turns: int) -> str:
+    """Return what the model is told of limits that get short; empty while there is enough of all.
+
+    `turns_left` of all `turns` counts the answer that it is about to give.
     """
-    return (
-        "You have left: "
-        + ", ".join(part for part in (f"{turns_left} turns", ledger.left()) if part)
-        + "."
-    )
+    left, limits = ledger.remaining(), ledger.limits
+    parts = []
+    if _is_short(turns_left, turns):
+        parts.append(counted(turns_left, "turn"))
+    if left.usd is not None and _is_short(left.usd, limits.usd):
+        parts.append(f"{dollars(left.usd)} of ${limits.usd}")
+    if left.tokens is not None and _is_short(left.tokens, limits.tokens):
+        parts.append(f"{left.tokens:,} of {limits.tokens:,} tokens")
+    if left.tool_calls is not None and _is_short(left.tool_calls, limits.tool_calls):
+        parts.append(f"{left.tool_calls:,} of {limits.tool_calls:,} tool calls")
+    if left.working_time_s is not None and _is_short(left.working_time_s, limits.working_time_s):
+        parts.append(f"{duration(left.working_time_s)} of working time")
+    return f"You have left: {', '.join(parts)}." if parts else ""
+
+
+def _is_short(left: float | Decimal, limit: float | Decimal | None) -> bool:
+    return limit is not None and float(left) <= SHORT * float(limit)
 
 
 def exceeded(ledger: Ledger) -> Exceeded | None:
@@ -196,7 +202,7 @@ def exceeded(ledger: Ledger) -> Exceeded | None:
         return ledger.over(Limit.TOKENS, f"all {limits.tokens:,} tokens are used up")
     if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
         cost = dollars(ledger.used.usd, "an unknown sum")
-        return ledger.over(Limit.USD, f"{cost} of ${limits.usd} is used up")
+        return ledger.over(Limit.USD, f"{cost} of {dollars(limits.usd)} is used up")
     return None
 
 

@@ -99,12 +99,19 @@ class PlanFacts:
     writes: bool
 
 
-def iteration_cap(complexity: Complexity, asked: int | None, ceiling: int) -> int:
+SPARE_TURNS = 5
+"""Turns that a mission has besides one for each step."""
+
+
+def iteration_cap(
+    complexity: Complexity, asked: int | None, steps: int, ceiling: int | None = None
+) -> int:
     """Return how many model turns a mission may take.
 
-    `asked` is the scope's number, `ceiling` the configuration's.
+    `asked` is the scope's number, `steps` those of the agent, `ceiling` the configuration's.
     """
-    return min(ITERATIONS[complexity] if asked is None else asked, ceiling)
+    most = max(ITERATIONS[complexity], steps + SPARE_TURNS) if asked is None else asked
+    return most if ceiling is None else min(most, ceiling)
 
 
 def check(

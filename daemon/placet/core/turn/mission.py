@@ -85,6 +85,10 @@ class CommandRun:
     exit_code: int | None
 
 
+MOST_FILES = 200
+"""Changed files that a row or a report names at most; it says how many more there are."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
     """A file that a mission changed: `status` is A, M, D or T.

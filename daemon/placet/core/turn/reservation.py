@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -103,10 +104,11 @@ def worst_case(
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The reservation for one call: the longest answer and the worst cost."""
+    """The reservation for one call: the longest answer, the worst cost, and the time for it."""
 
     max_tokens: int
     worst: Amount
+    time_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,11 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
             if _too_short(allowed, call):
                 return ledger.over(
                     Limit.TOKENS,
-                    f"the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
-                    f" and {left.tokens:,} of {ledger.limits.tokens:,} are left",
+                    _used_up(
+                        f"{(ledger.limits.tokens or 0) - left.tokens:,}",
+                        f"{ledger.limits.tokens:,} tokens",
+                        f"{call.prompt_tokens + _least(call):,}",
+                    ),
                 )
         if left.usd is not None:
             if call.prompt_usd is None or call.output_token_usd is None:
@@ -148,15 +153,27 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
             if _too_short(allowed, call):
                 return ledger.over(
                     Limit.USD,
-                    f"the next call may cost {dollars(call.prompt_usd)} for its prompt alone, and"
-                    f" {dollars(left.usd)} of ${ledger.limits.usd} is left",
+                    _used_up(
+                        dollars((ledger.limits.usd or 0) - left.usd),
+                        dollars(ledger.limits.usd),
+                        dollars(call.prompt_usd + _least(call) * call.output_token_usd),
+                    ),
                 )
     worst = call.worst(allowed)
     return Reserved(tuple(ledger.hold(key, worst) for ledger in ledgers), allowed)
 
 
+def _used_up(used: str, limit: str, next_call: str) -> str:
+    return f"{used} of {limit} used; the next call may take {next_call} more"
+
+
 def _too_short(allowed: int, call: ModelCall) -> bool:
-    return allowed < min(LEAST_OUTPUT_TOKENS, call.max_tokens)
+    return allowed < _least(call)
+
+
+def _least(call: ModelCall) -> int:
+    """Return the output tokens without which a call is not made."""
+    return min(LEAST_OUTPUT_TOKENS, call.max_tokens)
 
 
 def _bytes(blocks: Sequence[Block]) -> int:

@@ -1,4 +1,4 @@
-"""What stands on top of a plan is the state's: what it may do now, where, what to do with it.
+"""placet's box on a plan is the state's: what it may do now, where, what to do with it.
 
 Its links lead on.
 """
@@ -10,12 +10,17 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from placet.core.text.note import read_note
+from looping import Fake, Time, bare_vault, greeter, looping, says
+from placet.core.text.box import BEGIN, END, find_box, with_box, without_box
+from placet.core.text.note import plan_digest, read_note
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.unseen import find_unseen
+from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.files.vault import Vault
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITES: list[dict[str, object]] = [
@@ -28,7 +33,6 @@ WRITES: list[dict[str, object]] = [
     }
 ]
 GIVES_UP: list[dict[str, object]] = [{"calls": [("give_up", {"reason": "There is no paper."})]}]
-CALLOUT = re.compile(r"\A(?:> .*\n|>\n)+")
 
 
 def planned(
@@ -42,10 +46,10 @@ def planned(
     return vault
 
 
-def callout(path: Path) -> str:
-    found = CALLOUT.match(read_note(path.read_bytes()).body)
+def box(path: Path) -> str:
+    found = find_box(read_note(path.read_bytes()).body)
     assert found is not None, path.read_text()
-    return found[0]
+    return "".join(f"{line}\n" for line in found.lines)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -56,11 +60,12 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
     vault = planned(tmp_path)
-    first, second, *_ = callout(vault.plan()).splitlines()
+    first, second, *_ = box(vault.plan()).splitlines()
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
     trace = vault.rows("plan.created")[0]["trace_id"]
     assert second.startswith(
-        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `"
+        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, "
+        "made from branch `main`, commit `"
     )
 
 
@@ -69,18 +74,18 @@ def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: 
     edit(vault.plan(), 'write = ["hello.txt"]', 'write = ["hello.txt", "**"]')
     edit(vault.plan(), "network = false", "network = true # ${x}$\u200b")
     before = vault.plan().read_text()
-    assert "say-hello" in vault.click("plans").stdout, "it waits, whatever its callout says by now"
+    assert "say-hello" in vault.click("plans").stdout, "it waits, whatever its box says by now"
     vault.here()
     text = vault.plan().read_text()
-    assert "> It may write `hello.txt`, `**`; run nothing; network: yes;" in callout(vault.plan())
+    assert "> It may write `hello.txt`, `**`; run nothing; network: yes;" in box(vault.plan())
     assert "> > [!danger] Look twice at the scope" in text
-    warned = re.search(r"> > - line (\d+), zero-width character", text)
+    warned = re.search(r"> > - line (\d+) below this box, zero-width character", text)
     assert warned is not None
-    assert "\u200b" in text.splitlines()[int(warned[1]) - 1], "what a person hides is said, too"
+    below = without_box(read_note(text.encode()).body)
+    assert "\u200b" in below.splitlines()[int(warned[1]) - 1], "what a person hides is said, too"
     assert text.endswith(before[before.index("> [!info] About this plan") :])
-    assert len(vault.rows("plan.callout_renewed")) == 1
     vault.here()
-    assert len(vault.rows("plan.callout_renewed")) == 1, "once is enough"
+    assert vault.plan().read_text() == text, "once is enough"
     vault.approve()
     vault.here()
     assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
@@ -119,12 +124,12 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     vault.here()
     assert not vault.rows("plan.approved")
     assert not vault.active().exists()
-    shown = callout(vault.plan())
+    shown = box(vault.plan())
     told = re.search(r"\*\*Not approved\*\* \((.*?)\)", shown)
     assert told is not None
     assert abs(datetime.fromisoformat(told[1]) - datetime.now()) < timedelta(hours=1), "local time"  # noqa: DTZ005
     assert len(told[1]) == len("2026-11-22 21:30:00"), "to the second"
-    assert "It is written again: read it" in shown
+    assert "placet updated the box" in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)
     assert f"network: {'yes' if scope.network else 'no'}" in shown
@@ -136,18 +141,13 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     assert len(vault.rows("plan.refused")) == 1
 
 
-def test_a_plan_without_its_callout_or_with_an_older_one_s_is_shown_once_and_then_approved(
+def test_a_plan_without_its_box_gets_it_back(
     tmp_path: Path,
 ) -> None:
     vault = planned(tmp_path)
     text = vault.plan().read_text()
-    older = text.replace("> [!question|placet] A plan for", "> [!question] A plan for").replace(
-        "> > [!danger]", "> [!danger]"
-    )
-    vault.plan().write_text(older)
-    vault.here()
-    assert vault.plan().read_text() == text
-    head = callout(vault.plan())
+    head = f"{BEGIN}\n{box(vault.plan())}{END}\n\n"
+    assert head in text
     vault.plan().write_text(text.replace(head, ""))
     vault.here()
     assert vault.plan().read_text() == text
@@ -166,7 +166,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     old = vault.active().read_bytes()
     vault.here()
     assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
-    head = callout(vault.plan())
+    head = box(vault.plan())
     assert head.startswith(
         "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [["
     )
@@ -177,7 +177,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     assert "approved_at" not in meta
     assert "its mission failed" in vault.click("plans").stdout
     vault.here()
-    assert callout(vault.plan()) == head, "lying there is rest"
+    assert box(vault.plan()) == head, "lying there is rest"
     assert len(vault.rows("plan.approved")) == 1
     failed = vault.plan().read_bytes()
 
@@ -186,7 +186,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     vault.active().write_bytes(old)
     vault.here()
     assert len(vault.rows("plan.approved")) == 1
-    assert "**Not approved**" in callout(vault.plan())
+    assert "**Not approved**" in box(vault.plan())
 
     vault.plan().write_bytes(failed)
     vault.here()
@@ -194,7 +194,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     vault.here()
     assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [False, False]
     assert len(vault.rows("execution.started")) == 2
-    assert f"> **Report**: [[{vault.reports()[0].stem}]]\n" in callout(vault.plan()), "the new one"
+    assert f"> **Report**: [[{vault.reports()[0].stem}]]\n" in box(vault.plan()), "the new one"
     assert not dangling(vault)
 
 
@@ -278,7 +278,7 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
     assert not dangling(vault), end
     assert request.exists() is (end != "completed")
     if end == "completed":
-        done = callout(vault.root / "Inbox/Archive/say-hello_plan.md")
+        done = box(vault.root / "Inbox/Archive/say-hello_plan.md")
         assert done.startswith(
             "> [!success|placet] This plan for [[Say hello]] was carried out\n> **Report**: [["
         )
@@ -287,7 +287,7 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
         return
     if end == "rejected":
         rejected = vault.root / "Inbox/Rejected/say-hello_rejected.md"
-        assert callout(rejected).startswith(
+        assert box(rejected).startswith(
             "> [!quote|placet] This plan for [[Say hello]] was rejected"
         )
 
@@ -301,8 +301,8 @@ def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_pat
     vault.drop("Say hello.\n", "Reach 100%% coverage #1.md")
     vault.here()
     (plan,) = (vault.root / "Inbox/Plans").glob("*.md")
-    assert "A plan for `Reach 100%% coverage #1` awaits you" in callout(plan)
-    assert not find_unseen(callout(plan))
+    assert "A plan for `Reach 100%% coverage #1` awaits you" in box(plan)
+    assert not find_unseen(box(plan))
     plan.rename(vault.root / "System/Active" / plan.name)
     vault.here()
     assert len(vault.rows("execution.completed")) == 1
@@ -311,9 +311,7 @@ def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_pat
 REMARK = "> Please leave the tests alone.\n"
 
 
-@pytest.mark.parametrize(
-    "old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**", "# Say hello"]
-)
+@pytest.mark.parametrize("old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**"])
 @pytest.mark.thinned(2)
 def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(
     tmp_path: Path, old: str
@@ -323,14 +321,13 @@ def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_pla
     And in placet's own words nobody else's may stand.
     """
     vault = planned(tmp_path)
-    shown = callout(vault.plan())
-    mine = f"> [!warning|placet] Mine\n{REMARK}\n" if old.startswith("#") else REMARK
-    edit(vault.plan(), f"\n{old}", f"\n{mine}{old}")
+    shown = box(vault.plan())
+    edit(vault.plan(), f"\n{old}", f"\n{REMARK}{old}")
     vault.here()
     text = vault.plan().read_text()
-    assert callout(vault.plan()) == shown
+    assert box(vault.plan()) == shown
     assert text.count(REMARK) == 1
-    kept = f"\n\n> [!note] Somebody wrote this into placet's callout\n{REMARK}\n"
+    kept = f"\n\n> [!note] Moved here from placet's box\n{REMARK}\n"
     assert f"{kept}> [!info] About this plan" in text
     vault.here()
     assert vault.plan().read_text() == text, "once is enough"
@@ -348,13 +345,123 @@ def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(
     vault.approve()
     vault.here()
     assert REMARK in vault.plan().read_text()
-    assert "Not approved" in callout(vault.plan())
+    assert "Not approved" in box(vault.plan())
     edit(vault.plan(), "network = false", "network = true")
     vault.here()
     text = vault.plan().read_text()
-    assert (
-        text.count("Somebody wrote this into")
-        == text.count("Not approved")
-        == text.count(REMARK)
-        == 1
+    assert text.count("Moved here from") == text.count("Not approved") == text.count(REMARK) == 1
+
+
+@pytest.mark.parametrize("text", ["# Plan\n", "\n\n# Plan\r\n", "", "%% placet %%\nmine\n"])
+def test_text_below_a_box_keeps_every_character(text: str) -> None:
+    body = with_box(text, ["> one", ">", "> two"])
+    assert without_box(body) == text
+    found = find_box(body)
+    assert found is not None
+    assert found.lines == ("> one", ">", "> two")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%% placet %%\n> one\n\n# Plan\n",
+        "# Plan\n\n%% placet %%\n> one\n%% /placet %%\n",
+        "%% placet %% x\n> one\n%% /placet %%\n",
+        "%% placet %%\n> one %% /placet %%\n",
+    ],
+)
+def test_marks_elsewhere_are_text(body: str) -> None:
+    assert find_box(body) is None
+    assert without_box(body) == body
+
+
+def test_the_box_is_no_part_of_the_digest() -> None:
+    head, text = "---\ntrace_id: x\nstatus: review\n---\n", "# Plan\n"
+    boxed = [head + with_box(text, lines) for lines in (["> one"], ["> two", "> three"])]
+    assert len({plan_digest(raw.encode()) for raw in [head + text, *boxed]}) == 1
+    open_box = boxed[0].replace(END, "")
+    assert plan_digest(open_box.encode()) != plan_digest((head + text).encode())
+
+
+@pytest.mark.parametrize("said", ["reject", "approve"])
+def test_a_decision_saved_beside_a_revision_is_decided(
+    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = make_vault(tmp_path)
+    newer = {**PLAN, "title": "Say hello again", "answers": ["Yes."]}
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", newer)]}]),
     )
+    vault.drop("Say hello.\n")
+    vault.here()
+    plan = vault.plan()
+    plan.write_text(plan.read_text() + "\n## Review Comments\n\n- first\n")
+    edit(plan, 'decision: ""', "decision: revise")
+    replace = Vault.replace
+
+    def late(folder: Vault, path: str, expected: str, data: bytes) -> Any:
+        if b"Say hello again" in data:
+            edit(plan, "- first\n", "- first\n- ZEBRA\n")
+            keys = f"decision: {said}\nrejection_reason: not licensed"
+            edit(plan, 'decision: ""', keys if said == "reject" else f"decision: {said}")
+        return replace(folder, path, expected, data)
+
+    monkeypatch.setattr(Vault, "replace", late)
+    vault.here()
+    vault.here()
+    if said == "reject":
+        assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [
+            "not licensed"
+        ]
+        kept = (vault.root / "Inbox/Archive/say-hello_plan_r2.md").read_text()
+        assert "# Say hello again" in kept
+        return
+    assert "revision 2 was written" in vault.rows("plan.refused")[0]["metadata"]["reason"]
+    assert not vault.rows("plan.approved")
+    text = vault.plan().read_text()
+    assert "# Say hello again" in text
+    assert "ZEBRA" in text
+    assert "[[say-hello_plan_r1_edited]]" in box(vault.plan())
+
+
+def test_a_failed_plans_comments_reach_the_next_planner(tmp_path: Path) -> None:
+    vault = planned(tmp_path, GIVES_UP)
+    vault.approve()
+    vault.here()
+    plan = vault.plan()
+    plan.write_text(plan.read_text() + "\n## Review Comments\n\n- Use ZEBRA\n")
+    edit(vault.root / "Inbox/Requests/Say hello.md", "status: error", "status: pending")
+    vault.here()
+    assert "has 1 comment without an answer" in vault.plan().read_text()
+    assert "[[say-hello_plan_r1]]" in vault.plan().read_text()
+
+
+def test_an_approved_plan_awaits_nobody(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    asks = {"question": "Which?", "options": ["a", "b"]}
+
+    def asker(ask: Ask) -> Reply:
+        is_plan = ask.purpose is not Purpose.EXECUTE
+        return greeter(ask) if is_plan else says(("ask_person", asks))
+
+    with looping(vault, model=lambda: Fake(asker), time=Time()) as running:
+        vault.drop("Say hello\n")
+        running.settle()
+        vault.approve()
+        running.settle()
+        assert "is approved" in vault.active().read_text()
+        assert "awaits you" not in vault.active().read_text()
+
+
+def test_a_rejected_plan_without_its_properties_gets_no_box(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        vault.drop("Say hello\n")
+        running.settle()
+        rejected = vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+        running.settle()
+        bare = re.sub(r"(?m)^trace_id.*\n", "", rejected.read_text()).replace("%% placet %%\n", "")
+        rejected.write_text(bare)
+        running.settle()
+    assert rejected.read_text() == bare

@@ -1,4 +1,4 @@
-"""Help: groups, an example for each command that can be given as it stands, and pages on ideas."""
+"""`placet --help`: groups of commands, and an example for each that can be given as it stands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import pytest
 
 from placet.cli.examples import EXAMPLES
 from placet.cli.main import COMMANDS, GROUPS, main
-from placet.cli.manual import PAGES, topics
 from vaultkit import TestVault, make_vault
-
-NAMED = ("gestures", "review", "scope", "agents", "portals", "cost", "security")
 
 
 @pytest.fixture
@@ -93,58 +90,12 @@ def test_the_list_of_a_groups_commands_cuts_no_sentence(vault: TestVault) -> Non
             assert "..." not in vault.click(*words, "--help").stdout.partition("\nCommands:")[2]
 
 
-@pytest.mark.parametrize("topic", NAMED)
-def test_an_idea_has_a_page_whose_commands_exist(vault: TestVault, topic: str) -> None:
-    page = vault.click("help", topic).stdout
-    assert page == (PAGES / f"{topic}.md").read_text(), "piped it is markdown"
-    assert topics()[topic] in page
-    for line in re.findall(r"`(placet [^`]+)`", page):
-        if "…" not in line:
-            parsed(line)
-
-
-def test_every_page_is_named_in_the_help() -> None:
-    assert sorted(NAMED) == sorted(topics())
-    for said in (COMMANDS["help"][1], main.epilog or ""):
-        assert all(topic in said for topic in NAMED)
-
-
-def test_help_without_words_has_the_commands_and_the_ideas(vault: TestVault) -> None:
-    said = vault.click("help").stdout
-    assert "\nDecide:\n" in said
-    assert all(f"\n  {topic} " in said for topic in NAMED)
-
-
-def test_help_of_a_command_is_its_help_and_what_is_unknown_gets_a_suggestion(
-    vault: TestVault,
-) -> None:
-    assert vault.click("help", "portal", "add").stdout == vault.click("portal", "add", "-h").stdout
-    for words, near in (
-        (("gesturs",), "gestures"),
-        (("portal", "ad"), "add"),
-        (("sumbit",), "submit"),
-    ):
-        done = vault.click("help", *words, check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"Did you mean {near}" in done.stderr
-
-
 def test_the_help_needs_no_vault_and_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; from placet.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
-        "    print(sorted({'rich', 'pydantic', 'tomlkit', 'sqlite3', 'placet.cli.manual'} & set(sys.modules)))"
+        "    print(sorted({'rich', 'pydantic', 'tomlkit', 'sqlite3'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
-    assert (
-        "placet help scope"
-        in subprocess.run(
-            [sys.executable, "-m", "placet", "help", "--help"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    )

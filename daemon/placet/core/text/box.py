@@ -1,0 +1,58 @@
+"""Find, write and remove placet's box: lines between two marks, directly below the properties.
+
+Only one box counts: the one in that place, with both marks. Marks anywhere else are text, and so is
+a box without its end mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BEGIN = "%% placet %%"
+END = "%% /placet %%"
+
+_EOL = r"[ \t]*+(?:\r\n|\n|\r)"
+# linters put a blank line below the properties
+_OPENING = re.compile(rf"(?:{_EOL})*+{re.escape(BEGIN)}{_EOL}")
+_CLOSING = re.compile(rf"{re.escape(END)}(?<=[\r\n]{re.escape(END)})(?:[ \t]*+\Z|{_EOL})")
+_BLANK = re.compile(_EOL)
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+class Box(NamedTuple):
+    """A box in a note's body: the lines between its marks, and where the text below it begins."""
+
+    lines: tuple[str, ...]
+    end: int
+
+
+def find_box(body: str) -> Box | None:
+    """Return the box of a note's body, None without one."""
+    begun = _OPENING.match(body)
+    ended = _CLOSING.search(body, begun.end()) if begun is not None else None
+    if begun is None or ended is None:
+        return None
+    inner = _LINE_END.split(body[begun.end() : ended.start()])[:-1]
+    # one blank line parts the box from the text
+    blank = _BLANK.match(body, ended.end())
+    return Box(tuple(inner), blank.end() if blank is not None else ended.end())
+
+
+def without_box(body: str) -> str:
+    """Return the text of a note's body; every character of it stays."""
+    box = find_box(body)
+    return body if box is None else body[box.end :]
+
+
+def with_box(text: str, lines: Sequence[str]) -> str:
+    """Return the body of a note with this text, below a box with these lines."""
+    end = "\r\n" if "\r\n" in text else "\n"
+    return end.join([BEGIN, *lines, END, "", text])
+
+
+def unmarked(body: str) -> str:
+    """Return a note's body without the marks of its box, for a screen."""
+    box = find_box(body)
+    return body if box is None else "\n".join([*box.lines, "", body[box.end :]])

@@ -403,7 +403,8 @@ class Play:
             case.plan.revision + 1,
             f"draft {self.dice.randrange(10**9)}",
         )
-        return Drafted(case.generation, text, case.plan.revision + 1)
+        model = ports.config.model.who
+        return Drafted(case.generation, text, case.plan.revision + 1, model=model)
 
     def may_ask(self, ports: Ports, case: Case, *, wider: bool = False) -> None:
         """Ask a person now and then; go on where that has an answer, which a person gave."""

@@ -21,6 +21,7 @@ import pytest
 from placet.core.life.approval import OUTDATED, refusal
 from placet.core.life.builder import DecisionBuilder
 from placet.core.life.case import State
+from placet.core.life.events import Drafted
 from placet.core.life.gestures import BY_PROPERTY, Answered
 from placet.core.life.observe import _answered
 from placet.core.life.sorting import sort_notes
@@ -439,6 +440,24 @@ def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None
     assert calls
     assert rows(calm, "plan.revised") == 1
     assert b"revision: 2" in (calm.root / plan).read_bytes()
+
+
+def test_plan_for_another_model_waits_for_review_again(calm: Play) -> None:
+    """It is put back in the look that approved it, before its status was stamped."""
+    calm.dice.random = lambda: 0.5
+
+    def drafted(generation: int, raw: bytes, revision: int, *, model: str) -> Drafted:
+        assert model != "another"
+        return Drafted(generation, raw, revision, model="another")
+
+    with patch("simulation.Drafted", drafted):
+        calm.write("Inbox/Requests/a.md", b"Do it.\n")
+        calm.settle()
+    calm.rename(the_plan(calm), "System/Active/a.md")
+    calm.settle()
+    assert b"\nstatus: review\n" in (calm.root / the_plan(calm)).read_bytes()
+    assert rows(calm, "plan.refused") == 1
+    assert rows(calm, "note.explained") == rows(calm, "execution.started") == 0
 
 
 def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:

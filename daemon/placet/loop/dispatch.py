@@ -343,8 +343,14 @@ class Dispatch:
         return look_at(path, raw, "")
 
     def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
-        # without a note it is on its way: the next look finds it
-        if (note := self.decisions.intake.notes.get(case.plan.path)) is not None:
+        # Without a note it is on its way: the next look finds it, and decides on an edit.
+        if (seen := self.decisions.intake.notes.get(case.plan.path)) is None:
+            return
+        try:  # as it is now: placet may have stamped it since the look
+            note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
+        except Unreadable:
+            return
+        if note.digest == seen.digest:
             self.book.apply(case, ApprovalVoid(kind, note, why, model))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:

@@ -24,7 +24,7 @@ from disks import read_only
 from gitkit import settle_home
 from pagekit import browsing
 from placet.cli.board.seen import seen_name
-from placet.cli.board.server import PromptProtocol, server
+from placet.cli.board.server import server
 from placet.cli.board.tokens import KEY, Tokens
 from placet.files.errors import NotSettled
 from placet.files.vault import Vault
@@ -249,7 +249,7 @@ def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> No
     async def long(_: Request) -> StreamingResponse:
         return StreamingResponse(b"x" * 65_536 for _ in range(100_000))
 
-    running = server(Starlette(routes=[Route("/", long)]), PromptProtocol)
+    running = server(Starlette(routes=[Route("/", long)]))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
     thread.start()

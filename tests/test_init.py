@@ -325,15 +325,6 @@ def test_who_speaks_the_messages_api_refuses_an_empty_request() -> None:
     assert speaks_messages(url), "who cannot be reached has said nothing"
 
 
-def test_a_page_of_help_is_rendered_on_a_terminal(place: TestVault) -> None:
-    with at_a_terminal(place, "help", "scope") as person:
-        assert person.ends() == 0
-    assert "```" not in person.said
-    assert "\n## " not in person.said
-    assert "\nWhat the warnings mean\n" in person.said
-    assert '\n    write = ["src/auth/**", "tests/test_auth.py"]\n' in person.said
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_vault_that_is_no_folder_is_said_with_what_helps(
     place: TestVault, tmp_path: Path, there: bool

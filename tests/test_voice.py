@@ -50,7 +50,8 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
     vault.drop("# Say hello\n\nWrite a greeting.\n")
     first = vault.once(apart=True)
     assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in first.splitlines())
-    assert [line for line in without_times(first) if not line.startswith("A history (git) ")] == [
+    assert without_times(first)[0].startswith("The first start on this vault ")
+    assert [one for one in without_times(first)[1:] if not one.startswith("A history (git) ")] == [
         "say-hello: request seen: Inbox/Requests/Say hello.md; a plan follows",
         f"say-hello: made a git repository of {vault.root}, with a first commit of what is there",
         "say-hello: a plan waits for you (revision 1, 1 step): Inbox/Plans/say-hello_plan.md",
@@ -69,8 +70,8 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
 
 def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
     vault.drop("# Say hello\n\nWrite a greeting.\n")
-    # that the vault gets a history
-    assert len(vault.click("run", "--once", "-q").stderr.splitlines()) == 1
+    # which settings are accepted, and that the vault gets a history
+    assert len(vault.click("run", "--once", "-q").stderr.splitlines()) == 2
     vault.drop("---\npriority: 99\n---\n# Odd\n", "Odd.md")
     assert without_times(vault.click("run", "--once", "-q").stderr)[0].startswith(
         "odd: Inbox/Requests/Odd.md cannot be used: "

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import click
 
 from placet.agent.prompts import agents
-from placet.cli import completing
 from placet.cli.bell import bell
 from placet.cli.gestures import can_be_edited, say_if_down
 from placet.cli.opening import open_in_editor
@@ -47,10 +46,8 @@ from placet.journal.reader import Reader, open_reader
 @click.option("--edit", is_flag=True, help="Write it in your editor ($VISUAL, $EDITOR).")
 @click.option("--wait", "waits", is_flag=True, help="Then follow it to its end, as `placet watch`.")
 @click.option("--title", metavar="T", help="The note's name; else its first line.")
-@click.option("--agent", metavar="NAME", help="Who is to do it.", shell_complete=completing.agents)
-@click.option(
-    "--portal", metavar="NAME", help="In which repository.", shell_complete=completing.portals
-)
+@click.option("--agent", metavar="NAME", help="Who is to do it.")
+@click.option("--portal", metavar="NAME", help="In which repository.")
 @click.option("--priority", type=click.IntRange(0, 10), metavar="0-10", help="10 goes first.")
 @click.option("--budget-usd", metavar="USD", help="What it may cost at most.")
 @site_option

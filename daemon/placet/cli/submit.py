@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping
@@ -18,7 +20,6 @@ import click
 from placet.agent.prompts import agents
 from placet.cli.bell import bell
 from placet.cli.gestures import can_be_edited, say_if_down
-from placet.cli.opening import open_in_editor
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.watch import await_case, follow, last_row
@@ -109,7 +110,7 @@ def edited(site: Site, body: str) -> Iterator[str]:
     path = Path(tempfile.mkdtemp(prefix="placet-")) / "request.md"
     path.write_text(before, encoding="utf-8")
     try:
-        open_in_editor(site, str(path))
+        _open_in_editor(site, path)
     except UserError:
         if path.read_text(encoding="utf-8") == before:
             shutil.rmtree(path.parent)
@@ -219,6 +220,35 @@ def _file_name(title: str) -> str:
     title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
+
+
+def _open_in_editor(site: Site, path: Path) -> None:
+    """Open a file in `$VISUAL` or `$EDITOR`, and wait until it is closed.
+
+    Raises UserError where none is set, or it cannot be started or fails.
+    """
+    said = site.env.get("VISUAL") or site.env.get("EDITOR") or ""
+    try:
+        argv = shlex.split(said)
+    except ValueError:
+        argv = []
+    if not argv:
+        raise UserError(f"No editor is set for {path}.", "Set one: export EDITOR=nano")
+    try:
+        process = subprocess.Popen([*argv, str(path)])
+    except OSError as error:
+        other = "vi" if argv[0].endswith("nano") else "nano"
+        raise UserError(
+            f"{argv[0]} cannot be started: {error.strerror}.", f"Set another: export EDITOR={other}"
+        ) from error
+    # Ctrl-C is the editor's, as under git
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code:
+        raise UserError(f"{argv[0]} ended with exit code {code}.", "Look at the file again.")
 
 
 def _number(given: str | None) -> float | str | None:

@@ -81,14 +81,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "events": ("placet events", "placet events | jq --unbuffered .type"),
     "events path": ('socat -u UNIX-CONNECT:"$(placet events path)" -',),
     "events schema": ("placet events schema > event.schema.json",),
-    "service": ("placet service install", "placet service logs --follow"),
-    "service install": (
-        "placet service install --vault ~/vault",
-        "placet service install --dry-run",
-    ),
+    "service": ("placet service install", "placet service status"),
+    "service install": ("placet service install --vault ~/vault",),
     "service uninstall": ("placet service uninstall",),
-    "service status": ("placet service status", "placet service status --json"),
-    "service logs": ("placet service logs --follow",),
+    "service status": ("placet service status",),
+    "service print": ("placet service print",),
     "completion": ('eval "$(placet completion bash)"', "placet completion fish | source"),
 }
 """By a command's words without `placet`."""

@@ -9,7 +9,7 @@ import click
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("placet init ~/vault", "placet init ~/vault --no-input --model demo"),
     "run": ("placet run --vault ~/vault", "placet run --once"),
-    "demo": ("placet demo", "placet demo --fast --keep /tmp/demo"),
+    "demo": ("placet demo", "placet demo --keep /tmp/demo"),
     "submit": (
         "placet submit 'Say in the README how to run the tests'",
         "placet submit --file request.md --portal code",

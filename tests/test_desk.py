@@ -8,8 +8,6 @@ import getpass
 import json
 import os
 import pty
-import re
-import select
 import subprocess
 import sys
 import time
@@ -19,7 +17,6 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from placet.cli.stage import LINE_S, paced
 from vaultkit import ME, PLAN, TestVault, make_vault, running, started, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -130,52 +127,6 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     vault.click("approve", "say-hello", "--digest", digest[:12], "--yes")
     assert approved_once(vault)
     assert vault.rows("plan.approved")[0]["metadata"]["digest"] == digest
-
-
-def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    main, end = pty.openpty()
-    terminal = os.fdopen(end, "r")
-    monkeypatch.setattr("sys.stdin", terminal)
-    waited: list[float] = []
-    real = select.select
-
-    def waits(reads: Any, writes: Any, errors: Any, seconds: float) -> Any:
-        waited.append(seconds)
-        return real(reads, writes, errors, 0)
-
-    monkeypatch.setattr("placet.cli.stage.select.select", waits)
-    with paced(fast=False) as stage:
-        for number in range(3):
-            stage.line(f"line {number}")
-        os.write(main, b" ")
-        stage.line("the key skips the rest of this part")
-        stage.line("also this")
-        stage.head("the next part")
-        stage.line("at its pace again")
-    assert waited == [LINE_S] * 5
-    with paced(fast=True) as stage:
-        stage.line("nothing stops")
-        stage.end()
-    assert len(waited) == 5
-    terminal.close()
-    os.close(main)
-
-
-@pytest.mark.sweep
-def test_the_demo_is_as_wide_as_the_terminal_and_can_be_read(tmp_path: Path) -> None:
-    vault = TestVault(tmp_path, tmp_path / "state")
-    began = time.monotonic()
-    code, said = on_a_terminal(vault, "", "demo", patience_s=180)
-    assert code == 0
-    assert 30 < time.monotonic() - began < 120
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
-    assert re.match(r"Next: \S*placet init", plain[-1])
-    broken = [line for line in plain if not line.startswith("  │     ")]  # code is not
-    assert all(len(line) <= 80 for line in broken if max(map(len, line.split()), default=0) < 60), (
-        broken
-    )
 
 
 def planner(asked: list[Any]) -> Any:

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from placet.cli.demo import called
 from placet.cli.look import plans, status
 from placet.cli.main import main
-from placet.cli.stage import Stage, called
 from placet.cli.status_screen import needs_you, status_screen
 from placet.core.text.comment_blocks import REMARKS
 from placet.core.text.comments import comments
@@ -280,29 +280,9 @@ def test_counts_have_the_form_of_their_noun() -> None:
     assert facts("execution.completed", many) == "feat/x: 40,000 files, 1 iteration"
 
 
-@pytest.mark.parametrize(
-    ("found", "argv", "name"),
-    [
-        ("/bin/placet", "/x/placet", "placet"),
-        (None, ".venv/bin/placet", ".venv/bin/placet"),
-        (None, "/x y/placet/__main__.py", f"{shlex.quote(sys.executable)} -m placet"),
-    ],
-)
+@pytest.mark.parametrize("found", ["/bin/placet", None])
 def test_the_demo_names_its_program_as_it_can_be_called(
-    monkeypatch: pytest.MonkeyPatch, found: str | None, argv: str, name: str
+    monkeypatch: pytest.MonkeyPatch, found: str | None
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: found)
-    monkeypatch.setattr(sys, "argv", [argv, "demo"])
-    assert called() == name
-
-
-def test_the_demo_breaks_no_command_of_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("placet.cli.stage.Stage.width", lambda _: 40)
-    command = f"placet drop hello --reason 'why'    # drop it: {'git ' * 20}"
-    Stage(fast=True, keys=False).note(f"A \\[text\\]\n\n```sh\n{command}\n```\n".encode())
-    shown = capsys.readouterr().out
-    assert f"    {command.rstrip()}" in shown
-    assert "A [text]" in shown
+    assert called() == ("placet" if found else f"{shlex.quote(sys.executable)} -m placet")

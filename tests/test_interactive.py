@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from placet.cli.letters import unbroken
 from placet.cli.look import status
 from placet.cli.rendered import rendered
-from placet.core.text.comments import open_comments
 from placet.core.text.note import read_note, stamp
 from placet.core.text.partial import with_other_tick
 from placet.core.text.plan_reader import parse_plan
@@ -72,7 +67,7 @@ def planned(folder: Path, plan: Any = PLAN, *names: str) -> TestVault:
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_what_waits_is_shown_with_its_dangers_on_top_and_approved(
+def test_what_waits_is_shown_with_its_dangers_and_approved(
     tmp_path: Path, is_running: bool
 ) -> None:
     vault = planned(tmp_path, {**PLAN, "scope": {"write": ["**"]}})
@@ -80,7 +75,7 @@ def test_what_waits_is_shown_with_its_dangers_on_top_and_approved(
     def person() -> None:
         with reviewing(vault) as someone:
             shown = someone.sees("say-hello [")
-            assert shown.index("danger") < shown.index("Write a greeting.")
+            assert shown.index("Write a greeting.") < shown.rindex("danger")
             for piece in ("plan, revision 1", "write     **", "network   no", "1. Write it"):
                 assert piece in shown, piece
             someone.types("a")
@@ -104,7 +99,6 @@ def test_what_waits_is_shown_with_its_dangers_on_top_and_approved(
 def test_a_pipe_is_no_terminal(tmp_path: Path) -> None:
     done = planned(tmp_path).cli("review", check=False, stdin="a\n")
     assert done.returncode == 2
-    assert "no" in done.stderr
     assert "terminal" in done.stderr
     assert "placet plans" in done.stderr
 
@@ -113,8 +107,8 @@ def test_letters_are_explained_and_others_decide_nothing(tmp_path: Path) -> None
     vault = planned(tmp_path)
     with reviewing(vault) as someone:
         someone.types("?")
-        assert "tick or untick" in someone.sees("quit\n")
-        for odd in ("x", "", "approve"):
+        assert "reject it, with a reason" in someone.sees("quit\n")
+        for odd in ("x", "", "ar", "approve"):
             someone.types(odd)
             someone.sees("quit\n")
         someone.types("s")
@@ -133,76 +127,35 @@ def test_several_things_come_one_after_the_other(tmp_path: Path) -> None:
         someone.types("r", "too loud")
         someone.sees("Saved. ")
         someone.sees("three [")
-        someone.types("m", "Whisper it.")
+        someone.types("a")
         someone.sees("one thing still waits")
         assert someone.ends() == 0
     vault.here()
     assert told(vault, "plan.rejected")["reason"] == "too loud"
     row = told(vault, "plan.approved")
-    assert (row["via"], row["reviewed_by"], row["comment_count"]) == ("cli", ME, 1)
+    assert (row["via"], row["reviewed_by"]) == ("cli", ME)
     assert vault.plan("one").exists()
 
 
-def test_a_comment_at_a_step_asks_for_changes(tmp_path: Path) -> None:
+def test_comment_asks_for_changes(tmp_path: Path) -> None:
     vault = planned(tmp_path, TWO)
     with running(vault):
         with reviewing(vault) as someone:
-            someone.types("c", "2", "Shorter, please.")
-            someone.sees("written into the plan")
-            assert "Shorter, please." in someone.sees("say-hello [")
-            (comment,) = open_comments(read_note(vault.plan().read_bytes()).body)
-            someone.types("v", "")
+            someone.types("c", "")  # no comment, so nothing is asked for
+            someone.types("c", "2. Shorter, please.")
             someone.sees("asked for changes")
             someone.ends()
         vault.await_action("plan.revision_requested")
-    assert (comment.text, comment.step) == ("2. Shorter, please.", 2)
     row = told(vault, "plan.revision_requested")
     assert (row["via"], row["comment_count"]) == ("cli", 1)
 
 
-def test_an_unticked_step_is_not_approved(tmp_path: Path) -> None:
-    vault = planned(tmp_path, TWO)
-    with running(vault):
-        with reviewing(vault) as someone:
-            someone.types("t", "2")
-            assert "Write another (left out)" in someone.sees("say-hello [")
-            someone.types("a")
-            someone.sees("approved: ")
-            assert someone.ends() == 0
-        vault.await_action("execution.completed")
-    assert told(vault, "plan.approved")["steps_left_out"] == [2]
-    assert "plan.refused" not in vault.actions()
-
-
-def test_a_plan_that_is_higher_than_the_terminal_is_paged_and_its_scope_stays(
-    tmp_path: Path,
-) -> None:
-    vault = planned(tmp_path, TWO)
-    with reviewing(vault, 80, 24, PAGER="sed s/^/paged:/") as someone:
-        someone.sees("paged:Write a greeting.")
-        below = someone.sees("say-hello [").rpartition("paged:")[2]
+def test_scope_stands_below_a_long_plan(tmp_path: Path) -> None:
+    vault = planned(tmp_path, {**TWO, "summary": "One more line.\n\n" * 50})
+    with reviewing(vault, 80, 24) as someone:
+        screen = someone.sees("say-hello [").splitlines()[-24:]
         for piece in ("write     **", "network   no", "danger", "digest"):
-            assert piece in below, piece
-        assert below.count("\n") < 24
-        assert "Another file." not in below
-        someone.types("p")
-        someone.sees("paged:Another file.")
-        someone.types("q")
-        assert someone.ends() == 0
-    with reviewing(vault, 80, 100, PAGER="sed s/^/paged:/") as someone:
-        assert "paged:" not in someone.sees("say-hello [")
-        someone.types("q")
-        assert someone.ends() == 0
-
-
-def test_steps_are_listed_with_their_boxes_where_a_number_is_asked_for(tmp_path: Path) -> None:
-    vault = planned(tmp_path, TWO)
-    with running(vault), reviewing(vault) as someone:
-        someone.types("t", "2")
-        assert "  [x] 1. Write it\n  [x] 2. Write another\n" in someone.said
-        someone.types("c", "")
-        assert "  [x] 1. Write it\n  [ ] 2. Write another\n" in someone.said
-        someone.terminal.types("\n")
+            assert any(line.startswith(piece) for line in screen), piece
         someone.types("q")
         assert someone.ends() == 0
 
@@ -214,8 +167,7 @@ def test_what_changed_since_it_was_shown_is_shown_again(tmp_path: Path) -> None:
         text = vault.plan().read_text()
         vault.plan().write_text(text.replace("A file.", "Quite another file."))
         someone.types("a")
-        someone.sees("was changed since you read it")
-        assert "Quite another file." in someone.sees("say-hello [")
+        assert "Quite another file." in someone.sees("was changed since you read it")
         assert vault.plan().exists()
         vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
         someone.types("a")
@@ -239,44 +191,13 @@ def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
         someone.sees("half a reason")  # before it reads, Python may lose a signal
         time.sleep(0.2)
         someone.terminal.interrupt()
-        someone.sees("stopped; what you decided before stands")
+        someone.sees("Stopped. What you decided stands.")
         assert someone.ends() == 130
     assert vault.plan("two").read_bytes() == before
     assert [one["what"] for one in status(vault.site)["intents"]] == ["approve"]
     with reviewing(vault) as someone:
         someone.sees("two [")
         someone.terminal.types("\x04")
-        assert someone.ends() == 0
-
-
-def test_the_editor_and_obsidian_open_the_note(tmp_path: Path) -> None:
-    vault = planned(tmp_path)
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    opened, editor = bin_ / "opened", bin_ / "my editor"
-    for program, text in (
-        (editor, "sed -i 's/A file\\./An edited file./' \"$2\""),
-        (bin_ / "xdg-open", f'printf %s "$1" > "{opened}"'),
-    ):
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    env = {"EDITOR": f"'{editor}' --wait", "PATH": f"{bin_}:{os.environ['PATH']}"}
-    with reviewing(vault, **env) as someone:
-        someone.types("e")
-        assert "An edited file." in someone.sees("say-hello [")
-        someone.types("o")
-        link = "obsidian://open?vault=vault&file=Inbox%2FPlans%2Fsay-hello_plan.md"
-        someone.sees(link)
-        until(lambda: opened.exists() and opened.read_text(), "the link", 20)
-        assert opened.read_text() == link
-        someone.types("a")
-        someone.sees("Saved. ")
-    vault.here()
-    assert told(vault, "plan.approved")["edited"]
-    with reviewing(planned(tmp_path / "other"), EDITOR="", VISUAL="") as someone:
-        someone.types("e")
-        someone.sees("export EDITOR=nano")
-        someone.types("q")
         assert someone.ends() == 0
 
 
@@ -288,13 +209,10 @@ def test_a_question_is_answered(tmp_path: Path, said: str, chosen: int) -> None:
             shown = someone.sees("say-hello [")
             for piece in ("Which *greeting*?", "1. Hello", "2. Good morning", "The file says it."):
                 assert piece in shown, piece
-            someone.types(said)
-            if not chosen:
-                someone.sees("Answer so [y,n")
-                someone.types("n")
+            for sure in ("n", "y"):
                 someone.types(said)
-                someone.sees("Answer so [y,n")
-                someone.types("y")
+                someone.sees(f"Answer “{'Good morning' if chosen else said}” [y,n")
+                someone.types(sure)
             someone.sees("answered: ")
             assert someone.ends() == 0
         vault.await_action("execution.completed")
@@ -323,7 +241,6 @@ def test_a_wider_scope_that_was_edited_is_not_approved(tmp_path: Path) -> None:
     text = amendment(vault).read_text()
     amendment(vault).write_text(text.replace("test_hello.py", "**"))
     with reviewing(vault) as someone:
-        assert "approves nothing" in someone.sees("say-hello [")
         someone.types("a")
         someone.sees("was edited, so it approves nothing")
         someone.types("q")
@@ -372,20 +289,6 @@ def test_a_tick_changes_one_line(tmp_path: Path) -> None:
         with_other_tick(body, 3)
 
 
-def test_a_change_under_way_is_finished_before_ctrl_c_counts() -> None:
-    done = []
-
-    def change() -> None:
-        with unbroken():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
-            done.append("written")
-
-    with pytest.raises(KeyboardInterrupt):
-        change()
-    assert done == ["written"]
-
-
 def test_of_two_plans_none_is_decided_on(tmp_path: Path) -> None:
     vault = planned(tmp_path, PLAN, "One", "Two")
     (vault.plan("one").parent / "copy.md").write_bytes(vault.plan("one").read_bytes())
@@ -414,14 +317,14 @@ def test_a_plan_that_failed_is_approved_again(tmp_path: Path) -> None:
     with reviewing(vault) as someone:
         shown = someone.sees("say-hello [")
         assert "its last mission failed: Knowledge/Reports/" in shown
-        someone.types("v")  # whoever wants another plan says so with `placet retry`
-        assert "ask for changes" not in someone.sees("quit\n")
-        someone.types("m", "Try harder.")
+        someone.types("c")  # whoever wants another plan says so with `placet retry`
+        assert "comment on it" not in someone.sees("quit\n")
+        someone.types("a")
         someone.sees("Saved. ")
         assert someone.ends() == 0
     vault.here()
     _first, again = vault.rows("plan.approved")
-    assert (again["metadata"]["via"], again["metadata"]["comment_count"]) == ("cli", 1)
+    assert again["metadata"]["via"] == "cli"
 
 
 @pytest.mark.parametrize("frontmatter", ["yaml", "toml"])
@@ -435,35 +338,20 @@ def test_a_question_of_the_planner_is_answered(tmp_path: Path, frontmatter: str)
         until(question(vault).exists, "the question")
         with reviewing(vault) as someone:
             someone.types("1")
-            someone.sees("answered: Hello")
+            someone.types("y")
+            someone.sees("answered: ")
             someone.ends()
         vault.await_action("plan.created")
     assert told(vault, "question.answered")["chosen"] == 1
 
 
-def test_a_comment_at_a_step_that_there_is_not_is_not_taken(tmp_path: Path) -> None:
-    vault = planned(tmp_path, TWO)
-    before = vault.plan().read_bytes()
-    with reviewing(vault) as someone:
-        for number in ("99", "0"):
-            someone.types("c", number, "Shorter, please.")
-            someone.sees(f"'{number}' is no step.")
-        someone.types("q")
-        assert someone.ends() == 0
-    assert vault.plan().read_bytes() == before
-
-
-def test_a_number_that_is_an_option_and_the_place_of_another_is_asked_about(
-    tmp_path: Path,
-) -> None:
-    """`placet answer ID 3` means the option `3`; nobody gets another one for the same answer."""
+def test_number_means_the_option_with_that_text(tmp_path: Path) -> None:
+    """`placet answer ID 3` means the option `3`, too."""
     how_many = {**QUESTION, "options": ["5", "3", "1"]}
     vault = asking_vault(tmp_path, ("ask_person", how_many))
     with reviewing(vault) as someone:
         someone.types("3")
-        someone.sees("Is it option 2, “3” [y,n")
-        someone.types("n")
-        someone.types("3")
+        someone.sees("Answer “3” [y,n")
         someone.types("y")
         someone.sees("Saved. ")
         assert someone.ends() == 0

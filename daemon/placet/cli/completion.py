@@ -14,7 +14,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, IDs, portals and agents in bash, zsh or fish."""
+    """Print the script that completes commands and IDs in bash, zsh or fish."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

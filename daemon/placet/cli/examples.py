@@ -9,7 +9,7 @@ import click
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("placet init ~/vault", "placet init ~/vault --no-input --model demo"),
     "run": ("placet run --vault ~/vault", "placet run --once"),
-    "demo": ("placet demo", "placet demo --fast --keep /tmp/demo"),
+    "demo": ("placet demo", "placet demo --keep /tmp/demo"),
     "submit": (
         "placet submit 'Say in the README how to run the tests'",
         "placet submit --file request.md --portal code",
@@ -81,14 +81,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "events": ("placet events", "placet events | jq --unbuffered .type"),
     "events path": ('socat -u UNIX-CONNECT:"$(placet events path)" -',),
     "events schema": ("placet events schema > event.schema.json",),
-    "service": ("placet service install", "placet service logs --follow"),
-    "service install": (
-        "placet service install --vault ~/vault",
-        "placet service install --dry-run",
-    ),
+    "service": ("placet service install", "placet service status"),
+    "service install": ("placet service install --vault ~/vault",),
     "service uninstall": ("placet service uninstall",),
-    "service status": ("placet service status", "placet service status --json"),
-    "service logs": ("placet service logs --follow",),
+    "service status": ("placet service status",),
+    "service print": ("placet service print",),
     "completion": ('eval "$(placet completion bash)"', "placet completion fish | source"),
 }
 """By a command's words without `placet`."""

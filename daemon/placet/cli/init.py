@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from placet.agent.repositories import VAULT_EXCLUDES
-from placet.cli import completing
 from placet.cli.choices import (
     DEMO_SCRIPT,
     KEY,
@@ -124,7 +123,7 @@ def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
 
 
 @click.command("init")
-@click.argument("folder", required=False, metavar="[DIR]", shell_complete=completing.folders)
+@click.argument("folder", required=False, metavar="[DIR]", type=click.Path(readable=False))
 @click.option(
     "--history/--no-history",
     "history",

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from placet.cli import completing
 from placet.cli.look import as_row
-from placet.cli.site import Site, find, json_option, site_option
+from placet.cli.site import Site, complete_ids, find, json_option, site_option
 from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.text import row_text, table_text
 from placet.core.activity import CommittedRow
@@ -32,7 +31,7 @@ LAST = 50
 @click.option(
     "--trace",
     metavar="ID",
-    shell_complete=completing.ids,
+    shell_complete=complete_ids,
     help="Only this request's rows: a request_id or the beginning of a trace_id.",
 )
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")

@@ -98,7 +98,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "completion": (
         "completion",
-        "Print the script that completes commands, IDs, portals and agents in bash, zsh or fish.",
+        "Print the script that completes commands and IDs in bash, zsh or fish.",
     ),
     "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
 }

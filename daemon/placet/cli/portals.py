@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from placet.cli import completing
 from placet.cli.cards import refresh_card
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
@@ -39,7 +38,7 @@ def portal_command() -> None:
 
 @portal_command.command("add")
 @click.argument("name", metavar="NAME")
-@click.argument("given", metavar="PATH", shell_complete=completing.folders)
+@click.argument("given", metavar="PATH", type=click.Path(readable=False))
 @site_option
 def portal_add_command(site: Site, name: str, given: str) -> None:
     """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
@@ -124,7 +123,7 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 
 
 @portal_command.command("check")
-@click.argument("name", required=False, metavar="[NAME]", shell_complete=completing.portals)
+@click.argument("name", required=False, metavar="[NAME]")
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
@@ -138,7 +137,7 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
 
 
 @portal_command.command("remove")
-@click.argument("name", metavar="NAME", shell_complete=completing.portals)
+@click.argument("name", metavar="NAME")
 @site_option
 def portal_remove_command(site: Site, name: str) -> None:
     """Take a portal out of System/placet.toml; its repository and its card stay."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
 from placet.cli.local_models import is_here, speaks_messages
+from placet.cli.service import key_file
 from placet.cli.site import Site
-from placet.cli.supervisors import key_files
 from placet.core.errors import UserError
 from placet.core.turn.talk import ModelError, ModelErrorKind
 from placet.host.sockets import address_of, places
@@ -75,12 +76,10 @@ def model_line(site: Site, config: Config) -> Line:
 
 
 def key_lines(site: Site) -> Iterator[Line]:
-    """Give a finding for each file with the model's key that others can read."""
-    for path in key_files(site.env):
-        try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except OSError:
-            continue
+    """Give a finding if others can read the service's file with the model's key."""
+    path = key_file(site.env)
+    with suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             found = f"{path}: others can read it (mode {mode:o})"
             yield finding("key", "bad", found, f"chmod 600 {quote(str(path))}")

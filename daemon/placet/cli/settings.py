@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from placet.cli import completing
 from placet.cli.choices import DEMO_NAME, KEY, fitting_name
 from placet.cli.origins import (
     lines_of,
@@ -53,7 +52,7 @@ def config_command(context: click.Context, site: Site, as_json: bool) -> None:
 
 
 @config_command.command("get")
-@click.argument("key", metavar="KEY", shell_complete=completing.settings)
+@click.argument("key", metavar="KEY")
 @site_option
 def config_get_command(site: Site, key: str) -> None:
     """Print the setting KEY as it holds, as JSON: model.name, or a whole table: portals."""
@@ -68,7 +67,7 @@ def config_get_command(site: Site, key: str) -> None:
 
 # a value may begin with `-`
 @config_command.command("set", context_settings={"ignore_unknown_options": True})
-@click.argument("key", metavar="KEY", shell_complete=completing.settings)
+@click.argument("key", metavar="KEY")
 @click.argument("value", metavar="VALUE")
 @site_option
 def config_set_command(site: Site, key: str, value: str) -> None:

@@ -6,7 +6,7 @@ import getpass
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from placet.cli import completing
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 NEAR_AMONG = 1_000
-"""Number of the latest requests among which a similar name is looked for."""
+"""Number of the latest requests whose IDs are completed or suggested."""
 
 
 class Site:
@@ -184,7 +183,7 @@ def site_option(command: Command) -> Command:
         metavar="DIR",
         expose_value=False,
         callback=_take,
-        shell_complete=completing.folders,
+        type=click.Path(readable=False),
         help="The vault; else $PLACET_VAULT, else the folder you are in.",
     )
     return option(click.make_pass_decorator(Site)(command))
@@ -195,5 +194,14 @@ def _take(context: click.Context, _: click.Parameter, given: str | None) -> None
         context.obj = Site(given)
 
 
+def complete_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Return the IDs of the latest requests that begin so; none if the journal is not readable."""
+    from placet.journal.reader import open_reader
+
+    with suppress(Exception), open_reader((context.obj or Site(None)).state.journal) as reader:
+        return [name for name in reader.request_ids(NEAR_AMONG) if name.startswith(begun)]
+    return []
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-ident_argument = click.argument("ident", metavar="ID", shell_complete=completing.ids)
+ident_argument = click.argument("ident", metavar="ID", shell_complete=complete_ids)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping
@@ -16,10 +18,8 @@ from typing import Any, NamedTuple
 import click
 
 from placet.agent.prompts import agents
-from placet.cli import completing
 from placet.cli.bell import bell
 from placet.cli.gestures import can_be_edited, say_if_down
-from placet.cli.opening import open_in_editor
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.watch import await_case, follow, last_row
@@ -47,10 +47,8 @@ from placet.journal.reader import Reader, open_reader
 @click.option("--edit", is_flag=True, help="Write it in your editor ($VISUAL, $EDITOR).")
 @click.option("--wait", "waits", is_flag=True, help="Then follow it to its end, as `placet watch`.")
 @click.option("--title", metavar="T", help="The note's name; else its first line.")
-@click.option("--agent", metavar="NAME", help="Who is to do it.", shell_complete=completing.agents)
-@click.option(
-    "--portal", metavar="NAME", help="In which repository.", shell_complete=completing.portals
-)
+@click.option("--agent", metavar="NAME", help="Who is to do it.")
+@click.option("--portal", metavar="NAME", help="In which repository.")
 @click.option("--priority", type=click.IntRange(0, 10), metavar="0-10", help="10 goes first.")
 @click.option("--budget-usd", metavar="USD", help="What it may cost at most.")
 @site_option
@@ -112,7 +110,7 @@ def edited(site: Site, body: str) -> Iterator[str]:
     path = Path(tempfile.mkdtemp(prefix="placet-")) / "request.md"
     path.write_text(before, encoding="utf-8")
     try:
-        open_in_editor(site, str(path))
+        _open_in_editor(site, path)
     except UserError:
         if path.read_text(encoding="utf-8") == before:
             shutil.rmtree(path.parent)
@@ -222,6 +220,35 @@ def _file_name(title: str) -> str:
     title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
+
+
+def _open_in_editor(site: Site, path: Path) -> None:
+    """Open a file in `$VISUAL` or `$EDITOR`, and wait until it is closed.
+
+    Raises UserError where none is set, or it cannot be started or fails.
+    """
+    said = site.env.get("VISUAL") or site.env.get("EDITOR") or ""
+    try:
+        argv = shlex.split(said)
+    except ValueError:
+        argv = []
+    if not argv:
+        raise UserError(f"No editor is set for {path}.", "Set one: export EDITOR=nano")
+    try:
+        process = subprocess.Popen([*argv, str(path)])
+    except OSError as error:
+        other = "vi" if argv[0].endswith("nano") else "nano"
+        raise UserError(
+            f"{argv[0]} cannot be started: {error.strerror}.", f"Set another: export EDITOR={other}"
+        ) from error
+    # Ctrl-C is the editor's, as under git
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code:
+        raise UserError(f"{argv[0]} ended with exit code {code}.", "Look at the file again.")
 
 
 def _number(given: str | None) -> float | str | None:

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 
 import click
 
-from placet.cli import completing
 from placet.cli.screen import on_terminal
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say
@@ -99,7 +98,7 @@ def team_workers_command(site: Site, as_json: bool) -> None:
 
 
 @team_command.command("drain")
-@click.argument("name", metavar="NAME", shell_complete=completing.workers)
+@click.argument("name", metavar="NAME")
 @click.option("--undo", is_flag=True, help="Let it take work again, if it has not ended yet.")
 @site_option
 def team_drain_command(site: Site, name: str, undo: bool) -> None:

@@ -121,16 +121,6 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(_encodable(text), err=err)
 
 
-def paged(text: str) -> bool:
-    """Show a text in the person's pager if it is higher than the terminal; return whether it is."""
-    size = shutil.get_terminal_size()
-    text = fitted(text, size.columns)
-    if text.count("\n") + 1 < size.lines:  # and a line for the question below it
-        return False
-    click.echo_via_pager(_encodable(text))
-    return True
-
-
 def _plain(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 

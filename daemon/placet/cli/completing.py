@@ -27,7 +27,7 @@ MANY = 500
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _completer(look: Callable[[Site], Iterable[str]]) -> Completer:
+def completer(look: Callable[[Site], Iterable[str]]) -> Completer:
     """Return a completer of the words that `look` finds; none where it raises anything."""
 
     def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
@@ -64,17 +64,6 @@ def _settings(site: Site) -> Iterable[str]:
     return [*names(), *(f"portals.{name}.path" for name in _portals(site))]
 
 
-def _workers(site: Site) -> Iterable[str]:
-    from placet.journal.place import address_of
-    from placet.journal.reader import open_reader
-    from placet.journal.team_rows import member_rows
-
-    if not address_of(site.state.journal):
-        return []
-    with open_reader(site.state.journal) as reader:
-        return [one.name for one in member_rows(reader.connection)]
-
-
 def folders(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem[str]]:
     """Let the shell complete the path of a folder."""
     from click.shell_completion import CompletionItem
@@ -82,8 +71,7 @@ def folders(_: click.Context, __: click.Parameter, begun: str) -> list[Completio
     return [CompletionItem(begun, type="dir")]
 
 
-ids = _completer(_ids)
-portals = _completer(_portals)
-agents = _completer(_agents)
-settings = _completer(_settings)
-workers = _completer(_workers)
+ids = completer(_ids)
+portals = completer(_portals)
+agents = completer(_agents)
+settings = completer(_settings)

@@ -12,10 +12,10 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from placet.cli.board.app import Board, application
-from placet.cli.board.guard import Door
-from placet.cli.board.live import Live
-from placet.cli.board.tokens import KEY, Tokens, key_at
+from placet_board.app import Board, application
+from placet_board.guard import Door
+from placet_board.live import Live
+from placet_board.tokens import KEY, Tokens, key_at
 from vaultkit import TestVault
 
 HOST = "127.0.0.1:8737"

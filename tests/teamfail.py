@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from placet.cli.main import main
-from placet.journal.team import Beat, DropMember
 from placet.journal.writer import Journal
 from placet.journal.writes import RenewLease, Write
 from placet.repo import runner
+from placet_team.team_journal import Beat, DropMember
 
 _APART = (Beat, DropMember, RenewLease)
 _count = 0

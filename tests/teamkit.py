@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pgkit
-from placet.journal.postgres import PostgresConnection
+from placet_team.postgres import PostgresConnection
 from vaultkit import TestVault, make_vault, until
 
 LEASE_S = 2

@@ -23,11 +23,11 @@ from boardhttp import served
 from disks import read_only
 from gitkit import settle_home
 from pagekit import browsing
-from placet.cli.board.seen import seen_name
-from placet.cli.board.server import server
-from placet.cli.board.tokens import KEY, Tokens
 from placet.files.errors import NotSettled
 from placet.files.vault import Vault
+from placet_board.seen import seen_name
+from placet_board.server import server
+from placet_board.tokens import KEY, Tokens
 from test_answer_command import QUESTION, WIDER, asking_vault, question
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
@@ -243,8 +243,8 @@ def test_a_button_that_meets_a_full_disk_is_to_be_pressed_again(
 
 def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader may take longer than READ_S, if it takes pieces; one that takes none is cut off."""
-    monkeypatch.setattr("placet.cli.board.server.READ_S", 1.0)
-    monkeypatch.setattr("placet.cli.board.server.LOOK_S", 0.1)
+    monkeypatch.setattr("placet_board.server.READ_S", 1.0)
+    monkeypatch.setattr("placet_board.server.LOOK_S", 0.1)
 
     async def long(_: Request) -> StreamingResponse:
         return StreamingResponse(b"x" * 65_536 for _ in range(100_000))

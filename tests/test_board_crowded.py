@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from boardhttp import Browser, Served, served
-from placet.cli.board.command import Address
-from placet.cli.board.guard import FORM_S, MAX_LOGIN_BYTES
-from placet.cli.board.live import MAX_LISTENING
-from placet.cli.board.serve import hosts_of
-from placet.cli.board.server import HEAD_S, MAX_CONNECTIONS, READ_S
-from placet.cli.board.tokens import KEY, KEY_BYTES, key_at
 from placet.core.errors import UserError
+from placet_board.command import Address
+from placet_board.guard import FORM_S, MAX_LOGIN_BYTES
+from placet_board.live import MAX_LISTENING
+from placet_board.serve import hosts_of
+from placet_board.server import HEAD_S, MAX_CONNECTIONS, READ_S
+from placet_board.tokens import KEY, KEY_BYTES, key_at
 from vaultkit import TestVault, make_vault, until
 
 AT_ONCE_S = 1.0

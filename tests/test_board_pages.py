@@ -17,16 +17,16 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls
-from placet.cli.board.charts import falling, lying, upright
-from placet.cli.board.journal_page import ROWS
-from placet.cli.board.numbers import Counted
-from placet.cli.board.questions import GROUPS, QUESTIONS, Slice, sql_of
-from placet.cli.board.request_page import acts
 from placet.cli.site import find
 from placet.core.errors import UserError
 from placet.core.wording import dollars
 from placet.journal.browse import Wanted, all_rows, rows_page
 from placet.journal.query import query
+from placet_board.charts import falling, lying, upright
+from placet_board.journal_page import ROWS
+from placet_board.numbers import Counted
+from placet_board.questions import GROUPS, QUESTIONS, Slice, sql_of
+from placet_board.request_page import acts
 from test_answer_command import QUESTION, asking_vault
 from vaultkit import ME, PLAN, TestVault, make_vault
 
@@ -218,9 +218,9 @@ def test_a_question_that_takes_too_long_is_said_and_stops_no_other(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-    monkeypatch.setattr("placet.cli.board.numbers.COUNT_S", 0.2)
+    monkeypatch.setattr("placet_board.numbers.COUNT_S", 0.2)
     monkeypatch.setattr(
-        "placet.cli.board.numbers.sql_of",
+        "placet_board.numbers.sql_of",
         lambda name, *rest: endless if name == "calls" else sql_of(name, *rest),
     )
     page = browser.get("/numbers")
@@ -232,7 +232,7 @@ def test_who_has_to_wait_too_long_is_told_so(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted()
-    monkeypatch.setattr("placet.cli.board.numbers.WAIT_S", 0.01)
+    monkeypatch.setattr("placet_board.numbers.WAIT_S", 0.01)
     with counted._lock, pytest.raises(UserError):
         counted.numbers(vault.db, Slice(7, "day"))
     assert not counted.numbers(vault.db, Slice(7, "day")).is_empty
@@ -240,9 +240,9 @@ def test_who_has_to_wait_too_long_is_told_so(
 
 def test_browsers_share_what_was_counted(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     first = browser.get("/numbers")
-    monkeypatch.setattr("placet.cli.board.numbers.query", None)  # nothing is asked again
+    monkeypatch.setattr("placet_board.numbers.query", None)  # nothing is asked again
     assert browser.get("/numbers?agent=nobody") == first
-    monkeypatch.setattr("placet.cli.board.numbers.SHARED_S", -1.0)
+    monkeypatch.setattr("placet_board.numbers.SHARED_S", -1.0)
     browser.get("/numbers", 500)
 
 
@@ -355,7 +355,7 @@ def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
 
 
 def test_an_old_page_links_to_older_rows(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placet.cli.board.journal_page.ROWS", 5)
+    monkeypatch.setattr("placet_board.journal_page.ROWS", 5)
     first = browser.get("/journal?actor=system")
     (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = browser.get(html.unescape(link))

@@ -16,18 +16,18 @@ from starlette.requests import Request
 
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
-from placet.cli.board.app import Board
-from placet.cli.board.columns import Card, Column
-from placet.cli.board.command import Address
-from placet.cli.board.guard import Door, logged_in
-from placet.cli.board.links import tell_link
-from placet.cli.board.live import Live
-from placet.cli.board.markdown import MAX_NESTING, html_of
-from placet.cli.board.patch import PatchLine, patch_of
-from placet.cli.board.request_page import request_page
-from placet.cli.board.seen import seen, seen_name
-from placet.cli.board.tokens import Session, Tokens
 from placet.core.errors import UserError
+from placet_board.app import Board
+from placet_board.columns import Card, Column
+from placet_board.command import Address
+from placet_board.guard import Door, logged_in
+from placet_board.links import tell_link
+from placet_board.live import Live
+from placet_board.markdown import MAX_NESTING, html_of
+from placet_board.patch import PatchLine, patch_of
+from placet_board.request_page import request_page
+from placet_board.seen import seen, seen_name
+from placet_board.tokens import Session, Tokens
 from vaultkit import TestVault, make_vault
 
 TAGS_OF_TEXTS = {

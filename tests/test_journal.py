@@ -38,7 +38,6 @@ from placet.journal.blobs import INLINE_BYTES
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
 from placet.journal.place import address_of
-from placet.journal.postgres import PostgresConnection
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 from placet.journal.schema import SCHEMA, migrate
@@ -64,6 +63,7 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
+from placet_team.postgres import PostgresConnection
 
 LATE_S = (0, 10, 20, 13, 30, 31, 25, 40, 400, 45, 700, 900, 901, 700, 2_000)
 """When rows were made, in the order in which they were written: one waits for another's disk."""

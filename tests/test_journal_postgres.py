@@ -22,13 +22,9 @@ from linekit import line
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
-from placet.journal import postgres
 from placet.journal.errors import DatabaseAway, rollback
 from placet.journal.maintenance import verify
-from placet.journal.moving import to_database, to_file
 from placet.journal.place import address_file
-from placet.journal.postgres import PostgresConnection, PostgresStore, checked
-from placet.journal.postgres_schema import make_ready
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 from placet.journal.writer import Journal
@@ -42,6 +38,10 @@ from placet.journal.writes import (
     RenewLease,
 )
 from placet.loop.hold import held_vault
+from placet_team import postgres
+from placet_team.moving import to_database, to_file
+from placet_team.postgres import PostgresConnection, PostgresStore, checked
+from placet_team.postgres_schema import make_ready
 from test_journal import (  # noqa: F401 - pytest runs them here, too, against the other database
     ME,
     YOU,

@@ -16,7 +16,6 @@ from functools import cache
 import pytest
 
 from placet.cli import again, look, text
-from placet.cli.board import columns
 from placet.core.life import builder, plan_note, sorting, why
 from placet.core.life import observe as observing
 from placet.core.life.approval import may_begin
@@ -55,6 +54,7 @@ from placet.core.text.names import QUEUES, Folder
 from placet.core.text.note import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
+from placet_board import columns
 
 TOOLS = ("read_file", "write_file")
 NOW = "2026-11-21T12:00:00.000Z"

@@ -18,12 +18,12 @@ import click
 import pytest
 
 from placet.cli.main import COMMANDS, main
-from placet.cli.worker import worker_command
 from placet.core.turn.talk import ModelError
 from placet.host.tables import Config
 from placet.loop.means import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
+from placet_team.worker_command import worker_command
 from vaultkit import make_vault, running
 
 ROOT = Path(__file__).parents[1]

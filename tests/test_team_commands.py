@@ -24,26 +24,26 @@ import yaml
 import pgkit
 from guidekit import blocks
 from placet import __version__
-from placet.cli.team_checks import team_lines
-from placet.cli.team_look import sections_screen, status_sections, workers_section
-from placet.cli.team_look import team as look
-from placet.cli.worker import worker_command
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
 from placet.host.tables import PortalTable
 from placet.journal.errors import DatabaseAway
 from placet.journal.place import VAULT, address_file
-from placet.journal.postgres import CREDENTIAL, PostgresConnection, shown
-from placet.journal.postgres_schema import make_ready
 from placet.journal.sql import Connection
-from placet.journal.team import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
-from placet.journal.team_rows import MemberRow, member_rows, work_rows
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
-from placet.loop.team.engine import make_queue, queue_of
-from placet.loop.team.lookout import Lookout
-from placet.loop.team.offers import OWNER_JSON
 from placet.models.server import CREDENTIAL as KEY
+from placet_team.engine import make_queue, queue_of
+from placet_team.lookout import Lookout
+from placet_team.offers import OWNER_JSON
+from placet_team.postgres import CREDENTIAL, PostgresConnection, shown
+from placet_team.postgres_schema import make_ready
+from placet_team.team_checks import team_lines
+from placet_team.team_journal import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
+from placet_team.team_look import sections_screen, status_sections, workers_section
+from placet_team.team_look import team as look
+from placet_team.team_rows import MemberRow, member_rows, work_rows
+from placet_team.worker_command import worker_command
 from teamkit import LEASE_S, Troupe, team
 from test_journal import World
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
@@ -91,7 +91,7 @@ def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
     assert PortalTable(path="code", label=longest).label == longest
     with pytest.raises(ValueError, match="should match"):
         PortalTable(path="code", label=longest + "L")
-    with patch("placet.loop.team.engine.__version__", "10.123.4"):
+    with patch("placet_team.engine.__version__", "10.123.4"):
         queue = queue_of(longest, 3)
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
 
@@ -135,7 +135,7 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(journal: Journ
         return found
 
     slow = threading.Thread(target=lookout.look)
-    with patch("placet.loop.team.lookout.member_rows", slowly):
+    with patch("placet_team.lookout.member_rows", slowly):
         slow.start()
         assert has_seen.wait(30)
         journal.commit([beat("ann")])
@@ -396,7 +396,7 @@ def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     vault, address = make_vault(tmp_path), server.fresh()
-    with patch("placet.journal.postgres_schema._can_make_roles", return_value=False):
+    with patch("placet_team.postgres_schema._can_make_roles", return_value=False):
         said = vault.click("team", "init", address).stderr
     assert "CREATE ROLE placet_reader NOLOGIN" in said
     assert "placet_reader" not in vault.click("team", "init", address).stderr
@@ -588,7 +588,7 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert found["workers"] == ("warn", "none is there")
     rows.commit([beat("ann"), beat("bob", version="9.1.0")])
     ahead = datetime.now(UTC) + timedelta(minutes=5)
-    with patch("placet.cli.team_checks.wall", return_value=ahead):
+    with patch("placet_team.team_checks.wall", return_value=ahead):
         found = checked(vault)
     assert found["clock"][0] == "warn"
     assert re.search(r"is (299|300)\.\d s ahead of the database's", found["clock"][1])

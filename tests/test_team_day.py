@@ -18,10 +18,10 @@ from placet.core.turn.cancel import Cancel
 from placet.core.turn.reservation import ModelCall, Room
 from placet.host.clock import Clock
 from placet.journal.place import address_file
-from placet.journal.postgres_schema import make_ready
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, ReleaseLease
-from placet.loop.team.day import TeamDay
+from placet_team.day import TeamDay
+from placet_team.postgres_schema import make_ready
 from test_journal import World
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)

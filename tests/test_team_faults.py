@@ -34,15 +34,15 @@ from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_file, address_of
-from placet.journal.postgres import FROZEN_S, PostgresConnection, PostgresStore
-from placet.journal.postgres_schema import make_ready
-from placet.journal.team import HOST, Beat
 from placet.journal.writer import Journal
-from placet.loop.team.engine import make_queue
-from placet.loop.team.lookout import Lookout
-from placet.loop.team.offers import Team
-from placet.repo.packs import clone_at, packed, unpack
 from placet.repo.repository import head, open_repo
+from placet_team.engine import make_queue
+from placet_team.git_packs import clone_at, packed, unpack
+from placet_team.lookout import Lookout
+from placet_team.offers import Team
+from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
+from placet_team.postgres_schema import make_ready
+from placet_team.team_journal import HOST, Beat
 from teamkit import Troupe, team
 from vaultkit import PLAN, make_vault, until
 

@@ -154,7 +154,7 @@ def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe)
 
 EVIL = """
 import json
-import placet.loop.team.packs as packs
+import placet_team.packs as packs
 real = packs.PackCarrier.writes
 def writes(self):
     found = real(self)

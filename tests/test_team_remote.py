@@ -10,10 +10,10 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo, settle_home, write
-from placet.repo.fetching import fetch, has_all, met_at, said_of, url_of
-from placet.repo.packs import FETCHED, clone_at
 from placet.repo.repository import open_repo, resolve
 from placet.repo.values import GitError
+from placet_team.git_fetching import fetch, has_all, met_at, said_of, url_of
+from placet_team.git_packs import FETCHED, clone_at
 from remotekit import git_server
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, make_vault, until

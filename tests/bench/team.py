@@ -23,17 +23,17 @@ from placet.core.turn.mission import Finished, Spent, WorkDone
 from placet.host.clock import Clock, wall
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.journal.place import address_file
-from placet.journal.postgres import PostgresConnection
-from placet.journal.team import PutResult, channel_of
-from placet.journal.team_rows import WorkRow
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AddRecord, Guard
-from placet.loop.team.engine import queues_for, work
-from placet.loop.team.lookout import Lookout
-from placet.loop.team.offers import OWNER_JSON
-from placet.loop.team.outfit import Outfit
-from placet.loop.team.parcel import packed_result
-from placet.loop.team.worker import Badge, Worker
+from placet_team.engine import queues_for, work
+from placet_team.lookout import Lookout
+from placet_team.offers import OWNER_JSON
+from placet_team.outfit import Outfit
+from placet_team.parcel import packed_result
+from placet_team.postgres import PostgresConnection
+from placet_team.team_journal import PutResult, channel_of
+from placet_team.team_rows import WorkRow
+from placet_team.worker import Badge, Worker
 from teamkit import Troupe, team
 from vaultkit import PLAN, make_vault, until
 

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 from placet.cli.asked import asked_line
-from placet.cli.carriers import carrier
 from placet.cli.glance import Glance, text_of
 from placet.cli.held import held_back
 from placet.cli.site import Site
@@ -27,6 +26,10 @@ from placet.files.vault import Vault
 from placet.host.clock import wall
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
+from placet.plugins import WORKERS, plugin
+
+AT_WORK = "at work"
+"""What a worker says of a case that it carries out."""
 
 
 def case_line(
@@ -99,6 +102,14 @@ def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
     if not waits or case.asking is not None or not site.configured().paused:
         return False
     return not any(True for _ in reader.records(case.trace_id, case.generation))
+
+
+def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
+    """Return which worker of a team has a case, and how far it is; None without a team."""
+    if not case.is_working or not site.configured().workers:
+        return None
+    found: dict[str, str] | None = plugin(WORKERS, "progress").carrier(site, reader, case)
+    return found
 
 
 def call_under_way(reader: Reader, case: Case) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from importlib.metadata import entry_points
 from pathlib import Path
 from shlex import quote
 
@@ -17,7 +18,6 @@ from placet.cli.leftovers import at_work, remove_leftovers
 from placet.cli.portals import problem_of
 from placet.cli.reachable import Line, event_lines, finding, key_lines, model_line
 from placet.cli.site import Site, json_option, site_option, user
-from placet.cli.team_checks import team_lines
 from placet.cli.terminal import colour, local_times, out, say
 from placet.cli.trouble import NO_ROOM, disk_trouble
 from placet.core.box import Level
@@ -33,6 +33,7 @@ from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.journal.maintenance import examine
 from placet.journal.place import address_of, is_begun
+from placet.plugins import CHECKS, loaded
 from placet.repo.program import MINIMUM_GIT, git_found
 from placet.repo.repository import old_locks, open_repo
 from placet.sandbox.probe import probe
@@ -90,9 +91,14 @@ def doctor(site: Site) -> list[Line]:
         *_locks(site, config),
         *_daemon(site, config),
         *event_lines(site),
-        *team_lines(site, config),
+        *_plugins(site, config),
         *_journal(site.state),
     ]
+
+
+def _plugins(site: Site, config: Config) -> Iterator[Line]:
+    for found in entry_points(group=CHECKS):
+        yield from loaded(found)(site, config)
 
 
 def _folders(site: Site) -> Iterator[Line]:

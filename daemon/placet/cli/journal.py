@@ -132,7 +132,7 @@ def journal_move_command(site: Site) -> None:
     from placet.files.vault import Vault
     from placet.host.clock import Clock
     from placet.host.lock import VaultLock, this_process
-    from placet.journal.moving import to_database, to_file
+    from placet_team.moving import to_database, to_file
 
     state, wanted = site.state, site.in_force().config.team.database
     there = address_of(state.journal)

@@ -75,7 +75,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Show the settings that hold, and those that were not accepted on this machine.",
     ),
     "board": (
-        "board.command",
+        "",
         "Show the whole of placet on one live page, in a browser or on a phone.",
     ),
     "portal": ("portals", "Repositories that requests may name in `portal:`."),
@@ -86,8 +86,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
     "cost": ("cost", "Say what the model's calls cost, by day, portal, agent or model."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
-    "team": ("team", "A journal in PostgreSQL, and the workers that it hands work to."),
-    "worker": ("worker", "Carry out what the daemon of a team hands over, until it is stopped."),
+    "team": ("", "A journal in PostgreSQL, and the workers that it hands work to."),
+    "worker": ("", "Carry out what the daemon of a team hands over, until it is stopped."),
     "events": (
         "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",
@@ -102,7 +102,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
 }
-"""Each command's module, which defines `NAME_command`, and the first sentence of its help."""
+"""Each command's module, which defines `NAME_command`, and the first sentence of its help.
+
+One without a module is a plug-in's.
+"""
 
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Start": (
@@ -170,6 +173,14 @@ def _loaded(name: str) -> ModuleType:
         gc.enable()
 
 
+def _plugin(name: str) -> click.Command:
+    from placet.plugins import COMMANDS as PLUGINS
+    from placet.plugins import plugin
+
+    command: click.Command = plugin(PLUGINS, name)
+    return command
+
+
 class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -177,8 +188,11 @@ class _Commands(click.Group):
         """Load the command that is called; to list them, their names and sentences are enough."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
-            module = _loaded(COMMANDS[name][0])
-            command = with_examples(name, getattr(module, f"{name}_command"))
+            if module := COMMANDS[name][0]:
+                command = getattr(_loaded(module), f"{name}_command")
+            else:
+                command = _plugin(name)
+            command = with_examples(name, command)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placet.cli.carriers import since_words
 from placet.cli.rendered import rendered
 from placet.cli.screen import drawn, heading, link, table, words
 from placet.cli.terminal import colour, harmless, shown_time
@@ -39,7 +38,7 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
         ("state", words(told, COLOURS[found["state"]])),
         ("id", words(f"{found['request_id']}, trace {found['trace_id']}")),
         ("since", shown_time(found["since"])),
-        ("carried out by", since_words(found["carrier"])),
+        ("carried out by", (found["carrier"] or {}).get("by", "")),
         ("agent", found["agent"]),
         ("portal", found["portal"]),
         ("approved", found["approved_by"]),

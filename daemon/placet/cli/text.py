@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placet.cli.carriers import now_of
 from placet.cli.case_line import next_step, waits_for_you
 from placet.cli.held import IS_DRAFT
 from placet.cli.terminal import colour, harmless, local_times, shown_time
@@ -155,7 +154,7 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return "its note is being written" if daemon else "its note is written once a daemon runs"
     if case["paused"]:
         return "waits, as work is paused (placet resume)"
-    now = now_of(case, daemon=daemon) or _now(case["state"], daemon=daemon)
+    now = (case.get("carrier") or {}).get("now") or _now(case["state"], daemon=daemon)
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:
         return f"waits for the model, as all work does{_detail(case)}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from placet.cli.asked import asked_line
-from placet.cli.carriers import carrier, is_carried, with_worker
+from placet.cli.case_line import AT_WORK, carrier
 from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
 from placet.cli.glance import Glance, drafts, glance, too_many
 from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
@@ -30,6 +30,7 @@ from placet.core.text.names import show as visible
 from placet.files.vault import Vault
 from placet.journal.place import is_begun
 from placet.journal.reader import Reader, open_reader
+from placet.plugins import WORKERS, plugin
 
 
 @click.command("why")
@@ -141,7 +142,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
 
         case = replace(case, outcome=replace(case.outcome, became=became_now(site, case)))
     found = carrier(site, reader, case)
-    carried = is_carried(found)
+    carried = found is not None and found["state"] == AT_WORK
     reason, helps = standing(
         case, rows, daemon_runs=runs or carried, paused=config.paused and not carried
     )
@@ -149,7 +150,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if runs and not config.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
         helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
-    reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
+    if found is not None:
+        with_worker = plugin(WORKERS, "progress").with_worker
+        reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if held and not config.paused:
         reason = f"{visible(case.request_path)}: {held}."
         helps = _held_helps(held, runs=runs) or helps

@@ -35,7 +35,7 @@ def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
         with file_snapshot(path, undecodable) as connection:
             yield connection
         return
-    from placet.journal.postgres_reader import postgres_snapshot
+    from placet_team.postgres_reader import postgres_snapshot
 
     with plain_errors(path), postgres_snapshot(address) as there:
         yield there

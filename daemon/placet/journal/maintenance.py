@@ -12,12 +12,12 @@ from placet.journal.blobs import body_of
 from placet.journal.chain import chained, ends, link
 from placet.journal.connection import file_snapshot, rows_of, snapshot
 from placet.journal.files import new_database
-from placet.journal.moving import copy_tables, new_journal
 from placet.journal.place import address_of, blobs_of
 from placet.journal.reader import Reader
 from placet.journal.schema import ACTIVITY
 from placet.journal.sql import Connection
 from placet.journal.writes import BadRow, BodyDamaged
+from placet_team.moving import copy_tables, new_journal
 
 
 def verify(path: Path) -> BadRow | None:

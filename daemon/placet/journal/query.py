@@ -25,7 +25,7 @@ def query(
     that write. Raises UserError for SQL that fails or runs over `timeout_s`.
     """
     if address := address_of(path):
-        from placet.journal.postgres_reader import query_postgres
+        from placet_team.postgres_reader import query_postgres
 
         with plain_errors(path):
             return query_postgres(address, sql, timeout_s)

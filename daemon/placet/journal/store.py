@@ -160,7 +160,7 @@ def store_of(
     """Open the database of a journal for its writer; raises UserError as `Journal` does."""
     if not (address := address_of(path)):
         return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
-    from placet.journal.postgres import PostgresStore
+    from placet_team.postgres import PostgresStore
 
     with plain_errors(path):
         return PostgresStore(address)

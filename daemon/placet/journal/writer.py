@@ -113,7 +113,7 @@ class Journal:
             with open_reader(self._path) as reader:
                 yield reader
             return
-        from placet.journal.postgres_reader import PatientConnection
+        from placet_team.postgres_reader import PatientConnection
 
         with contextlib.closing(PatientConnection(address, self._wait)) as connection:
             yield Reader(connection, None)

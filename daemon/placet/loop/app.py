@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from placet import __version__
+from placet.agent.mission import carry_out
+from placet.agent.planner import draft
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
@@ -36,6 +38,7 @@ from placet.loop.claim import claim, knows_its_marks, mark_end, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending, told_as_paused
 from placet.loop.database import must_be_there
+from placet.loop.dispatch import CarryOut, Draft
 from placet.loop.hold import held_vault
 from placet.loop.means import (
     model_opener,
@@ -47,8 +50,9 @@ from placet.loop.means import (
 )
 from placet.loop.recover import has_past, look_back, reconcile
 from placet.loop.rows import of_daemon
-from placet.loop.team.joining import all_rows, hands
 from placet.loop.tick import Loop
+from placet.loop.workers import Workers
+from placet.plugins import WORKERS, plugin
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable
 
@@ -157,7 +161,7 @@ def _journal(
         )
     )
     if config.team.workers:
-        stack.enter_context(all_rows(journal, on_rows))
+        stack.enter_context(plugin(WORKERS, "team").all_rows(journal, on_rows))
     if journal.set_aside is not None:
         say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
     return journal
@@ -199,7 +203,7 @@ def _loop(
     if config.daemon.paused:
         say("Paused: no new work is taken up until `placet resume`.")
     tell = stack.enter_context(teller(config, vault, say))
-    plans, carries_out, team = hands(lambda: settings.held.config, journal, bell.ring, say, stack)
+    plans, carries_out, team = _hands(settings, journal, bell, say, stack)
     loop = Loop(
         ports,
         folder,
@@ -214,6 +218,18 @@ def _loop(
     )
     loop.load()
     return loop, bell
+
+
+def _hands(
+    settings: ConfigWatch, journal: Journal, bell: Bell, say: Say, stack: ExitStack
+) -> tuple[Draft, CarryOut, Workers | None]:
+    """Return who plans, who carries missions out, and the workers of a team, if they do it."""
+    if not (settings.held.config.team.workers or address_of(journal.path)):
+        return draft, carry_out, None
+    team: tuple[Draft, CarryOut, Workers | None] = plugin(WORKERS, "team").hands(
+        lambda: settings.held.config, journal, bell.ring, say, stack
+    )
+    return team
 
 
 def _recover(loop: Loop, state: StateFolder) -> None:

@@ -37,6 +37,6 @@ def must_be_there(config: Config, state: StateFolder) -> None:
 
 def _make_ready(address: str) -> None:
     must_have_driver()
-    from placet.journal.postgres_schema import make_ready
+    from placet_team.postgres_schema import make_ready
 
     make_ready(address)

@@ -1,0 +1,45 @@
+"""Load what other packages add to placet: journals, workers, commands and checks of `doctor`.
+
+A plug-in is an entry point of an installed distribution. The extra that it needs stands behind its
+name there, so placet can say which command installs what is missing.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from placet.core.errors import UserError
+
+JOURNALS = "placet.journals"
+"""Databases that hold a journal, by the scheme of their address."""
+WORKERS = "placet.workers"
+"""Work on other machines: `team` for the daemon, `progress` for commands that show a case."""
+COMMANDS = "placet.commands"
+"""Commands of the command line, by name."""
+CHECKS = "placet.checks"
+"""Checks of `placet doctor`."""
+
+
+def plugin(group: str, name: str) -> Any:
+    """Load a plug-in. Raises UserError (exit code 2) where it, or a package of it, is missing."""
+    found = next(iter(entry_points(group=group, name=name)), None)
+    if found is None:
+        raise UserError(
+            f"No installed package has {name!r} for {group}.",
+            "Install placet again: pip install 'placet[board,team]'",
+            exit_code=2,
+        )
+    return loaded(found)
+
+
+def loaded(found: EntryPoint) -> Any:
+    """Load an entry point. Raises UserError (exit code 2) where a package of it is missing."""
+    try:
+        return found.load()
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"The package {error.name} is not installed.",
+            f"Install it: pip install 'placet[{','.join(found.extras)}]'",
+            exit_code=2,
+        ) from error

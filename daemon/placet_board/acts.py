@@ -1,0 +1,233 @@
+"""A person's buttons on the board: the same gestures as by hand, of the text that was on screen.
+
+Each takes the person's Site, the request's ID and the form's fields. All raise UserError where it
+cannot be done, and NotAsRead where the note has another text by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from placet.agent.prompts import agents
+from placet.cli import branches, decisions
+from placet.cli.again import to_retry
+from placet.cli.asked import asking_case, asking_text, asks_for_more
+from placet.cli.eligible import awaiting, must_be, with_one_plan
+from placet.cli.gestures import must_say_something
+from placet.cli.glance import text_of
+from placet.cli.proposal import plan_text
+from placet.cli.site import Site
+from placet.cli.submit import submit
+from placet.cli.undo import drop
+from placet.core.errors import UserError
+from placet.core.life.case import Case, State
+from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
+from placet.files.vault import Vault
+from placet_board.seen import seen_name
+
+_PRIORITIES = frozenset(map(str, range(11)))
+
+_SAVED = "saved"
+
+Fields = Mapping[str, str]
+Act = Callable[[Site, str, Fields], decisions.Done | None]
+
+
+def act(site: Site, ident: str, name: str, fields: Fields) -> str:
+    """Do what the button `name` says; return the name by which `said` tells what came of it.
+
+    Raises UserError (exit code 3) for no button of ours.
+    """
+    if name not in _ACTS:
+        raise UserError("There is no such button.", "Go back, and reload the page.", exit_code=3)
+    done = _ACTS[name][0](site, ident, fields)
+    return _SAVED if done is not None and done.is_pending else name
+
+
+def said(name: str) -> str:
+    """Return what a page says after a button; empty for none of ours."""
+    if name == _SAVED:
+        return "Saved. The daemon has not answered yet."
+    return _ACTS[name][1] if name in _ACTS else ""
+
+
+def form(site: Site, template: str) -> dict[str, Any]:
+    """Return what the form of a request offers, filled in from one of the vault's templates."""
+    folder = site.vault / "System" / "Templates"
+    # by what the page shows of their names: it cannot send each name back
+    templates = {seen_name(path.stem): path.name for path in folder.glob("*.md")}
+    text = ""
+    meta: Mapping[str, Any] = {}
+    if template in templates:
+        with Vault(site.vault) as vault:
+            raw = text_of(vault, f"System/Templates/{templates[template]}") or b""
+        note = read_note(raw)
+        text, meta = note.body.strip().removeprefix("# {{title}}").lstrip(), note.meta
+    return {
+        "templates": sorted(templates),
+        "chosen": template,
+        "text": text,
+        "agents": agents(site.vault),
+        "agent": str(meta.get("agent") or ""),
+        "portals": sorted(site.in_force().config.portals),
+    }
+
+
+def ask_for(site: Site, fields: Fields) -> str:
+    """Write a request; return its path in the vault."""
+    meta: dict[str, Any] = {
+        name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
+    }
+    if priority := fields.get("priority", "").strip():
+        # What is no number is refused as such where the note is read.
+        meta["priority"] = int(priority) if priority in _PRIORITIES else priority
+    text = fields.get("text", "").replace("\r\n", "\n")
+    return submit(site, text, title=fields.get("title"), meta=meta).path
+
+
+def _approve(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = _with_plan(site, ident, "approved")
+    remark = _said(fields, "remark")
+    seen = _seen(site, case, fields)
+    return decisions.approve(site, case, [remark] if remark else [], seen=seen)
+
+
+def _reject(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = _with_plan(site, ident, "rejected")
+    reason = _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "it is too broad")
+    return decisions.reject(site, case, reason, seen=_seen(site, case, fields))
+
+
+def _revise(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    comment = _said(fields, "comment")
+    seen = _seen(site, case, fields)
+    return decisions.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
+
+
+def _comment(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    comment = _said(fields, "comment")
+    must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
+    said = _at_step(fields, comment)
+    return decisions.comment(site, case, said, seen=_seen(site, case, fields))
+
+
+def _tick(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
+    number = _said(fields, "step")
+
+    return decisions.tick(site, case, [number], seen=_seen(site, case, fields))
+
+
+def _answer(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = asking_case(site, ident)
+    if case.asking is None or case.asking.amended:
+        raise UserError("Nothing is asked here any more.", "Reload the page.")
+    said = _said(fields, "own") or _said(fields, "option")
+    if not said:
+        raise UserError("The answer is empty.", "Choose an option, or write one of your own.")
+    raw = asking_text(site, case)
+    if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
+        raise decisions.NotAsRead(case.asking.path)
+    return decisions.answer(site, case, said, seen=raw)
+
+
+def _widen(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case = _wider(site, ident)
+    return decisions.widen(site, case, seen=_seen_wider(site, case, fields))
+
+
+def _refuse(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case, reason = _wider(site, ident), _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "the tests are enough")
+    return decisions.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
+
+
+def _stop(site: Site, ident: str, _: Fields) -> decisions.Done:
+    case = with_one_plan(site, ident)
+    must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
+    return decisions.stop(site, case)
+
+
+def _retry(site: Site, ident: str, fields: Fields) -> decisions.Done:
+    case, source = to_retry(site, ident)
+    comment = _said(fields, "comment")
+    return decisions.retry(site, case, source, [comment] if comment else [])
+
+
+def _merge(site: Site, ident: str, fields: Fields) -> None:
+    branches.merge(site, ident, here=False, seen=fields.get("digest", ""))
+
+
+def _drop(site: Site, ident: str, fields: Fields) -> None:
+    reason = _said(fields, "reason")
+    must_say_something("reason", [reason], "Say why", "it is not needed any more")
+    drop(site, ident, reason)
+
+
+_ACTS: Mapping[str, tuple[Act, str]] = {
+    "approve": (_approve, "Approved. It is carried out as it stands here."),
+    "reject": (_reject, "Rejected."),
+    "revise": (_revise, "Changes are asked for. A new revision follows."),
+    "comment": (_comment, "The comment stands in the plan."),
+    "tick": (_tick, "The steps are as you ticked them."),
+    "answer": (_answer, "Answered. The work goes on with that."),
+    "widen": (_widen, "The wider scope is approved. The mission goes on with it."),
+    "refuse": (_refuse, "The wider scope is rejected. The mission goes on without it."),
+    "stop": (
+        _stop,
+        "Taken back. A mission that has begun stops at the next safe point, with a report.",
+    ),
+    "retry": (_retry, "A new plan is asked for. It waits for you when it is written."),
+    "merge": (_merge, "Merged. `placet undo` takes it back."),
+    "drop": (_drop, "The branch is dropped; its commits are kept at a ref."),
+}
+
+
+def _said(fields: Fields, name: str) -> str:
+    return fields.get(name, "").replace("\r\n", "\n").strip()
+
+
+def _at_step(fields: Fields, comment: str) -> str:
+    number = _said(fields, "step")
+    return f"{number}. {comment}" if number.isdecimal() else comment
+
+
+def _with_plan(site: Site, ident: str, done: str) -> Case:
+    """Return a case whose plan can be `done`; an old page's button is not for a wider scope."""
+    case = awaiting(site, ident, done)
+    if asks_for_more(case):
+        raise UserError(
+            "This plan was approved meanwhile; its mission asks for a wider scope now.",
+            "Reload the page.",
+        )
+    return case
+
+
+def _seen(site: Site, case: Case, fields: Fields) -> bytes:
+    """Return a plan's text if it is what was on the screen."""
+    raw = plan_text(site, case)
+    if plan_digest(raw) != fields.get("digest"):
+        raise decisions.NotAsRead(case.plan.path)
+    return raw
+
+
+def _wider(site: Site, ident: str) -> Case:
+    case = asking_case(site, ident)
+    if case.asking is None or not case.asking.amended:
+        raise UserError("No wider scope is asked for any more.", "Reload the page.")
+    return case
+
+
+def _seen_wider(site: Site, case: Case, fields: Fields) -> bytes:
+    assert case.asking is not None, "only what is asked is decided on"
+    raw = asking_text(site, case)
+    if plan_digest(raw) != fields.get("digest"):
+        raise decisions.NotAsRead(case.asking.path)
+    return raw

@@ -1,0 +1,174 @@
+"""The queue: Procrastinate, in the database of the journal.
+
+It keeps what is offered in the order of priority and age, gives each piece to one worker that
+listens to its queue, and wakes workers up. Who may write is decided by leases, not by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import procrastinate
+from procrastinate.schema import SchemaManager
+from psycopg import OperationalError
+from psycopg.errors import InsufficientPrivilege
+
+from placet import __version__
+from placet.core.errors import UserError
+from placet.journal.errors import DatabaseAway
+from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
+from placet_team.postgres_reader import READER
+from placet_team.team_journal import TASK
+from placet_team.team_rows import has_queue
+
+ANY = "any"
+"""The label of work that any worker may take."""
+_AGAIN_S = 1.0
+_POLL_S = 2.0
+"""How often a worker looks for work where a notification was lost."""
+
+
+def major() -> str:
+    """Return the part of the version that daemon and workers must have in common."""
+    return ".".join(__version__.split(".")[: 1 if __version__[0] != "0" else 2])
+
+
+def queue_of(label: str, level: int) -> str:
+    """Return the queue of work with a label that needs at least this sandbox."""
+    return f"{major()}/{label or ANY}/{level}"
+
+
+def queues_for(labels: Iterable[str], level: int) -> list[str]:
+    """Return the queues that a worker with these labels and this sandbox listens to."""
+    return [queue_of(label, one) for label in labels for one in range(level + 1)]
+
+
+def needs(queue: str) -> tuple[str, str, int]:
+    """Return the version, the label and the sandbox that a queue's work needs."""
+    version, _, rest = queue.partition("/")
+    label, _, level = rest.rpartition("/")
+    return version, label, int(level)
+
+
+_READ_TOO = f"""DO $$ BEGIN GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER};
+ EXCEPTION WHEN undefined_object OR insufficient_privilege THEN NULL; END $$"""
+
+
+def make_queue(address: str) -> None:
+    """Make the queue's tables beside the journal's, where they are missing."""
+    with closing(PostgresConnection(address)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('placet'))")
+        if not has_queue(connection):
+            connection.script(SchemaManager.get_schema())
+            connection.script(_READ_TOO)
+        connection.execute("COMMIT")
+
+
+def is_ready(address: str) -> bool:
+    """Return whether a database has the queue; raises UserError where it cannot be reached."""
+    with reached(address) as connection:
+        return has_queue(connection)
+
+
+@contextmanager
+def reached(address: str) -> Iterator[PostgresConnection]:
+    """Give a connection to a database; raises UserError where it cannot be reached."""
+    try:
+        with closing(PostgresConnection(address)) as connection:
+            yield connection
+    except DatabaseAway as error:
+        raise UserError(
+            f"The database {shown(address)} cannot be reached: {error}",
+            "Look whether it runs, and whether this machine may reach it.",
+        ) from error
+
+
+def work(
+    address: str,
+    queues: Sequence[str],
+    slots: int,
+    take: Callable[[str, int], None],
+    ending: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    """Take work from the queues, up to `slots` pieces at once, until `ending`; then end what is.
+
+    `take` is called in a thread of its own with a case's trace_id and generation. While the
+    database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
+    """
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # `say` tells it once
+    asyncio.run(_work(address, queues, slots, take, ending, say))
+
+
+async def _work(
+    address: str,
+    queues: Sequence[str],
+    slots: int,
+    take: Callable[[str, int], None],
+    ending: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    told = [False]
+    asyncio.get_running_loop().set_exception_handler(_unless_away)
+
+    async def slot() -> None:
+        while not ending():
+            connector = procrastinate.PsycopgConnector(
+                conninfo=address,
+                kwargs={"options": OPTIONS, **password_of(address)},
+                min_size=1,
+                max_size=3,
+                timeout=5.0,
+            )
+            app = procrastinate.App(connector=connector)
+            app.task(name=TASK)(take)
+            try:
+                async with app.open_async():
+                    if told[0]:
+                        told[0] = False
+                        say("The journal is there again; work is taken.")
+                    await _until(ending, app, queues)
+            except (
+                procrastinate.exceptions.ConnectorException,
+                OperationalError,
+                DatabaseAway,
+            ) as error:
+                if isinstance(error.__cause__, InsufficientPrivilege):
+                    raise error.__cause__ from error
+                if not told[0]:
+                    told[0] = True
+                    say("The journal cannot be reached; work is taken once it is there again.")
+            if not ending():
+                await asyncio.sleep(_AGAIN_S)
+
+    await asyncio.gather(*(slot() for _ in range(slots)))
+
+
+def _unless_away(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Say what nobody awaits, but that a piece of work could not be ticked off in the queue."""
+    if not isinstance(context.get("exception"), procrastinate.exceptions.ConnectorException):
+        loop.default_exception_handler(context)
+
+
+async def _until(ending: Callable[[], bool], app: procrastinate.App, queues: Sequence[str]) -> None:
+    """Let one slot work until it is to end, or fails."""
+    running = asyncio.create_task(
+        app.run_worker_async(
+            queues=queues,
+            concurrency=1,
+            fetch_job_polling_interval=_POLL_S,
+            delete_jobs="always",
+            install_signal_handlers=False,
+        )
+    )
+    while not running.done() and not ending():
+        await asyncio.wait([running], timeout=0.1)
+    if not running.done():
+        running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

@@ -1,0 +1,91 @@
+"""A daemon joined with its team: who carries work out, and what workers write is heard here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from placet.agent.planner import draft
+from placet.core.activity import CommittedRow
+from placet.core.errors import UserError
+from placet.host.tables import Config
+from placet.journal.place import address_of
+from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
+from placet.loop.dispatch import CarryOut, Draft
+from placet.loop.workers import Workers
+
+HEAR_S = 0.25
+"""Seconds between two looks for rows that workers wrote."""
+MOST_ROWS = 1_000
+
+
+def hands(
+    settings: Callable[[], Config],
+    journal: Journal,
+    ring: Callable[[], None],
+    say: Callable[[str], None],
+    stack: ExitStack,
+) -> tuple[Draft, CarryOut, Workers | None]:
+    """Return who plans and carries missions out: this process, or the workers of a team.
+
+    The journal is in a database, or workers are wanted. `settings` gives those that hold now,
+    `ring` ends the loop's wait. Raises UserError for workers without a database.
+    """
+    config = settings()
+    address = address_of(journal.path)
+    if not config.team.workers:
+        # Only here, as below: workers may have had work until now.
+        from placet_team.home import carry_out_here
+
+        return draft, carry_out_here, None
+    if not address:
+        raise UserError(
+            "[team] workers is set in System/placet.toml, and the journal is in a file, which no "
+            "other machine reaches.",
+            "Put it into PostgreSQL: placet team init ADDRESS; or: placet config set team.workers "
+            "false",
+        )
+    # Only here: a daemon that does its work itself needs nothing of it.
+    from placet_team.engine import make_queue
+    from placet_team.handing import Handing
+    from placet_team.lookout import Lookout
+    from placet_team.offers import Team
+    from placet_team.team_journal import HOST
+
+    make_queue(address)
+    lookout = Lookout(journal, HOST, ring)
+    stack.enter_context(lookout.looking())
+    team = Team(journal, lookout, config.team.lease_s, lambda: settings().portals)
+    handing = Handing(journal, lookout, config.team.lease_s)
+    say("The work is done by workers: placet team workers.")
+    return handing.draft, handing.carry_out, team
+
+
+@contextmanager
+def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]) -> Iterator[None]:
+    """Call `on_rows` with the rows that anybody writes from now on, in a thread of its own."""
+    with journal.read() as reader:
+        last = reader.last()[0]
+    over = threading.Event()
+
+    def hear() -> None:
+        nonlocal last
+        done = False
+        with suppress(JournalPaused):
+            while not done:
+                done = over.wait(HEAR_S)
+                with journal.read() as reader:
+                    rows = reader.activity(after_id=last, limit=MOST_ROWS)
+                if rows:
+                    last = rows[-1].id
+                    on_rows(rows)
+
+    thread = threading.Thread(target=hear, name="hear", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

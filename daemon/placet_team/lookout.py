@@ -1,0 +1,126 @@
+"""The team's rows, looked at once for all threads of a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import psycopg
+
+from placet.host.lock import boottime_s
+from placet.journal.errors import DatabaseAway
+from placet.journal.place import address_of
+from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
+from placet_team.postgres import PostgresConnection
+from placet_team.team_rows import MemberRow, WorkRow, member_rows, work_rows
+
+LOOK_S = 1.0
+"""Seconds after which it looks though nothing was announced: an announcement may be lost."""
+GAP_S = 2.5
+"""Seconds without a look after which the database, or this machine, counts as having been away."""
+
+
+class Lookout:
+    """The work and the members as they were at the last look; `changed` is called after a change.
+
+    `channel` is where news are announced. A worker (`name`, `owner`) looks at its own alone.
+    `looks` counts the looks; `failed` is trouble that does not pass: after it there are none. May
+    be asked by any thread: of looks that overlap the one counts that began last.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        channel: str,
+        changed: Callable[[], None],
+        name: str = "",
+        owner: str = "",
+    ) -> None:
+        self._journal, self._changed = journal, changed
+        self._channel, self._name, self._owner = channel, name, owner
+        self._address = address_of(journal.path)
+        self._over = threading.Event()
+        self._news = threading.Condition()
+        self.work: Mapping[str, WorkRow] = {}
+        self.members: Mapping[str, MemberRow] = {}
+        self.looks = 0
+        self._begun = self._last = 0
+        self.failed: psycopg.Error | OSError | None = None
+        self._looked_s = self._since_s = float("-inf")
+        self.look()
+
+    def look(self) -> None:
+        """Look now: what was committed before is seen after it."""
+        with self._news:
+            self._begun += 1
+            number = self._begun
+        with self._journal.read() as reader:
+            work = {row.trace_id: row for row in work_rows(reader.connection, self._owner)}
+            members = {row.name: row for row in member_rows(reader.connection, self._name)}
+        now_s = boottime_s()
+        with self._news:
+            if number < self._last:
+                return  # it saw less than is known by now
+            self._last = number
+            if now_s - self._looked_s > GAP_S:
+                self._since_s = now_s
+            self._looked_s = max(now_s, self._looked_s)
+            new = work != self.work or members.keys() != self.members.keys()
+            self.work, self.members = work, members
+            self.looks += 1
+            self._news.notify_all()
+        if new:
+            self._changed()
+
+    def watched_s(self) -> float:
+        """Return for how long, in seconds, it has looked all the time.
+
+        A sign of life that is older says nothing: the database may have been away.
+        """
+        with self._news:
+            return boottime_s() - self._since_s
+
+    def wait(self, timeout_s: float = LOOK_S) -> None:
+        """Wait for the next look, at most so long."""
+        with self._news:
+            seen = self.looks
+            self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), timeout_s)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look whenever something is announced, in a thread of its own."""
+
+        def run() -> None:
+            try:
+                self._run()
+            except (psycopg.Error, OSError) as error:
+                self.failed = error
+
+        thread = threading.Thread(target=run, name="lookout", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            with self._news:
+                self._news.notify_all()
+
+    def _run(self) -> None:
+        line: PostgresConnection | None = None
+        while not self._over.is_set():
+            try:
+                if line is None:
+                    line = PostgresConnection(self._address)
+                line.notices(self._channel, LOOK_S)
+            except DatabaseAway:
+                if line is not None:
+                    line.close()
+                line = None
+                self._over.wait(LOOK_S)
+            with suppress(JournalPaused):
+                if not self._over.is_set():
+                    self.look()
+        if line is not None:
+            line.close()

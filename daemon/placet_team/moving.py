@@ -1,0 +1,173 @@
+"""A journal copied from one database to another, and moved."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from placet.core.errors import UserError
+from placet.core.wording import counted
+from placet.disk import put
+from placet.journal.blobs import body_of, keep_body
+from placet.journal.chain import ends
+from placet.journal.connection import file_snapshot, rows_of, snapshot
+from placet.journal.errors import DatabaseAway
+from placet.journal.files import new_database, rename_whole
+from placet.journal.place import VAULT, address_file, address_of
+from placet.journal.schema import migrate_aside
+from placet.journal.sql import Connection
+
+TABLES = (
+    "activity",
+    "chain",
+    "cases",
+    "outbox",
+    "leases",
+    "records",
+    "seen",
+    "texts",
+    "paid",
+    "spent",
+    "asked",
+    "intents",
+)
+_HELD = 6
+"""The column of `leases` that says whether a lease is held: clocks differ, so none stays held."""
+_WATCHED = 8
+_AT_ONCE = 500
+
+
+@contextlib.contextmanager
+def new_journal(target: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a new journal in a file, which gets its name once it is complete and flushed."""
+    with new_database(target) as connection:
+        migrate_aside(Path(connection.execute("PRAGMA database_list").fetchone()[2]))
+        yield connection
+
+
+def copy_tables(source: Connection, target: Connection, blobs: Path | None) -> None:
+    """Copy all rows to a new journal, in one transaction; long bodies from `blobs` to their rows.
+
+    `source` sees one moment. Raises BodyDamaged for a body that cannot be read.
+    """
+    target.execute("BEGIN")
+    for table in TABLES:
+        target.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of the schema, as below
+        rows = iter(
+            _with_body(row, blobs) if table in ("records", "texts") else _as_there(table, row)
+            for row in rows_of(source, f"SELECT * FROM {table}")  # noqa: S608
+        )
+        while some := list(itertools.islice(rows, _AT_ONCE)):
+            marks = ", ".join("?" * len(some[0]))
+            target.executemany(f"INSERT INTO {table} VALUES ({marks})", some)  # noqa: S608
+    target.execute("COMMIT")
+
+
+def must_be_equal(source: Connection, target: Connection) -> None:
+    """Raise UserError unless two journals have the same end, and as many rows in each table."""
+    for table in TABLES:
+        counts = [
+            one.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+            for one in (source, target)
+        ]
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"The copy is not whole: {counts[1]} of {counts[0]} rows in {table}.",
+                "Nothing was moved. Try again.",
+            )
+    if ends(source) != ends(target):
+        raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
+
+
+def to_database(path: Path, address: str, vault_id: str) -> Path:
+    """Move a vault's journal from its file to a database; return the name that the file has now.
+
+    No daemon may run. Raises UserError for a database that holds a journal, and for a copy that is
+    not whole: then everything is as it was.
+    """
+    from placet_team.postgres import PostgresConnection
+    from placet_team.postgres_schema import make_ready
+
+    make_ready(address)
+    with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
+        if ends(target)[2] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
+            raise UserError(
+                "That database holds a journal already, and was left as it is.",
+                "Name an empty one: each vault has a database of its own.",
+            )
+        copy_tables(source, target, path.parent / "blobs")
+        target.execute(
+            "SELECT setval(pg_get_serial_sequence('outbox', 'id'), "
+            "(SELECT coalesce(max(id), 0) + 1 FROM outbox), FALSE)"
+        )
+        must_be_equal(source, target)
+        target.execute("DELETE FROM texts WHERE digest = ?", (VAULT,))
+        target.execute(
+            "INSERT INTO texts (digest, sha256, size, body) VALUES (?, ?, ?, ?)",
+            (VAULT, *keep_body(None, vault_id.encode())),
+        )
+    put(address_file(path), f"{address}\n".encode())
+    return rename_whole(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
+
+
+def to_file(path: Path) -> str:
+    """Move a journal from its database to the file; return the name that its schema has now.
+
+    As `to_database`.
+    """
+    import psycopg
+
+    from placet_team.postgres import PostgresConnection
+
+    if path.exists():
+        raise UserError(f"{path} is there already.", "Move it away, then try again.")
+    address = address_of(path)
+    with snapshot(path) as source, new_journal(path) as target:
+        _must_have_no_commits(source)
+        copy_tables(source, target, None)
+        must_be_equal(source, target)
+    address_file(path).unlink()
+    kept = f"placet_moved_{_stamp().lower()}"
+    try:
+        with contextlib.closing(PostgresConnection(address)) as connection:
+            connection.execute(f"ALTER SCHEMA placet RENAME TO {kept}")
+    except (DatabaseAway, psycopg.Error):
+        return "placet"  # it is moved; under that name no other journal begins beside it
+    return kept
+
+
+def _must_have_no_commits(source: Connection) -> None:
+    """Raise UserError where workers' commits are in the database alone: they would stay there."""
+    missions = source.execute(
+        "SELECT count(DISTINCT owner) FROM team_refs WHERE owner LIKE 'mission/%'"
+    ).fetchone()[0]
+    if missions:
+        raise UserError(
+            f"What workers did of {counted(missions, 'mission')} is in the database alone.",
+            "Set team.database again and start the daemon, without workers if you like: placet "
+            "config set team.workers false. Let what is under way come to its end, with answers to "
+            "its questions; then stop it and try again.",
+        )
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _as_there(table: str, row: Iterable[Any]) -> tuple[Any, ...]:
+    found = list(row)
+    if table == "leases":
+        found[_HELD] = False
+    elif table == "cases":
+        found[_WATCHED] = bool(found[_WATCHED])
+    return tuple(found)
+
+
+def _with_body(row: Iterable[Any], blobs: Path | None) -> tuple[Any, ...]:
+    *first, sha256, size, body = row
+    return *first, sha256, size, body_of(blobs, sha256, body)

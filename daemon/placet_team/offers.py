@@ -1,0 +1,174 @@
+"""The daemon's offers of work, and who took them.
+
+A piece of work is offered in a queue. A worker takes it, and waits: the daemon then looks once more
+whether the note in the vault still says so, acquires the lease in the worker's name, and hands it
+over (`handing`). The worker renews that lease, and each of its writes is good only while it holds
+it. If it runs out the work is taken away and offered again.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from placet.agent.record import Postponed
+from placet.core.life.case import Case
+from placet.core.life.lease import Owner
+from placet.core.life.waiting import Why
+from placet.core.stored import Stored
+from placet.host.tables import PortalTable
+from placet.journal.place import address_of
+from placet.journal.writer import Journal
+from placet.journal.writes import LeaseLost, ReleaseLease, Write
+from placet_team.engine import ANY, needs, queue_of
+from placet_team.lookout import Lookout
+from placet_team.packs import LAST, owner_of_mission
+from placet_team.team_journal import DropPacks, DropWork, PutWork
+from placet_team.team_rows import MemberRow, WorkRow
+
+OWNER_JSON = Stored[Owner](Owner)
+NO_WORKER_S = 15.0
+"""Seconds after which work is offered again for which there was no worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker that took a piece of work; `token` is its lease, 0 before it was handed over.
+
+    A lease runs for `lease_s` from each sign of life on.
+    """
+
+    worker: str
+    owner: Owner
+    level: int
+    token: int
+    lease_s: float
+
+
+@dataclass(slots=True)
+class Team:
+    """The workers, as the daemon knows them.
+
+    `lease_s` is how long a worker may be quiet, `portals` gives those of the settings that hold.
+    """
+
+    journal: Journal
+    lookout: Lookout
+    lease_s: float
+    portals: Callable[[], Mapping[str, PortalTable]]
+    seen: frozenset[tuple[str, str, bool, bool]] = frozenset()
+
+    def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Claim | None:
+        """Return who took a case's work; offer it where nobody has, and return None.
+
+        Raises Postponed where no worker is there that could take it.
+        """
+        row = self.lookout.work.get(case.trace_id)
+        if row is not None and row.generation == case.generation and not self._is_stale(row):
+            if not row.worker:
+                self._must_have_worker(row.queue)
+                return None
+            owner = OWNER_JSON.validate_json(row.owner)
+            return Claim(row.worker, owner, row.level, row.token, self.lease_s)
+        portal = self.portals().get(case.request.portal)
+        queue = queue_of(portal.label if portal is not None else ANY, level())
+        self._must_have_worker(queue)
+        writes: list[Write] = [] if row is None else [DropWork(row.trace_id, row.generation)]
+        writes.append(
+            PutWork(case.trace_id, case.generation, planning, queue, case.request.priority)
+        )
+        self.journal.commit(writes)
+        self.lookout.look()
+        return None
+
+    def is_free(self, case: Case) -> bool:
+        """Return whether no worker has a case's work: it was not handed over, or it is gone."""
+        row = self.lookout.work.get(case.trace_id)
+        return row is None or not row.token or self._is_stale(row)
+
+    def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
+        """Take back what was offered and is not wanted any more, of cases not in `wanted`.
+
+        What was handed over is taken back where `works`, the generations of cases with work to be
+        done, do not have it: a person decided while no daemon ran.
+        """
+        for row in list(self.lookout.work.values()):
+            if row.trace_id in wanted or (row.token and works.get(row.trace_id) == row.generation):
+                continue
+            if row.token:
+                with suppress(LeaseLost):
+                    self.journal.commit([ReleaseLease(row.trace_id, row.token)])
+            owner = owner_of_mission(row.trace_id, row.generation)
+            void = [DropPacks(owner, LAST)] if row.token else []
+            self.journal.commit([DropWork(row.trace_id, row.generation), *void])
+
+    def look(self) -> bool:
+        """Look at the rows; return whether workers came, went or were told to end since then.
+
+        One that was quiet for too long went, and comes with its next sign of life.
+        """
+        self.lookout.look()
+        members = self.lookout.members.values()
+        now = frozenset((one.name, one.owner, one.draining, self._lives(one)) for one in members)
+        before, self.seen = self.seen, now
+        return now != before
+
+    def full(self, portal: str, working: Collection[Case]) -> bool:
+        """Return whether a portal has as many missions under way as its settings allow."""
+        table = self.portals().get(portal)
+        most = table.missions_at_once if table is not None else 0
+        return bool(most) and sum(case.request.portal == portal for case in working) >= most
+
+    def over(self, case: Case, *, ended: bool) -> list[Write]:
+        """Return the writes that clear a piece of work away, with its packs where it `ended`."""
+        owner = owner_of_mission(case.trace_id, case.generation)
+        packs: list[Write] = [DropPacks(owner, LAST)] if ended else []
+        return [DropWork(case.trace_id, case.generation), *packs]
+
+    def _is_stale(self, row: WorkRow) -> bool:
+        """Return whether nobody does a piece of work that somebody took."""
+        if row.kind:
+            return False
+        if row.token:
+            return row.expired and self.lookout.watched_s() >= self.lease_s
+        if not row.worker:
+            return not row.queued  # one that took it from the queue, and died before it said so
+        member = self.lookout.members.get(row.worker)
+        return member is None or member.owner != row.owner or not self._lives(member)
+
+    def _lives(self, member: MemberRow) -> bool:
+        return member.quiet_s < self.lease_s
+
+    def _must_have_worker(self, queue: str) -> None:
+        found = [one for one in self.lookout.members.values() if self._lives(one)]
+        if why := nobody_for(queue, found):
+            label = needs(queue)[1]
+            labels = f" --labels {label}" if label != ANY else ""
+            start = f"placet worker {shlex.quote(address_of(self.journal.path))}{labels}"
+            raise Postponed(f"{why} (start one: {start})", NO_WORKER_S, Why.WORKER)
+
+
+def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:
+    """Return why none of the living members may take a queue's work; empty where one may."""
+    version, label, level = needs(queue)
+    if any(may_take(one, version, label, level) for one in living):
+        return ""
+    what = f"with the label {label}" if label != ANY else "for it"
+    if any(may_take(one, version, label, 0) for one in living):
+        what = f"whose sandbox is strong enough (level {level})"
+    elif living and not any(one.version.startswith(f"{version}.") for one in living):
+        what = f"of version {version}"
+    return f"no worker is there {what}"
+
+
+def may_take(one: MemberRow, version: str, label: str, level: int) -> bool:
+    """Return whether a member takes work of this version and label that needs this sandbox."""
+    return (
+        one.version.startswith(f"{version}.")
+        and label in one.labels.split(",")
+        and one.level >= level
+        and not one.draining
+        and one.slots > 0
+    )

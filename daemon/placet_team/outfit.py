@@ -1,0 +1,147 @@
+"""The means of a worker for one piece of work: a clone, the vault's notes, the model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from placet.agent.day_budget import Daybook
+from placet.agent.entries import PLACE
+from placet.agent.record import Record
+from placet.agent.underway import Mission, lost_mark, mission_of, path_of, refs
+from placet.agent.workplace import Lent, Ports
+from placet.core.box import Level
+from placet.core.turn.cancel import Cancel
+from placet.core.turn.retry import RetryPolicy
+from placet.core.turn.talk import Model
+from placet.host.clock import Clock
+from placet.host.tables import Config
+from placet.journal.writer import Journal
+from placet.journal.writes import (
+    BodyDamaged,
+)
+from placet.loop.means import model_opener, prices
+from placet.repo.places import Repo
+from placet.repo.runner import leavable
+from placet_team.clones import borrow, fetched
+from placet_team.day import TeamDay
+from placet_team.git_packs import forget_worktree, loose_refs, move_refs
+from placet_team.packs import PackCarrier, rows_of_mission, take
+from placet_team.parcel import (
+    Parcel,
+    config_of,
+)
+from placet_team.vault_copy import unpacked
+
+
+@dataclass(slots=True)
+class Outfit:
+    """The means of a worker, on its own machine; `folder` is where it keeps clones and worktrees.
+
+    `secrets` are those of its environment `env`, which no model is shown. Set `leaving` and work
+    under way ends its round.
+    """
+
+    journal: Journal
+    folder: Path
+    env: Mapping[str, str]
+    level: Level
+    secrets: tuple[str, ...]
+    say: Callable[[str], None]
+    leaving: Cancel = field(default_factory=Cancel)
+    clock: Clock = field(default_factory=Clock)
+    making: threading.Lock = field(default_factory=threading.Lock)
+    fetching: dict[str, threading.Lock] = field(default_factory=dict)
+    daybook: Daybook = field(init=False)
+    openers: dict[str, Callable[[], Model]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.daybook = Daybook(TeamDay(self.journal))
+
+    @contextmanager
+    def mission(
+        self, parcel: Parcel, token: int, cancel: Cancel
+    ) -> Iterator[tuple[Ports, Mission, list[PackCarrier]]]:
+        """Give what a mission needs: its ports, the plan, and what carries its commits.
+
+        The clone has the mission's commits as they were recorded last, and no worktree of it.
+        """
+        case, carriers = parcel.case, list[PackCarrier]()
+        with self.journal.read() as reader:
+            raw = reader.text(case.approval.digest)
+        if raw is None:
+            raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
+        ports, repo = self.ports(parcel, cancel, carriers)
+        record = Record.load(self.journal, case, case.generation, self.clock)
+        path = path_of(ports, case, record)
+        place = record.get(PLACE)
+        names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
+        forget_worktree(repo, path)
+        lost_mark(path).unlink(missing_ok=True)
+        rows = rows_of_mission(self.journal, parcel.mission)
+        take(self.journal, repo, parcel.mission)
+        there, wanted = loose_refs(repo, names), rows[-1][1] if rows else {}
+        move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
+        try:
+            yield ports, mission_of(case, raw, token), carriers
+        finally:
+            forget_worktree(repo, path)
+            lost_mark(path).unlink(missing_ok=True)
+            move_refs(repo, dict.fromkeys(loose_refs(repo, names), ""))
+
+    def ports(
+        self, parcel: Parcel, cancel: Cancel, carriers: list[PackCarrier] | None = None
+    ) -> tuple[Ports, Repo]:
+        """Return the ports for a piece of work, with the clone of its repository.
+
+        Raises Postponed where a remote does not give what the work begins with.
+        """
+        config = config_of(parcel.config)
+        with (
+            leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
+            self.fetching.setdefault(parcel.loan.owner, threading.Lock()),
+        ):
+            clone = fetched(self.folder / "clones", parcel.loan)
+        with self.making:
+            vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
+            repo = borrow(self.journal, clone, parcel.loan)
+
+        def carry(repo: Repo, names: Sequence[str]) -> PackCarrier:
+            rows = rows_of_mission(self.journal, parcel.mission)
+            carrier = PackCarrier(
+                repo, names, parcel.mission, rows[-1][0] if rows else 0, parcel.loan.commits
+            )
+            if carriers is not None:
+                carriers.append(carrier)
+            return carrier
+
+        level = self.level
+        planning = parcel.assignment is not None
+        ports = Ports(
+            vault,
+            config,
+            Level(min(int(level), parcel.level)) if planning else level,
+            self.secrets,
+            self.folder / "worktrees",
+            self.journal,
+            self.clock,
+            self._opener(config, vault),
+            prices(config),
+            RetryPolicy(),
+            self.say,
+            making=self.making,
+            leaving=self.leaving,
+            daybook=self.daybook,
+            lent=Lent(repo.path, Path(parcel.loan.path), parcel.loan.denied, carry),
+        )
+        return ports, repo
+
+    def _opener(self, config: Config, vault: Path) -> Callable[[], Model]:
+        """Return what opens the model; one client for all work with the same settings."""
+        key = f"{config.model.model_dump_json()}:{config.model.script and vault}"
+        if key not in self.openers:
+            self.openers[key] = model_opener(config, vault, self.env)
+        return self.openers[key]

@@ -1,0 +1,161 @@
+"""Reading a journal in PostgreSQL: snapshots, a daemon's patient reader, a person's query."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+from psycopg import errors as pg
+
+from placet.core.errors import UserError
+from placet.journal.errors import DatabaseAway
+from placet.journal.sql import Rows, Values
+from placet_team.postgres import PostgresConnection
+
+_IDLE: dict[str, list[PostgresConnection]] = {}
+"""Connections for readers, by address: to make one takes as long as twenty queries."""
+
+
+@contextlib.contextmanager
+def postgres_snapshot(address: str) -> Iterator[PostgresConnection]:
+    """Yield a connection that sees one moment and cannot write. Raises DatabaseAway."""
+    connection = _begun(address)
+    try:
+        yield connection
+    finally:
+        _put_back(address, connection)
+
+
+def _begun(address: str) -> PostgresConnection:
+    connection = None
+    with contextlib.suppress(DatabaseAway, IndexError):
+        connection = _IDLE.setdefault(address, []).pop()
+        connection.execute(_SNAPSHOT)
+    if connection is None or not connection.in_transaction:
+        connection = PostgresConnection(address)
+        connection.execute(_SNAPSHOT)
+    return connection
+
+
+def _put_back(address: str, connection: PostgresConnection) -> None:
+    with contextlib.suppress(DatabaseAway):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if connection.is_broken:
+        connection.close()
+    else:
+        _IDLE.setdefault(address, []).append(connection)
+
+
+@atexit.register
+def _close_idle() -> None:
+    for connections in _IDLE.values():
+        for connection in connections:
+            connection.close()
+
+
+class PatientConnection:
+    """The same for a daemon: while the database is away it waits, and then sees a later moment.
+
+    `wait` is called with the trouble before each new attempt; what it raises ends the waiting.
+    """
+
+    def __init__(self, address: str, wait: Callable[[DatabaseAway], None]) -> None:
+        self._address = address
+        self._wait = wait
+        self._connection: PostgresConnection | None = None
+
+    def execute(self, sql: str, values: Values = (), /) -> Rows:
+        """Run one query."""
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = _begun(self._address)
+                return self._connection.execute(sql, values)
+            except DatabaseAway as error:
+                self.close()
+                self._wait(error)
+
+    def executemany(self, sql: str, values: Any, /) -> None:
+        """Refuse to write."""
+        raise NotImplementedError("a reader does not write")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether it sees a moment already."""
+        return self._connection is not None
+
+    def close(self) -> None:
+        """Let the moment go."""
+        if self._connection is not None:
+            _put_back(self._address, self._connection)
+            self._connection = None
+
+
+def query_postgres(
+    address: str, sql: str, timeout_s: float
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run one SELECT of a person's, as `query` does; raises UserError and DatabaseAway."""
+    with postgres_snapshot(address) as connection:
+        _set_zone(connection)
+        connection.execute(
+            "SELECT set_config('statement_timeout', ?, true)", (str(int(timeout_s * 1000)),)
+        )
+        connection.execute(
+            "SELECT set_config('role', rolname, true) FROM pg_roles WHERE rolname = ? "
+            "AND pg_has_role(rolname, 'MEMBER')",
+            (READER,),
+        )
+        try:
+            return connection.query(sql)
+        except psycopg.Error as error:
+            late = isinstance(error, pg.QueryCanceled)
+            said = error.diag.message_primary or " ".join(str(error).split())
+            raise UserError(
+                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {said}",
+                "it must be one SELECT; `SELECT tablename FROM pg_tables WHERE schemaname = "
+                "'placet'` lists the tables",
+                exit_code=2,
+            ) from error
+
+
+def _set_zone(connection: PostgresConnection) -> None:
+    """Take this machine's time zone; its offset of now where the server does not know the name.
+
+    The transaction must not have asked anything.
+    """
+    try:
+        connection.execute(_ZONE, (_zone(),))
+    except pg.InvalidParameterValue:
+        connection.execute("ROLLBACK")
+        connection.execute(_SNAPSHOT)
+        connection.execute(_ZONE, (_offset(),))
+
+
+def _zone() -> str:
+    """Return this machine's time zone as tzdata names it, its offset of now without a name."""
+    local = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    name = os.environ.get("TZ", "").removeprefix(":") or local  # as tzset(3) has it
+    with contextlib.suppress(ValueError, OSError, KeyError):
+        return ZoneInfo(name).key
+    return _offset()
+
+
+def _offset() -> str:
+    """Return the offset of now, as PostgreSQL writes it."""
+    east_s = time.localtime().tm_gmtoff
+    hours, rest_s = divmod(abs(east_s), 3600)
+    return f"<here>{'-' if east_s > 0 else '+'}{hours}:{rest_s // 60:02d}"  # west is positive
+
+
+READER = "placet_reader"
+"""The role that may read the journal and do nothing else."""
+
+_ZONE = "SELECT set_config('timezone', ?, true)"
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

@@ -1,0 +1,265 @@
+"""A worker: takes work from the queue, carries it out, gives back what came of it.
+
+It needs nothing of the vault but what it is handed, and keeps nothing that another worker would
+miss: each thing that counts is in the database before it counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psycopg
+
+from placet import __version__
+from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
+from placet.agent.ending import broken
+from placet.agent.mission import carry_out
+from placet.agent.planner import draft
+from placet.agent.record import Postponed
+from placet.agent.underway import Mission
+from placet.agent.workplace import Ports
+from placet.core.errors import End, Interrupted, Stop, UserError, mistake, passing
+from placet.core.life.waiting import Why
+from placet.core.turn.cancel import Cancel
+from placet.core.turn.mission import Ended
+from placet.journal.writer import Journal
+from placet.journal.writes import (
+    BodyDamaged,
+    Conflict,
+    Guard,
+    JournalPaused,
+    LeaseLost,
+    RenewLease,
+    Write,
+)
+from placet.repo.values import GitError
+from placet_team.lookout import Lookout
+from placet_team.outfit import Outfit
+from placet_team.parcel import (
+    LEFT,
+    MISTAKE,
+    PARCEL_JSON,
+    Wait,
+    packed_result,
+)
+from placet_team.team_journal import Beat, ClaimWork, DropMember, PutResult
+from placet_team.team_rows import LEASE_S, WorkRow, quiet_limit_s, texts_of
+
+BEATS = 5
+"""Signs of life within the time that one is good for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A worker as the team knows it: name, labels of the work that it takes, slots."""
+
+    name: str
+    labels: tuple[str, ...]
+    slots: int
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
+
+    `failed` is trouble that does not pass: the database refuses, or another worker has its name.
+    """
+
+    badge: Badge
+    journal: Journal
+    lookout: Lookout
+    outfit: Outfit
+    say: Callable[[str], None]
+    owner: str
+    under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
+    lease_s: float = LEASE_S
+    failed: UserError | psycopg.Error | None = None
+
+    # --- signs of life
+
+    @contextmanager
+    def alive(self, gone: str = "") -> Iterator[None]:
+        """Show signs of life, in a thread of its own; after it the team knows that it ended.
+
+        `gone` is the owner (JSON) of a process that had this name and has ended. Raises UserError
+        where another worker has the name.
+        """
+        over = threading.Event()
+        self._beat(gone)
+
+        def beat() -> None:
+            try:
+                while not over.wait(self.lease_s / BEATS):
+                    self._beat()
+            except (UserError, psycopg.Error) as error:
+                self.failed = error
+            except JournalPaused:
+                return
+
+        thread = threading.Thread(target=beat, name="beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            with suppress(JournalPaused):
+                self.journal.commit([DropMember(self.badge.name, self.owner)])
+
+    def ask_limit(self) -> None:
+        """Learn how long a sign of life is good for: a daemon may have started with another one."""
+        with self.journal.read() as reader:
+            self.lease_s = quiet_limit_s(reader)
+
+    def _beat(self, gone: str = "") -> None:
+        badge = self.badge
+        self.ask_limit()
+        labels = ",".join(badge.labels)
+        level, slots = int(self.outfit.level), badge.slots
+        beat = Beat(badge.name, labels, level, __version__, slots, self.owner, self.lease_s, gone)
+        try:
+            self.journal.commit([beat])
+        except Conflict as error:
+            raise name_taken(badge.name) from error
+        for trace_id, (token, cancel) in list(self.under_way.items()):
+            try:
+                self.journal.commit([RenewLease(trace_id, token, self.lease_s)])
+            except LeaseLost:
+                cancel.set()
+
+    @property
+    def draining(self) -> bool:
+        """Whether it was told to take no more work; what an earlier one was told does not count."""
+        member = self.lookout.members.get(self.badge.name)
+        return member is not None and member.draining and member.owner == self.owner
+
+    # --- work
+
+    def take(self, trace_id: str, generation: int) -> None:
+        """Take a piece of work, and carry it out once it is handed over."""
+        try:
+            self._take(trace_id, generation)
+        except psycopg.Error as error:  # who calls this tells nobody
+            self.failed = error
+
+    def _take(self, trace_id: str, generation: int) -> None:
+        try:
+            level, name = int(self.outfit.level), self.badge.name
+            self.journal.commit([ClaimWork(trace_id, generation, name, self.owner, level)])
+        except (Conflict, JournalPaused):
+            return  # it was withdrawn
+        with suppress(JournalPaused, LeaseLost):
+            row = self._handed(trace_id, generation)
+            if row is not None:
+                self._carry(row)
+
+    def _handed(self, trace_id: str, generation: int) -> WorkRow | None:
+        """Wait until a piece of work is handed over; return None where it is taken away."""
+        self.lookout.look()
+        while not self.outfit.leaving.is_set():
+            row = self.lookout.work.get(trace_id)
+            if row is None or (row.generation, row.owner) != (generation, self.owner):
+                return None
+            if row.token:
+                return row
+            self.lookout.wait()
+        return None
+
+    def _carry(self, row: WorkRow) -> None:
+        with self.journal.read() as reader:
+            texts = texts_of(reader.connection, row.trace_id, row.token)
+        if texts is None:
+            return
+        cancel = Cancel()
+        watch = threading.Thread(target=self._heed, args=(row, cancel), daemon=True)
+        self.under_way[row.trace_id] = row.token, cancel
+        try:
+            kind, text, writes = self._done(texts[0], row.token, cancel, watch)
+            guard = Guard(row.trace_id, row.token)
+            result = PutResult(row.trace_id, row.token, kind, text)
+            self.journal.commit([guard, *writes, result])
+        except LeaseLost:
+            self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
+        finally:
+            del self.under_way[row.trace_id]
+
+    def _heed(self, row: WorkRow, cancel: Cancel) -> None:
+        """Tell the work under way what the daemon says."""
+        while row.trace_id in self.under_way and self.under_way[row.trace_id][1] is cancel:
+            now = self.lookout.work.get(row.trace_id)
+            if now is None or now.token != row.token:
+                cancel.set()
+                return
+            if now.told:
+                cancel.set(now.told)
+            self.lookout.wait()
+
+    def _done(
+        self, text: str, token: int, cancel: Cancel, watch: threading.Thread
+    ) -> tuple[str, str, list[Write]]:
+        """Do a piece of work (a parcel as JSON); return what came of it, and writes with that."""
+        writes = list[Write]()
+        try:
+            watch.start()
+        except RuntimeError as error:  # so Python says that the system has no thread left to give
+            return *packed_result(Wait(str(error), MACHINE_RETRY_S, Why.MACHINE)), writes
+        try:
+            parcel = PARCEL_JSON.validate_json(text)
+            what = "plans" if parcel.assignment is not None else "carries out"
+            self.say(f"{what} {parcel.case.request_id}")
+            if parcel.assignment is not None:
+                ports, _ = self.outfit.ports(parcel, cancel)
+                drafted = draft(ports, parcel.assignment, cancel)
+                return *packed_result(drafted), writes
+            with self.outfit.mission(parcel, token, cancel) as (ports, mission, carriers):
+                ended = self._ended(ports, mission, cancel)
+                for carrier in carriers[-1:]:
+                    writes += carrier.writes()
+            return *packed_result(ended), writes
+        except AsksPerson as asks:
+            return *packed_result(asks.asked), writes
+        except Postponed as postponed:
+            return *packed_result(Wait.of(postponed)), writes
+        except Interrupted:
+            return LEFT, "", writes
+        except Stop as stop:
+            if stop.end is End.LEASE_LOST:
+                raise LeaseLost(stop.detail) from stop
+            return MISTAKE, mistake(stop), writes
+        except BodyDamaged as damaged:
+            return MISTAKE, f"{damaged}", writes
+        except (JournalPaused, LeaseLost):
+            raise
+        except Exception as error:  # it must come back in any case, with a mistake of placet's too
+            return *_mishap(error), writes
+
+    def _ended(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+        try:
+            return carry_out(ports, mission, cancel)
+        except (Interrupted, Postponed, AsksPerson, LeaseLost, JournalPaused, BodyDamaged):
+            raise
+        except Stop as stop:
+            if stop.end is End.LEASE_LOST:
+                raise
+            return broken(ports, mission, stop)
+        except Exception as error:
+            return broken(ports, mission, error)
+
+
+def name_taken(name: str, where: str = "another machine") -> UserError:
+    """Return the error for a worker whose name another one has that lives."""
+    return UserError(
+        f"A worker named {name} runs on {where} already.",
+        "Stop it first, or give this one another name: placet worker --name NAME",
+        exit_code=2,
+    )
+
+
+def _mishap(error: Exception) -> tuple[str, str]:
+    """Return what work came to that met an error before it began: it waits, if that may pass."""
+    why = passing(error) if isinstance(error, UserError | GitError | OSError) else ""
+    if why:
+        return packed_result(Wait(why, MACHINE_RETRY_S, Why.MACHINE))
+    return MISTAKE, mistake(error)

@@ -1,0 +1,203 @@
+"""The process of a worker: what it opens, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+
+from placet.core.box import Level
+from placet.core.errors import UserError, cannot_write
+from placet.core.wording import counted
+from placet.host.clock import Clock
+from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
+from placet.host.state import make_empty, make_ready, write_private
+from placet.journal.place import address_file, must_have_driver
+from placet.journal.writer import Journal
+from placet.journal.writes import JournalPaused
+from placet.loop.daemon import Ending
+from placet.loop.means import own_secrets
+from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.probe import make_undumpable, probe
+from placet_team.clones import clear_clones
+from placet_team.engine import is_ready, queues_for, reached, work
+from placet_team.lookout import LOOK_S, Lookout
+from placet_team.offers import OWNER_JSON
+from placet_team.outfit import Outfit
+from placet_team.postgres import checked, shown
+from placet_team.team_journal import channel_of
+from placet_team.team_rows import server_now_s
+from placet_team.worker import Badge, Worker, name_taken
+
+
+def run(
+    address: str,
+    badge: Badge,
+    folder: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    ending: Ending,
+) -> None:
+    """Work for a team until `ending` is set; what is under way then ends its round.
+
+    While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
+    the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
+    UserError for a database that cannot be reached or used, or a name that another worker has.
+    """
+    must_have_driver()
+    make_undumpable()
+    with ExitStack() as stack:
+        path = _prepared(badge.name, folder, stack, say)
+        write_private(address_file(path), f"{checked(address)}\n".encode())
+        stack.enter_context(_plainly(address))
+        if not _awaited(address, say, ending):
+            return
+        clock = _clock_of(address)
+        journal = stack.enter_context(
+            Journal(
+                path,
+                now=clock.wall,
+                boottime_s=boottime_s,
+                boot_id=boot_id(),
+                on_trouble=say,
+            )
+        )
+        ending.rings(journal.stop_waiting)
+        try:
+            _work(address, badge, folder, env, say, ending, journal, clock)
+        except JournalPaused as error:
+            say(f"Ended while the database could not be reached: {error}")
+
+
+@contextmanager
+def _plainly(address: str) -> Iterator[None]:
+    """Tell trouble with the database that does not pass as a person can act on it."""
+    try:
+        yield
+    except psycopg.Error as error:
+        said = error.diag.message_primary or " ".join(str(error).split())
+        raise UserError(
+            f"The database {shown(address)} is not one that this worker can use: {said}.",
+            "The guide has the rights that its user needs, under “Roles” in “The journal in "
+            "PostgreSQL”; then start the worker again.",
+        ) from error
+
+
+def _work(
+    address: str,
+    badge: Badge,
+    folder: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    ending: Ending,
+    journal: Journal,
+    clock: Clock,
+) -> None:
+    with ExitStack() as stack:
+        level = probe().level
+        if level is Level.NONE:
+            say("This machine has no sandbox: it takes no work that runs commands.")
+        owner = OWNER_JSON.dump_json(this_process()).decode()
+        lookout = Lookout(journal, channel_of(badge.name), lambda: None, badge.name, owner)
+        stack.enter_context(lookout.looking())
+        outfit = Outfit(journal, folder, env, level, own_secrets(env), say, clock=clock)
+        worker = Worker(badge, journal, lookout, outfit, say, owner)
+        if not _join(stack, worker, say, ending):
+            return
+        said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
+        say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
+
+        def over() -> bool:
+            if ending.is_set() or lookout.failed or worker.failed:
+                outfit.leaving.set()
+            return outfit.leaving.is_set() or worker.draining
+
+        queues = queues_for(badge.labels, int(level))
+        work(address, queues, badge.slots, worker.take, over, say)
+        if error := worker.failed or lookout.failed:
+            raise error
+        if worker.draining:
+            say(f"{badge.name} was told to take no more work, and has ended what it had.")
+
+
+def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> bool:
+    """Let the team know of a worker, until the stack is left; return False if told to end before.
+
+    Who had its name may be gone. Of a process of this machine that is known at once; of another
+    machine's once nothing was heard of it for `lease_s` in which the database was there all the
+    time. Raises UserError where it lives.
+    """
+    told, name, mine = False, worker.badge.name, OWNER_JSON.validate_json(worker.owner)
+    while not ending.is_set():
+        worker.ask_limit()
+        member, gone = worker.lookout.members.get(name), ""
+        if member is not None:
+            other = OWNER_JSON.validate_json(member.owner)
+            if (other.host, other.boot_id) == (mine.host, mine.boot_id):
+                if is_alive(other):
+                    raise name_taken(name, "this machine")
+                gone = member.owner
+        if member is None or gone or worker.lookout.watched_s() >= worker.lease_s:
+            try:
+                stack.enter_context(worker.alive(gone))
+            except UserError:
+                if member is not None and not gone:
+                    raise
+            else:
+                return True
+        if not told and not gone:  # else another one was quicker: the next look says who
+            told, waits = True, f"This one waits {worker.lease_s:.0f} s: that may have ended."
+            say(f"{name_taken(name).what} {waits}")
+        ending.wait(LOOK_S)
+    return False
+
+
+def _clock_of(address: str) -> Clock:
+    """Return a clock that goes with the database's, whatever this machine's says.
+
+    By it the team knows which day it is, whose budget is used. Raises UserError where the database
+    cannot be reached.
+    """
+    with reached(address) as connection:
+        ahead_s = server_now_s(connection) - boottime_s()
+    return Clock(wall=lambda: datetime.fromtimestamp(boottime_s() + ahead_s, UTC))
+
+
+def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
+    """Wait until a daemon with workers has made the queue; return False if told to end before."""
+    told = False
+    while not is_ready(address):
+        if not told:
+            told = True
+            say(
+                f"No team works with the database {shown(address)} yet. This worker waits until a "
+                "daemon has started whose System/placet.toml says [team] workers = true."
+            )
+        if ending.wait(LOOK_S):
+            return False
+    return True
+
+
+def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> Path:
+    """Make the worker's folder ready, held by this process alone; return where its journal is.
+
+    What a killed worker left of its work goes: nothing of it is missed.
+    """
+    try:
+        make_ready(folder)
+        stack.enter_context(VaultLock(folder / "lock", this_process(), Clock().now()))
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    except UserError as error:
+        raise name_taken(name, "this machine") from error
+    worktrees = folder / "worktrees"
+    make_ready(worktrees)
+    if left := end_left_behind(worktrees):
+        say(f"Ended {counted(left, 'process', 'processes')} that a killed worker had left.")
+    make_empty(worktrees)
+    clear_clones(folder / "clones")
+    make_empty(folder / "vaults")
+    return folder / "journal.db"

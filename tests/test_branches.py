@@ -27,7 +27,6 @@ from placet.cli.undo import drop, undo
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
 from placet.core.text.note import stamp
-from placet.core.text.portal import BEGIN, END, PortalCard, how_to_test, languages, render_card
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.host.vault_state import vault_state
 from placet.loop import branches as watching
@@ -78,7 +77,6 @@ def test_adding_and_removing_a_portal_leaves_every_other_byte(
     ]
     vault.click("portal", "remove", "code")
     assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
-    assert (vault.root / "Knowledge/Portals/code.md").exists()
     assert fingerprint(repo) == before
 
 
@@ -181,14 +179,10 @@ def test_names_and_repositories_that_are_there_already_are_said(
         in vault.click("portal", "add", "Code", str(repo), check=False).stderr
     )
     assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
-    (vault.root / "Knowledge/Portals/two.md").mkdir()
-    done = vault.click("portal", "add", "two", str(repo), check=False)
-    assert done.returncode == 1
-    assert "two is a portal now, but has no card" in done.stderr
+    done = vault.click("portal", "add", "two", str(repo))
     assert "The portal code is the same repository" in done.stderr
     code, two = json.loads(vault.click("portal", "check", "--json").stdout)
     assert (code["problem"], two["problem"]) == ("", "")
-    assert "Its card cannot be written" in two["notes"][0]
 
 
 @pytest.mark.parametrize("of", ["around the vault", "another worktree"])
@@ -262,87 +256,6 @@ def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_pat
     assert any("git LFS" in note for note in code["notes"])
     assert "not a folder" in gone["problem"]
     assert vault.click("portal", "check", "code").stdout
-
-
-def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(
-    vault: TestVault, tmp_path: Path
-) -> None:
-    repo = make_repo(
-        tmp_path / "repo",
-        {
-            "a.py": "",
-            "b.py": "",
-            "c.js": "",
-            "Makefile": "all:\ntest: all\n\ttrue\n",
-            "pyproject.toml": "[tool.pytest.ini_options]\n",
-        },
-    )
-    vault.click("portal", "add", "code", str(repo))
-    card = vault.root / "Knowledge/Portals/code.md"
-    text = card.read_text()
-    for piece in (
-        f"Repository: `{repo}`",
-        "Default branch: `main`",
-        "Python (2 files), JavaScript (1 file)",
-        "How to test: `python -m pytest`, `make test`",
-    ):
-        assert piece in text
-    card.write_bytes(b"Above, mine.\r\n" + text.encode() + b"Below, mine: \xff\n")
-    write(repo, {"d.go": "", "go.mod": ""})
-    commit_all(repo, "More")
-    vault.click("portal", "check")
-    after = card.read_bytes()
-    assert b"Go (1 file)" in after
-    assert b"`go test ./...`" in after
-    assert after.startswith(b"Above, mine.\r\n# Portal code")
-    assert after.endswith(b"goes here.\nBelow, mine: \xff\n")
-    vault.click("portal", "check")
-    assert card.read_bytes() == after
-
-
-def test_a_card_whose_marks_are_gone_is_all_the_persons() -> None:
-    card = PortalCard("x", "/r", "main", (), ())
-    assert render_card(card, "Mine only.\n").startswith("Mine only.\n\n" + BEGIN)
-    turned = f"{END}\nmine\n{BEGIN}\n"
-    assert render_card(card, turned).startswith(turned)
-    hostile = render_card(PortalCard("x", "/r", "a`b\u202e", (), ()), None)
-    assert "`a'b\\u202e`" in hostile
-
-
-@pytest.mark.parametrize(
-    ("files", "commands"),
-    [
-        ({"package.json": b'{"scripts": {"test": "jest"}}', "yarn.lock": b""}, ("yarn test",)),
-        (
-            {
-                "package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
-            },
-            (),
-        ),
-        ({"package.json": b"[]"}, ()),
-        ({"package.json": b"\xff"}, ()),
-        ({"pyproject.toml": b"["}, ()),
-        ({"tests/test_a.py": b""}, ("python -m unittest",)),
-        (
-            {"tests/test_a.py": b"", "pyproject.toml": b'[project]\ndependencies = ["pytest"]\n'},
-            ("python -m pytest",),
-        ),
-        ({"Makefile": b"test := 1\n"}, ()),
-        ({"sub/Cargo.toml": b""}, ()),
-        ({"Cargo.toml": b"", "justfile": b"check:\n"}, ("cargo test", "just check")),
-    ],
-)
-def test_how_a_repository_is_tested_is_read_from_its_files(
-    files: dict[str, bytes], commands: tuple[str, ...]
-) -> None:
-    assert how_to_test(list(files), lambda path: files[path]) == commands
-
-
-def test_languages_are_counted_by_extension() -> None:
-    assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (
-        ("Python", 2),
-        ("Rust", 1),
-    )
 
 
 # --- after a mission

@@ -119,7 +119,6 @@ def test_it_asks_three_questions_whose_defaults_are_what_is_there(place: TestVau
     assert found["model"] == {"base_url": url, "name": "llama-9"}
     assert found["portals"] == {"my-code": {"path": str(repo)}}
     assert found["vault"]["history"] is True
-    assert (place.root / "vault/Knowledge/Portals/my-code.md").is_file()
 
 
 def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: TestVault) -> None:

@@ -52,7 +52,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placet config set limits.day_usd 5",
         "placet config set notify.desktop true",
     ),
-    "config list": ("placet config list --origin", "placet config list --json"),
     "config accept": ("placet config accept",),
     "portal": ("placet portal add code ~/src/code", "placet portal list"),
     "portal add": ("placet portal add code ~/src/code",),

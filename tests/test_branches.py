@@ -1474,7 +1474,7 @@ def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path)
     assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
-def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
+def test_daemon_removes_what_a_crash_left(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, _ = done
@@ -1498,15 +1498,19 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
     (linked.path / "a.txt").write_text(TOKEN)
     (linked.path / "b.txt").hardlink_to(linked.path / "a.txt")
     (state.worktrees / "strange").mkdir()
+    (state.worktrees / "replay-deadbee2-0").mkdir()
     before = fingerprint(repo)
-    said = vault.click("doctor", "--fix", check=False).stderr
-    assert "its work is kept at refs/placet/left/deadbeef-1" in said
-    assert "it had no work in it" in said
-    assert "strange is left as it is: it belongs to no repository" in said
-    assert "deadbee1-1 is left as it is: placet cannot look for secrets in 'a.txt', 'b.txt'" in said
+    assert "left over from a crash: deadbee0-1" in vault.click("doctor", check=False).stdout
+    said = "\n".join(vault.here())
+    assert "Its work is kept at refs/placet/left/deadbeef-1" in said
+    assert "It had no work in it." in said
+    assert "strange is left over from a crash and stays: it belongs to no repository" in said
+    assert "deadbee1-1 is left over from a crash and stays: placet cannot look for secrets" in said
+    (row,) = vault.rows("git.tidied")
+    assert [Path(path).name for path in row["metadata"]["gone"]] == ["deadbee0-1", "deadbeef-1"]
     kept = git(repo, "show", "refs/placet/left/deadbeef-1:half.txt")
     assert kept == "half\n[redacted: GitHub token]"
-    left = ["deadbee1-1", "strange"]
+    left = ["deadbee1-1", "replay-deadbee2-0", "strange"]
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == left
     assert git(repo, "for-each-ref", "refs/placet/left").count("\n") == 0
     assert git(repo, "worktree", "list").count("\n") == 1
@@ -1964,7 +1968,7 @@ def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(
     assert "+one" in vault.click("diff", "say-hello").stdout
 
 
-def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, str]) -> None:
+def test_daemon_removes_leftovers_beside_broken_ones(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     state = vault_state(vault.root, vault.env)
     opened, base = open_repo(repo), git(repo, "rev-parse", "HEAD")
@@ -1983,10 +1987,10 @@ def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, s
         (vault.root / "System/placet.toml").read_text() + f"[portals.a]\npath = '{broken}'\n"
     )
     before = fingerprint(repo)
-    said = vault.click("doctor", "--fix", check=False).stderr
-    assert "broken is not looked at" in said
-    assert "its work is kept at refs/placet/left/aaaaaaaa-1" in said
-    assert "dddddddd-1 is left as it is" in said
+    said = "\n".join(vault.here())
+    assert f"placet does not look for worktrees of {broken}" in said
+    assert "Its work is kept at refs/placet/left/aaaaaaaa-1" in said
+    assert "dddddddd-1 is left over from a crash and stays" in said
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["dddddddd-1"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before

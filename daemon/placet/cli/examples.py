@@ -39,7 +39,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "pause": ("placet pause",),
     "resume": ("placet resume",),
     "sandbox": ("placet sandbox -- python -m pytest -q", "placet sandbox --network -- npm ci"),
-    "doctor": ("placet doctor", "placet doctor --fix"),
+    "doctor": ("placet doctor",),
     "states": ("placet states > states.mmd",),
     "diff": ("placet diff say-hello", "placet diff say-hello | git apply"),
     "merge": ("placet merge say-hello",),

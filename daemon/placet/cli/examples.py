@@ -23,7 +23,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "watch": ("placet watch say-hello", "placet watch say-hello --json"),
     "logs": ("placet logs -f", "placet logs -n 20 say-hello"),
-    "cost": ("placet cost --by portal --since 7d", "placet cost --by model --csv > cost.csv"),
+    "cost": ("placet cost --since 7d", "placet cost --json"),
     "board": ("placet board", "placet board --listen 127.0.0.1:0"),
     "board login": ("placet board login --name Anna",),
     "review": ("placet review",),

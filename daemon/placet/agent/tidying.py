@@ -140,7 +140,7 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = tidy(repo, ports.worktrees, live, before, now, redacting(ports.secrets))
+    gone = tidy(repo, ports.worktrees, live, before, now, _redacting(ports.secrets))
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
@@ -170,7 +170,7 @@ def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
             except UserError as error:
                 ports.say(f"placet does not look for worktrees of {place}: {error.what}")
     now = ports.clock.wall()
-    return remove_leftovers(repos, ports.worktrees, live, now, now, redacting(ports.secrets))
+    return remove_leftovers(repos, ports.worktrees, live, now, now, _redacting(ports.secrets))
 
 
 def _in_use(reader: Reader) -> set[str]:
@@ -181,7 +181,7 @@ def _in_use(reader: Reader) -> set[str]:
     return {"replay-", *(row.trace_id[:8] for row in reader.cases(*OPEN))}
 
 
-def redacting(secrets: Sequence[str]) -> Redact:
+def _redacting(secrets: Sequence[str]) -> Redact:
     """Return what redacts a worktree's files before they are kept; `secrets` are further ones."""
     return partial(blank_secrets, own=secrets)
 

@@ -97,13 +97,11 @@ def named_model(model: str | None, base_url: str | None) -> ModelChoice:
             f"Name one: --base-url {base_url} --model NAME",
             exit_code=2,
         )
+    settings: dict[Key, Any] = {("model", "base_url"): base_url}
     if model is None:
-        return _named({("model", "base_url"): base_url}, f"that of {base_url}", needs_key=True)
-    return _named(
-        {("model", "base_url"): base_url, ("model", "name"): model},
-        f"{visible(model)}, of {base_url}",
-        needs_key=not is_here(base_url),
-    )
+        return _named(settings, f"that of {base_url}", needs_key=True)
+    settings[("model", "name")] = model
+    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=not is_here(base_url))
 
 
 def _named(settings: Mapping[Key, Any], words: str, *, needs_key: bool) -> ModelChoice:

@@ -31,7 +31,6 @@ from typing import Any
 import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
-from placet.cli.leftovers import remove_leftovers
 from placet.core.text.note import stamp
 from placet.files.vault import Vault
 from placet.host.lock import MarkerLock, VaultLock
@@ -461,11 +460,11 @@ def judge_error(
     """Return what differs from a run without the error `name`.
 
     A missing permission may be a person's will: it is told, and work may end with it, once. What a
-    mission leaves that ended so is removed as its report says.
+    mission leaves that ended so is removed by the next daemon, as its report says.
     """
     if name == "EACCES":
         if bench.vault.rows("execution.failed"):
-            remove_leftovers(bench.vault.site)
+            bench.live(None)
         return once(bench, good, told=True)
     return judge(bench, good, good_asked, lives)
 
@@ -836,8 +835,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
 
     The lock of the vault, which keeps the second one out, is taken away: what is left is the lease.
     The second one takes the first for gone. Nothing may be done twice, and what the first does
-    after that counts for nothing. `placet doctor --fix` takes away the worktree that it was about
-    to make, which is empty, and one that a mission left that failed as both were in it.
+    after that counts for nothing. The next daemon takes away the worktree that it was about to
+    make, which is empty, and one that a mission left that failed as both were in it.
     """
     names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")
@@ -856,11 +855,10 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         os.kill(pid, signal.SIGCONT)
         killed = bench.await_end(pid) != 0
         second = bench.await_end(other)
-        last = bench.live(partial(prepare, bench))
-        left = remove_leftovers(bench.vault.site)
+        last = bench.live(partial(prepare, bench)) or bench.live(None)
         bad = once(bench, good)
         if not bench.vault.rows("execution.failed"):
-            bad += [told for told in left if not told.endswith("is removed; it had no work in it.")]
+            bad += [ref for ref in bench.state()["refs"] if ref.startswith("refs/placet/left/")]
         if second not in (0, REFUSED) or last != 0:
             bad.append(f"the others ended with {second} and {last}")
         yield [at, names[at]], killed, bench.asked() - asked, bad

@@ -135,7 +135,6 @@ def test_portals_hold_with_the_path_that_was_accepted(tmp_path: Path) -> None:
     listed = json.loads(vault.click("portal", "list", "--json").stdout)
     assert [line["accepted"] for line in listed] == [False, False]
     assert "not accepted" in vault.click("portal", "check", check=False).stdout
-    assert not (vault.root / "Knowledge/Portals/more.md").exists()
 
 
 def test_a_lost_state_folder_is_a_first_start_and_says_so(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from placet.cli.undo import drop, undo
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
 from placet.core.text.note import stamp
-from placet.core.text.portal import BEGIN, END, PortalCard, how_to_test, languages, render_card
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.host.vault_state import vault_state
 from placet.loop import branches as watching
@@ -78,7 +77,6 @@ def test_adding_and_removing_a_portal_leaves_every_other_byte(
     ]
     vault.click("portal", "remove", "code")
     assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
-    assert (vault.root / "Knowledge/Portals/code.md").exists()
     assert fingerprint(repo) == before
 
 
@@ -181,14 +179,10 @@ def test_names_and_repositories_that_are_there_already_are_said(
         in vault.click("portal", "add", "Code", str(repo), check=False).stderr
     )
     assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
-    (vault.root / "Knowledge/Portals/two.md").mkdir()
-    done = vault.click("portal", "add", "two", str(repo), check=False)
-    assert done.returncode == 1
-    assert "two is a portal now, but has no card" in done.stderr
+    done = vault.click("portal", "add", "two", str(repo))
     assert "The portal code is the same repository" in done.stderr
     code, two = json.loads(vault.click("portal", "check", "--json").stdout)
     assert (code["problem"], two["problem"]) == ("", "")
-    assert "Its card cannot be written" in two["notes"][0]
 
 
 @pytest.mark.parametrize("of", ["around the vault", "another worktree"])
@@ -262,87 +256,6 @@ def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_pat
     assert any("git LFS" in note for note in code["notes"])
     assert "not a folder" in gone["problem"]
     assert vault.click("portal", "check", "code").stdout
-
-
-def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(
-    vault: TestVault, tmp_path: Path
-) -> None:
-    repo = make_repo(
-        tmp_path / "repo",
-        {
-            "a.py": "",
-            "b.py": "",
-            "c.js": "",
-            "Makefile": "all:\ntest: all\n\ttrue\n",
-            "pyproject.toml": "[tool.pytest.ini_options]\n",
-        },
-    )
-    vault.click("portal", "add", "code", str(repo))
-    card = vault.root / "Knowledge/Portals/code.md"
-    text = card.read_text()
-    for piece in (
-        f"Repository: `{repo}`",
-        "Default branch: `main`",
-        "Python (2 files), JavaScript (1 file)",
-        "How to test: `python -m pytest`, `make test`",
-    ):
-        assert piece in text
-    card.write_bytes(b"Above, mine.\r\n" + text.encode() + b"Below, mine: \xff\n")
-    write(repo, {"d.go": "", "go.mod": ""})
-    commit_all(repo, "More")
-    vault.click("portal", "check")
-    after = card.read_bytes()
-    assert b"Go (1 file)" in after
-    assert b"`go test ./...`" in after
-    assert after.startswith(b"Above, mine.\r\n# Portal code")
-    assert after.endswith(b"goes here.\nBelow, mine: \xff\n")
-    vault.click("portal", "check")
-    assert card.read_bytes() == after
-
-
-def test_a_card_whose_marks_are_gone_is_all_the_persons() -> None:
-    card = PortalCard("x", "/r", "main", (), ())
-    assert render_card(card, "Mine only.\n").startswith("Mine only.\n\n" + BEGIN)
-    turned = f"{END}\nmine\n{BEGIN}\n"
-    assert render_card(card, turned).startswith(turned)
-    hostile = render_card(PortalCard("x", "/r", "a`b\u202e", (), ()), None)
-    assert "`a'b\\u202e`" in hostile
-
-
-@pytest.mark.parametrize(
-    ("files", "commands"),
-    [
-        ({"package.json": b'{"scripts": {"test": "jest"}}', "yarn.lock": b""}, ("yarn test",)),
-        (
-            {
-                "package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
-            },
-            (),
-        ),
-        ({"package.json": b"[]"}, ()),
-        ({"package.json": b"\xff"}, ()),
-        ({"pyproject.toml": b"["}, ()),
-        ({"tests/test_a.py": b""}, ("python -m unittest",)),
-        (
-            {"tests/test_a.py": b"", "pyproject.toml": b'[project]\ndependencies = ["pytest"]\n'},
-            ("python -m pytest",),
-        ),
-        ({"Makefile": b"test := 1\n"}, ()),
-        ({"sub/Cargo.toml": b""}, ()),
-        ({"Cargo.toml": b"", "justfile": b"check:\n"}, ("cargo test", "just check")),
-    ],
-)
-def test_how_a_repository_is_tested_is_read_from_its_files(
-    files: dict[str, bytes], commands: tuple[str, ...]
-) -> None:
-    assert how_to_test(list(files), lambda path: files[path]) == commands
-
-
-def test_languages_are_counted_by_extension() -> None:
-    assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (
-        ("Python", 2),
-        ("Rust", 1),
-    )
 
 
 # --- after a mission
@@ -1561,7 +1474,7 @@ def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path)
     assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
-def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
+def test_daemon_removes_what_a_crash_left(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, _ = done
@@ -1585,15 +1498,19 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
     (linked.path / "a.txt").write_text(TOKEN)
     (linked.path / "b.txt").hardlink_to(linked.path / "a.txt")
     (state.worktrees / "strange").mkdir()
+    (state.worktrees / "replay-deadbee2-0").mkdir()
     before = fingerprint(repo)
-    said = vault.click("doctor", "--fix", check=False).stderr
-    assert "its work is kept at refs/placet/left/deadbeef-1" in said
-    assert "it had no work in it" in said
-    assert "strange is left as it is: it belongs to no repository" in said
-    assert "deadbee1-1 is left as it is: placet cannot look for secrets in 'a.txt', 'b.txt'" in said
+    assert "left over from a crash: deadbee0-1" in vault.click("doctor", check=False).stdout
+    said = "\n".join(vault.here())
+    assert "Its work is kept at refs/placet/left/deadbeef-1" in said
+    assert "It had no work in it." in said
+    assert "strange is left over from a crash and stays: it belongs to no repository" in said
+    assert "deadbee1-1 is left over from a crash and stays: placet cannot look for secrets" in said
+    (row,) = vault.rows("git.tidied")
+    assert [Path(path).name for path in row["metadata"]["gone"]] == ["deadbee0-1", "deadbeef-1"]
     kept = git(repo, "show", "refs/placet/left/deadbeef-1:half.txt")
     assert kept == "half\n[redacted: GitHub token]"
-    left = ["deadbee1-1", "strange"]
+    left = ["deadbee1-1", "replay-deadbee2-0", "strange"]
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == left
     assert git(repo, "for-each-ref", "refs/placet/left").count("\n") == 0
     assert git(repo, "worktree", "list").count("\n") == 1
@@ -2051,7 +1968,7 @@ def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(
     assert "+one" in vault.click("diff", "say-hello").stdout
 
 
-def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, str]) -> None:
+def test_daemon_removes_leftovers_beside_broken_ones(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     state = vault_state(vault.root, vault.env)
     opened, base = open_repo(repo), git(repo, "rev-parse", "HEAD")
@@ -2070,10 +1987,10 @@ def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, s
         (vault.root / "System/placet.toml").read_text() + f"[portals.a]\npath = '{broken}'\n"
     )
     before = fingerprint(repo)
-    said = vault.click("doctor", "--fix", check=False).stderr
-    assert "broken is not looked at" in said
-    assert "its work is kept at refs/placet/left/aaaaaaaa-1" in said
-    assert "dddddddd-1 is left as it is" in said
+    said = "\n".join(vault.here())
+    assert f"placet does not look for worktrees of {broken}" in said
+    assert "Its work is kept at refs/placet/left/aaaaaaaa-1" in said
+    assert "dddddddd-1 is left over from a crash and stays" in said
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["dddddddd-1"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before

@@ -259,7 +259,7 @@ def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(
         for own in (
             "System/Active/x.md",
             "Knowledge/Reports/x.md",
-            "knowledge /PORTALS",
+            "knowledge /REPORTS",
             "Inbox",
             ".obsidian-phone/x",
         ):

@@ -61,7 +61,6 @@ def test_commands_and_options_are_completed(vault: TestVault) -> None:
     assert completed(vault, "po") == ["portal"]
     assert completed(vault, "portal", "a") == ["add"]
     assert "--remark" in completed(vault, "approve", "--")
-    assert completed(vault, "config", "list", "--o") == ["--origin"]
     assert completed(vault, "completion", "f") == ["fish"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import sqlite3
@@ -16,11 +14,13 @@ from typing import Any
 import pytest
 
 from gitkit import git
+from guidekit import blocks
 from looping import Fake, bare_vault, greeter, looping
-from placet.cli.cost import UNANSWERED, Sums, cost, cost_csv, cost_screen, moment
+from placet.cli.cost import cost, moment
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.journal.query import query
 from placet.journal.writes import AddActivity
 from ptykit import on_terminal, seen, too_long
 from vaultkit import TestVault
@@ -82,10 +82,8 @@ def by_sql(vault: TestVault, where: str = "1") -> tuple[Any, ...]:
     return found
 
 
-@pytest.mark.parametrize("by", ["day", "portal", "agent", "model"])
-@pytest.mark.thinned(2)
-def test_the_sums_are_those_of_the_journals_rows(vault: TestVault, by: Any) -> None:
-    found = json.loads(vault.click("cost", "--by", by, "--json").stdout)
+def test_the_sums_are_those_of_the_journals_rows(vault: TestVault) -> None:
+    found = json.loads(vault.click("cost", "--json").stdout)
     want = by_sql(vault)
     assert want[0] > 10
     assert want[-1] == 3, "the price of one model is not known"
@@ -97,25 +95,24 @@ def test_the_sums_are_those_of_the_journals_rows(vault: TestVault, by: Any) -> N
     )
 
 
-def test_each_group_has_its_own_calls(vault: TestVault) -> None:
-    names = {row["trace_id"]: row["entity_id"] for row in vault.rows("execution.completed")}
-    (portal,) = (trace for trace, name in names.items() if name == "four")
-    (nobody,) = (trace for trace, name in names.items() if name == "five")
-    of_portal = {row["portal"]: row for row in cost(vault.site, "portal", None)["rows"]}
-    assert set(of_portal) == {"(the vault itself)", "code"}
-    assert of_portal["code"]["cost_usd"] == pytest.approx(
-        by_sql(vault, f"trace_id = '{portal}'")[1]
+def test_queries_of_the_guide_sum_by_model_agent_and_portal(vault: TestVault) -> None:
+    queries = [block.text for block in blocks("cost.md", "sql")]
+    model, agent, portal = (
+        {name: (calls, usd) for name, calls, usd in query(vault.db, text)[1]} for text in queries
     )
-    of_model = {row["model"]: row for row in cost(vault.site, "model", None)["rows"]}
-    assert set(of_model) == {PRICED, "a-model-of-nobody"}, "a lost call is its case's model's"
-    assert of_model["a-model-of-nobody"]["calls"] == by_sql(vault, f"trace_id = '{nobody}'")[0]
-    assert of_model["a-model-of-nobody"]["calls_of_unknown_cost"] == 3
-    agents = {row["agent"] for row in cost(vault.site, "agent", None)["rows"]}
-    assert agents == {row["agent"] for row in vault.rows("model.called")}
+    answered = by_sql(vault, "action_type = 'model.called'")
+    for groups in (model, agent, portal):
+        assert sum(calls for calls, _ in groups.values()) == answered[0]
+        assert math.fsum(usd or 0 for _, usd in groups.values()) == pytest.approx(
+            answered[1], abs=1e-3
+        )
+    assert set(model) == {PRICED, "a-model-of-nobody"}
+    assert set(agent) == {row["agent"] for row in vault.rows("model.called")}
+    assert set(portal) == {"(the vault)", "code"}
 
 
 def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> None:
-    total = cost(vault.site, "day", None)["total"]
+    total = cost(vault.site, None)["total"]
     ended = [row["metadata"] for row in vault.rows("execution.completed")]
     both = [d for d in ended if d["typical_cost_usd"] is not None and d["cost_usd"] is not None]
     assert total["missions"] == len(both) == 1, "the fourth: three are known before it"
@@ -125,36 +122,21 @@ def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> N
 
 
 def test_what_is_not_known_is_said_and_no_0(vault: TestVault) -> None:
-    done = vault.click("cost", "--by", "model")
+    done = vault.click("cost")
     lines = [one.split("\t") for one in done.stdout.splitlines()]
     cells = {line[0]: line[lines[0].index("cost")] for line in lines}
-    assert cells["a-model-of-nobody"] == "unknown"
     assert cells["all"].endswith(" + ?")
     assert "What 3 calls cost is not known" in done.stderr
     assert "got no answer" in done.stderr
 
 
-@pytest.mark.parametrize("by", ["day", "portal", "agent", "model"])
-def test_a_terminal_of_80_columns_has_all_of_it(vault: TestVault, by: str) -> None:
-    code, shown = on_terminal(vault, "cost", "--by", by)
+def test_a_terminal_of_80_columns_has_all_of_it(vault: TestVault) -> None:
+    code, shown = on_terminal(vault, "cost")
     assert code == 0
     assert not too_long(shown)
-    total = cost(vault.site, "day", None)["total"]
+    total = cost(vault.site, None)["total"]
     assert f"${total['cost_usd']:.4f} + ?" in seen(shown)
     assert "What 3 calls cost is not known" in seen(shown)
-
-
-def test_csv_has_every_number_and_no_formula(vault: TestVault) -> None:
-    (row,) = csv.DictReader(io.StringIO(vault.click("cost", "--csv").stdout))
-    total = cost(vault.site, "day", None)["total"]
-    assert {key: value for key, value in row.items() if key != "day"} == {
-        key: "" if value is None else str(value) for key, value in total.items()
-    }
-    odd = {"by": "agent", "total": Sums().data(), "since": None}
-    odd["rows"] = [{"agent": "=cmd|'\x1b[2J'", **Sums().data()}]
-    assert cost_csv(odd).splitlines()[1].startswith("'=cmd|'\\x1b[2J',0,")
-    assert "\\x1b[2J" in seen(cost_screen(odd, width=120))
-    assert vault.click("cost", "--csv", "--json", check=False).returncode == 2
 
 
 def test_since_is_a_day_or_so_long_ago(vault: TestVault) -> None:
@@ -168,8 +150,8 @@ def test_since_is_a_day_or_so_long_ago(vault: TestVault) -> None:
         with pytest.raises(UserError) as caught:
             moment(odd, now)
         assert caught.value.exit_code == 2
-    assert cost(vault.site, "day", "1h")["total"]["calls"] == by_sql(vault)[0]
-    assert cost(vault.site, "day", "9000-01-01")["rows"] == []
+    assert cost(vault.site, "1h")["total"]["calls"] == by_sql(vault)[0]
+    assert cost(vault.site, "9000-01-01")["rows"] == []
     assert vault.click("cost", "--since", "soon", check=False).returncode == 2
 
 
@@ -180,11 +162,11 @@ def test_a_call_counts_on_its_local_day(vault: TestVault) -> None:
         if row["action_type"] == "model.called"
         or (row["action_type"] == "model.failed" and row["metadata"]["tokens"])
     )
-    found = {row["day"]: row["calls"] for row in cost(vault.site, "day", None)["rows"]}
+    found = {row["day"]: row["calls"] for row in cost(vault.site, None)["rows"]}
     assert found == dict(want)
 
 
-def test_a_case_that_no_model_answered_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     failed = {"purpose": "plan", "tokens": 70, "cost_usd": None, "reason": "x", "at_most": True}
     free = {**failed, "tokens": 0, "cost_usd": 0.0}
@@ -200,9 +182,11 @@ def test_a_case_that_no_model_answered_has_a_line_of_its_own(tmp_path: Path) -> 
                 for facts in (failed, free)
             ]
         )  # fmt: skip
-    (row,) = cost(vault.site, "model", None)["rows"]
-    assert (row["model"], row["calls"], row["lost_tokens"]) == (UNANSWERED, 1, 70)
-    assert cost(vault.site, "portal", None)["rows"][0]["calls_of_unknown_cost"] == 1
+    (row,) = cost(vault.site, None)["rows"]
+    assert (row["calls"], row["unanswered"], row["lost_tokens"]) == (1, 1, 70)
+    assert row["calls_of_unknown_cost"] == 1
+    lines = [line.split("\t") for line in vault.click("cost").stdout.splitlines()]
+    assert lines[1][lines[0].index("cost")] == "unknown"
 
 
 def test_that_older_calls_were_archived_is_said(tmp_path: Path) -> None:
@@ -210,9 +194,9 @@ def test_that_older_calls_were_archived_is_said(tmp_path: Path) -> None:
     with looping(vault, model=lambda: Fake(greeter)) as run:
         vault.drop("Say hello.\n")
         run.settle()
-        assert not cost(vault.site, "day", None)["archived"]
+        assert not cost(vault.site, None)["archived"]
         assert run.loop.ports.journal.archive("9999") is not None
-    found = cost(vault.site, "day", None)
+    found = cost(vault.site, None)
     assert (found["archived"], found["total"]["calls"]) == (True, 0)
     done = vault.click("cost")
     assert "older events were archived" in done.stderr
@@ -234,4 +218,4 @@ def test_ten_thousand_calls_are_summed_by_the_database(tmp_path: Path) -> None:
         with run.loop.ports.journal.read() as reader:
             (sums,) = reader.calls.sums_since("")
     assert (sums.calls, sums.unknown, sums.input_tokens) == (10_000, 0, 30_000)
-    assert cost(vault.site, "day", None)["total"]["cost_usd"] == 100.0
+    assert cost(vault.site, None)["total"]["cost_usd"] == 100.0

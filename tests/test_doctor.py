@@ -101,11 +101,11 @@ def test_a_damaged_journal_is_told_how_to_go_on(vault: TestVault) -> None:
 def test_doctor_says_one_thing_of_the_journal(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_path: Path) -> set[str]:
+    def fails(*_: object) -> list[str]:
         raise UserError("The journal cannot be read.", "Look at its disk.")
 
     vault.here()
-    monkeypatch.setattr("placet.cli.doctor.at_work", fails)
+    monkeypatch.setattr("placet.cli.doctor.leftover_worktrees", fails)
     assert [line["state"] for line in found(vault, "journal")] == ["bad"]
 
 

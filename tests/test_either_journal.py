@@ -16,16 +16,20 @@ from vaultkit import ME, PLAN, TestVault, make_vault
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 USED = {"input_tokens": 1000, "output_tokens": 200, "cache_read_tokens": 3000}
-DOCS = Path(__file__).parents[1] / "daemon" / "docs" / "journal.md"
-QUERIES = re.findall(r"```sql\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+DOCS = Path(__file__).parents[1] / "daemon" / "docs"
+QUERIES = [
+    query
+    for page in ("journal.md", "cost.md")
+    for query in re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+]
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status",),
     ("status", "--json"),
     ("plans",),
     *((name, ident) for name in ("show", "why", "logs") for ident in ("done", "hard", "no")),
     ("logs",),
-    *(("cost", "--by", by) for by in ("day", "portal", "agent", "model")),
-    ("cost", "--csv"),
+    ("cost",),
+    ("cost", "--json"),
     ("journal",),
     ("journal", "--trace", "done"),
     ("journal", "verify"),

@@ -174,7 +174,7 @@ def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is
         running.settle()
     end, report = ended(vault), vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["input_tokens"]) == ("repository", 2, 2_000)
-    assert "placet doctor --fix" in report
+    assert "restart the daemon" in report
     assert "had changed nothing" not in report
 
 

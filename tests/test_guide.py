@@ -360,8 +360,8 @@ def test_the_messages_that_are_explained_are_ones_that_are_said() -> None:
 def test_the_queries_run(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.once()
-    queries = blocks("journal.md", "sql")
-    assert len(queries) >= 10
+    queries = [*blocks("journal.md", "sql"), *blocks("cost.md", "sql")]
+    assert len(queries) >= 13
     for block in queries:
         columns, _ = query(vault.db, block.text)
         assert columns, block.line

@@ -15,17 +15,10 @@ from typing import Any
 import pytest
 
 from gitkit import git, make_repo
-from placet.cli import local_models
-from placet.cli.local_models import server_at, speaks_messages
+from placet.cli.local_models import speaks_messages
 from placet.core.text.names import CONFIG_PATH
 from ptykit import Person, terminal
 from vaultkit import TestVault
-
-WITH_PORTS = (
-    "import json, sys; from placet.cli import local_models\n"
-    "local_models.PORTS = json.loads(sys.argv.pop(1))\n"
-    "from placet.cli.main import main; main(prog_name='placet')"
-)
 
 
 @pytest.fixture
@@ -73,11 +66,8 @@ def listing(*names: object) -> dict[str, tuple[int, bytes]]:
 
 
 @contextmanager
-def at_a_terminal(
-    place: TestVault, *words: str, ports: Mapping[str, int] | None = None
-) -> Iterator[Person]:
-    program = ("-c", WITH_PORTS, json.dumps(ports or {"None": 9}))
-    with terminal(place, *words, program=program, columns=200, TERM="xterm") as screen:
+def at_a_terminal(place: TestVault, *words: str) -> Iterator[Person]:
+    with terminal(place, *words, columns=200, TERM="xterm") as screen:
         yield Person(screen)
 
 
@@ -85,28 +75,19 @@ def settings(vault: Path) -> dict[str, Any]:
     return tomllib.loads((vault / CONFIG_PATH).read_text())
 
 
-def port(url: str) -> int:
-    return int(url.rpartition(":")[2])
-
-
-def test_it_asks_three_questions_whose_defaults_are_what_is_there(place: TestVault) -> None:
+def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
     repo = make_repo(place.root / "My Code")
     (repo / "src").mkdir()
-    with (
-        server(listing("llama-9", "qwen")) as (url, _),
-        at_a_terminal(
-            replace(place, root=repo / "src"),
-            "init",
-            str(place.root / "vault"),
-            ports={"Ollama": port(url)},
-        ) as person,
-    ):
-        asked = person.sees("Number [1]: ")
-        assert f"1. llama-9, of Ollama at {url}\n" in asked
-        assert f"2. qwen, of Ollama at {url}\n" in asked
-        assert "3. Anthropic; its key is still to come: export ANTHROPIC_API_KEY=…\n" in asked
-        assert "4. the scripted demo model" in asked
-        person.writes("")
+    url = "http://127.0.0.1:9"
+    there = replace(place, root=repo / "src")
+    with at_a_terminal(there, "init", str(place.root / "vault")) as person:
+        asked = person.sees("Model [anthropic]: ")
+        assert "Anthropic (set its key: export ANTHROPIC_API_KEY=…)\n" in asked
+        person.writes("llama")
+        assert "llama is not a server's address." in person.sees("Model [anthropic]: ")
+        person.writes(f"{url}/v1")
+        person.sees("Name of the model there: ")
+        person.writes("qwen")
         person.sees(f"Path, or - for none [{repo}]: ")
         person.writes("")
         person.sees("May placet keep a history of this vault? [Y/n]: ")
@@ -116,22 +97,17 @@ def test_it_asks_three_questions_whose_defaults_are_what_is_there(place: TestVau
     assert "speaks the Messages API: placet doctor --vault" in said
     assert "export ANTHROPIC" not in said, "a server on this machine needs no key"
     found = settings(place.root / "vault")
-    assert found["model"] == {"base_url": url, "name": "llama-9"}
+    assert found["model"] == {"provider": "anthropic", "base_url": url, "name": "qwen"}
     assert found["portals"] == {"my-code": {"path": str(repo)}}
     assert found["vault"]["history"] is True
-    assert (place.root / "vault/Knowledge/Portals/my-code.md").is_file()
 
 
 def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: TestVault) -> None:
     place.extra["ANTHROPIC_API_KEY"] = "sk-ant-secret"
     with at_a_terminal(place, "init", "vault") as person:
-        asked = person.sees("Number [1]: ")
-        assert "1. Anthropic (the key is in ANTHROPIC_API_KEY)\n" in asked
-        for wrong in ("7", "0", "llama"):
-            person.writes(wrong)
-            said = person.sees("Number [1]: ")
-            assert f"{wrong} is none of them: give a number from 1 to 2." in said
-        person.writes("1")
+        asked = person.sees("Model [anthropic]: ")
+        assert "Anthropic (the key is in ANTHROPIC_API_KEY)\n" in asked
+        person.writes("")
         person.sees("Path, or - for none [-]: ")
         person.writes("nowhere")
         person.sees("is no git repository")
@@ -168,24 +144,12 @@ def test_flags_leave_nothing_to_ask_and_a_second_call_asks_nothing_again(place: 
 
 
 @pytest.mark.parametrize("flag", ["--no-input", "--yes"])
-def test_without_input_it_takes_what_it_finds_and_adds_no_repository(
-    place: TestVault, monkeypatch: pytest.MonkeyPatch, flag: str
-) -> None:
-    repo = make_repo(place.root / "code")
-    there = replace(place, root=repo)
-    with server(listing("llama-9")) as (url, _):
-        monkeypatch.setattr(local_models, "PORTS", {"LM Studio": port(url)})
-        said = there.click("init", str(place.root / "vault"), flag).stderr
-    assert f"Model: llama-9, of LM Studio at {url}." in said
-    assert settings(place.root / "vault")["model"]["base_url"] == url
+def test_without_input_it_takes_anthropic_and_no_repository(place: TestVault, flag: str) -> None:
+    there = replace(place, root=make_repo(place.root / "code"))
+    said = there.click("init", str(place.root / "vault"), flag).stderr
+    assert "Model: Anthropic (set its key: export ANTHROPIC_API_KEY=…)" in said
     assert "portals" not in settings(place.root / "vault")
-    monkeypatch.setattr(local_models, "PORTS", {"none": 9})
-    said = there.click("init", str(place.root / "other"), flag).stderr
-    assert "Model: Anthropic; its key is still to come" in said
-    assert "export ANTHROPIC_API_KEY=…" in said
-    assert (
-        "model" not in settings(place.root / "other") or not settings(place.root / "other")["model"]
-    )
+    assert not settings(place.root / "vault").get("model")
 
 
 def test_init_names_the_folder_first(place: TestVault) -> None:
@@ -268,16 +232,10 @@ def test_the_demo_model_takes_a_request_to_its_report(place: TestVault) -> None:
     }
 
 
-def test_a_server_is_asked_for_its_model_where_none_is_named(place: TestVault) -> None:
-    with server(listing("qwen", "llama-9")) as (url, came):
-        place.click("init", "vault", "--no-input", "--base-url", f"{url}/v1/")
-        assert came == [("GET", "/v1/models", b"")]
-    assert settings(place.root / "vault")["model"]["name"] == "qwen"
-    assert settings(place.root / "vault")["model"]["base_url"] == url
-    done = place.click("init", "other", "--no-input", "--base-url", url, check=False)
-    assert done.returncode == 2
-    assert "--model NAME" in done.stderr
-    assert not (place.root / "other").exists()
+def test_other_server_needs_no_model_name(place: TestVault) -> None:
+    place.click("init", "vault", "--no-input", "--base-url", "https://example.com/v1/")
+    found = settings(place.root / "vault")["model"]
+    assert found == {"provider": "anthropic", "base_url": "https://example.com"}
 
 
 @pytest.mark.parametrize(
@@ -286,6 +244,7 @@ def test_a_server_is_asked_for_its_model_where_none_is_named(place: TestVault) -
         ("--base-url", "ftp://x"),
         ("--base-url", "http://user:key@x"),
         ("--base-url", "http://x:y"),
+        ("--base-url", "http://127.0.0.1:9"),
         ("--portal", "code"),
         ("--portal", "code="),
         ("--portal", "code=/nowhere/at/all"),
@@ -295,25 +254,6 @@ def test_a_wrong_flag_makes_nothing(place: TestVault, flags: tuple[str, str]) ->
     done = place.click("init", "vault", "--no-input", *flags, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert not (place.root / "vault").exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "body"),
-    [
-        (200, b"<html>"),
-        (200, b"[]"),
-        (200, b'{"data": 3}'),
-        (200, b'{"data": []}'),
-        (200, b'{"data": [{"name": "x"}]}'),
-        (200, b'{"data": [{"id": "\\u001b[31mred\\n"}]}'),
-        (200, b"[" * 100_000),
-        (500, b'{"data": [{"id": "x"}]}'),
-    ],
-)
-def test_what_is_no_list_of_models_is_no_server(code: int, body: bytes) -> None:
-    with server({"/v1/models": (code, body)}) as (url, _):
-        assert server_at("x", url) is None
-    assert server_at("x", url) is None, "nobody listens there any more"
 
 
 def test_who_speaks_the_messages_api_refuses_an_empty_request() -> None:

@@ -444,7 +444,6 @@ TELLS_AGENTS = (
         (Scope(write=(".gitea/workflows/ci.yml",)), "build server"),
         (Scope(write=(".gitconfig",)), "how git treats"),
         (Scope(write=("Knowledge/Reports/**",)), "placet's own reports"),
-        (Scope(write=("Knowledge/Portals/**",)), "placet's own reports"),
         (Scope(write=(".env",)), "secrets"),
         (Scope(network=True), "network = true"),
         (Scope(shell=True), "shell = true"),

@@ -85,7 +85,7 @@ def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_
 ME = pwd.getpwuid(os.geteuid()).pw_name
 """The user who runs the tests, as an intent's owner has it."""
 AT_ONCE = "quiet_s = 0\n"
-DAEMONS = ("Inbox", "System", "Knowledge/Reports", "Knowledge/Portals")
+DAEMONS = ("Inbox", "System", "Knowledge/Reports")
 """Folders of a vault that the daemon writes notes in."""
 _meddling = False
 

@@ -96,8 +96,8 @@ def _work(ended: Stopped) -> str:
     if ended.left_at:
         return (
             f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
-            "With the cause fixed and the daemon stopped, `placet doctor --fix` keeps it at a ref "
-            "and removes that folder."
+            "Fix the cause, then restart the daemon: it keeps the work at a ref and removes that "
+            "folder."
         )
     if not ended.work.kept:
         return not_kept(ended.work) if ended.work.not_kept else "The attempt had changed nothing."

@@ -1,4 +1,4 @@
-"""Git after a mission: a success keeps its branch, a failure's work goes to a ref."""
+"""Tidy git up after missions: keep branches of successes, and work of failures at refs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ from placet.agent.record import Record
 from placet.agent.underway import Mission, lost_mark, path_of, refs, whole
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor, Entity
+from placet.core.errors import UserError
 from placet.core.life.case import OPEN, Case
 from placet.core.secrets import redact
 from placet.core.text.names import show
 from placet.core.turn.mission import ChangedFile, Ended, Finished, Stopped
 from placet.files.confine import Root
+from placet.host.config import repositories
+from placet.journal.reader import Reader
 from placet.repo.checkpoints import checkpoint, delete_ref, keep_besides, leave_out
 from placet.repo.commit import commit_message
 from placet.repo.history import changes, is_ancestor
 from placet.repo.places import Repo
 from placet.repo.removal import (
+    Leftover,
     Redact,
     WorkNotKept,
+    remove_leftovers,
     remove_worktree,
     roll_back,
     take_hold,
     tidy,
 )
-from placet.repo.repository import resolve
+from placet.repo.repository import is_repository, open_repo, resolve
 from placet.repo.rules import status
 from placet.repo.values import RepositoryChanged
 from placet.repo.worktree import Worktree, open_worktree
@@ -135,13 +140,48 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = tidy(repo, ports.worktrees, live, before, now, redacting(ports.secrets))
+    gone = tidy(repo, ports.worktrees, live, before, now, _redacting(ports.secrets))
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
 
 
-def redacting(secrets: Sequence[str]) -> Redact:
+def leftover_worktrees(worktrees: Path, reader: Reader) -> list[str]:
+    """Return the names of worktrees that belong to no open case, and to no replay."""
+    live = _in_use(reader)
+    trees = worktrees.iterdir() if worktrees.is_dir() else ()
+    return sorted(p.name for p in trees if p.is_dir() and not any(one in p.name for one in live))
+
+
+def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
+    """Remove the worktrees that a crash left, after keeping their work at refs.
+
+    Raises PlacetError or OSError where git or the disk refuses.
+    """
+    with ports.journal.read() as reader:
+        live = _in_use(reader)
+        if not leftover_worktrees(ports.worktrees, reader):
+            return []
+    repos = []
+    for place in repositories(ports.vault, ports.config):
+        if is_repository(place):
+            try:
+                repos.append(open_repo(place))
+            except UserError as error:
+                ports.say(f"placet does not look for worktrees of {place}: {error.what}")
+    now = ports.clock.wall()
+    return remove_leftovers(repos, ports.worktrees, live, now, now, _redacting(ports.secrets))
+
+
+def _in_use(reader: Reader) -> set[str]:
+    """Return what the names of worktrees in use contain.
+
+    A mission that asks a person keeps its worktree. A replay may run beside the daemon.
+    """
+    return {"replay-", *(row.trace_id[:8] for row in reader.cases(*OPEN))}
+
+
+def _redacting(secrets: Sequence[str]) -> Redact:
     """Return what redacts a worktree's files before they are kept; `secrets` are further ones."""
     return partial(blank_secrets, own=secrets)
 

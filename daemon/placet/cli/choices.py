@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from placet.cli.local_models import is_here, local_servers, server_at
+from placet.cli.local_models import is_here
 from placet.cli.site import here
 from placet.cli.terminal import echo, say
 from placet.core.errors import UserError
@@ -29,7 +29,7 @@ DEMO_SCRIPT = "System/demo-replies.toml"
 DEMO_NAME = "demo"
 """What the scripted model of the demo is called."""
 
-MODELS_OF_A_SERVER = 3
+VENDOR = "anthropic"
 NONE = "-"
 
 
@@ -57,30 +57,11 @@ DEMO = ModelChoice(
 )
 
 
-def model_choices(env: Mapping[str, str]) -> list[ModelChoice]:
-    """Return the models to choose from, the default first.
-
-    With a key in the environment that is Anthropic's, else one of a server on this machine, else
-    Anthropic's, for which the key is still to come.
-    """
+def vendor_model(env: Mapping[str, str]) -> ModelChoice:
+    """Return Anthropic's model, the default; its key may be missing yet."""
     has_key = bool(env.get(KEY, "").strip())
-    later = f"; its key is still to come: export {KEY}=…"
-    vendor = ModelChoice(
-        f"Anthropic{f' (the key is in {KEY})' if has_key else later}", {}, needs_key=not has_key
-    )
-    local = [
-        _of_server(model, server.base_url, f"{server.name} at {server.base_url}")
-        for server in local_servers()
-        for model in server.models[:MODELS_OF_A_SERVER]
-    ]
-    return [vendor, *local, DEMO] if has_key else [*local, vendor, DEMO]
-
-
-def _of_server(model: str, base_url: str, where: str) -> ModelChoice:
-    return ModelChoice(
-        f"{visible(model)}, of {where}",
-        {("model", "base_url"): base_url, ("model", "name"): model},
-    )
+    where = f"the key is in {KEY}" if has_key else f"set its key: export {KEY}=…"
+    return ModelChoice(f"Anthropic ({where})", {}, needs_key=not has_key)
 
 
 def fitting_name(model: ModelTable, provider: object) -> str:
@@ -102,8 +83,7 @@ def fitting_name(model: ModelTable, provider: object) -> str:
 def named_model(model: str | None, base_url: str | None) -> ModelChoice:
     """Return the model that `--model` and `--base-url` name; at least one is given.
 
-    Raises UserError (exit code 2) for a wrong address, or a server that does not say which models
-    it has.
+    Raises UserError (exit code 2) for a wrong address, or a server on this machine without a model.
     """
     if base_url is not None:
         base_url = _address(base_url)
@@ -112,18 +92,16 @@ def named_model(model: str | None, base_url: str | None) -> ModelChoice:
     if base_url is None:
         return _named({("model", "name"): model}, visible(model or ""), needs_key=True)
     if model is None and is_here(base_url):
-        server = server_at(base_url, base_url)
-        if server is None:
-            raise UserError(
-                f"{base_url} does not say which models it has.",
-                "Start that server, or name one: --model NAME",
-                exit_code=2,
-            )
-        model = server.models[0]
+        raise UserError(
+            f"{base_url} is on this machine, and placet does not know its models.",
+            f"Name one: --base-url {base_url} --model NAME",
+            exit_code=2,
+        )
+    settings: dict[Key, Any] = {("model", "base_url"): base_url}
     if model is None:
-        return _named({("model", "base_url"): base_url}, f"that of {base_url}", needs_key=True)
-    of = _of_server(model, base_url, base_url)
-    return _named(of.settings, of.words, needs_key=not is_here(base_url))
+        return _named(settings, f"that of {base_url}", needs_key=True)
+    settings[("model", "name")] = model
+    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=not is_here(base_url))
 
 
 def _named(settings: Mapping[Key, Any], words: str, *, needs_key: bool) -> ModelChoice:
@@ -141,7 +119,7 @@ def _address(given: str) -> str:
         good = False
     if not good or not base_url.isprintable():
         raise UserError(
-            f"--base-url {visible(given)} is not a server's address.",
+            f"{visible(given)} is not a server's address.",
             "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
             exit_code=2,
         )
@@ -150,15 +128,27 @@ def _address(given: str) -> str:
 
 def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
     """Ask a person at the terminal for the model; return it."""
-    choices = model_choices(env)
+    vendor = vendor_model(env)
     say("Which model plans and works?")
-    for number, choice in enumerate(choices, 1):
-        echo(f"  {number}. {choice.words}", err=True)
+    for word, model in (
+        (VENDOR, vendor.words),
+        (DEMO_NAME, DEMO.words),
+        ("an address", "a server that speaks the Messages API, as http://127.0.0.1:11434"),
+    ):
+        echo(f"  {word:<10}  {model}", err=True)
     while True:
-        said = click.prompt("placet: Number", default="1", err=True).strip()
-        if said.isdecimal() and 1 <= int(said) <= len(choices):
-            return choices[int(said) - 1]
-        say(f"{visible(said)} is none of them: give a number from 1 to {len(choices)}.")
+        said = click.prompt("placet: Model", default=VENDOR, err=True).strip()
+        if said == VENDOR:
+            return vendor
+        if said == DEMO_NAME:
+            return DEMO
+        try:
+            address = _address(said)
+        except UserError as error:
+            say(f"{error.what} {error.hint}")
+            continue
+        name = click.prompt("placet: Name of the model there", err=True).strip()
+        return named_model(name, address)
 
 
 def given_portals(given: Sequence[str]) -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""`placet cost`: each call of the model once, summed by day, portal, agent or model."""
+"""`placet cost`: count each call of the model once, and sum by day."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Literal, cast
+from typing import Any
 
 import click
 
@@ -17,39 +15,26 @@ from placet.cli.screen import drawn, on_terminal, table, words
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say, shown_time
 from placet.core.errors import UserError
-from placet.core.text.names import show as visible
 from placet.core.wording import counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.reader import open_reader
 from placet.journal.sums import CallSums, EndedMission
 
-By = Literal["day", "portal", "agent", "model"]
-ORDER: tuple[By, ...] = ("day", "portal", "agent", "model")
-UNANSWERED = "(no answer came)"
-"""Stands for the model of a call without an answer in a case that no model ever answered."""
-OWN_VAULT = "(the vault itself)"
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_FORMULA = ("=", "+", "-", "@")
 
 
 @click.command("cost")
-@click.option("--by", type=click.Choice(ORDER), default="day", help="What is summed; else days.")
 @click.option("--since", metavar="DATE|7d", help="Only calls since then: 2026-11-01, 12h, 7d, 4w.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @site_option
 @json_option
-def cost_command(site: Site, by: str, since: str | None, as_csv: bool, as_json: bool) -> None:
-    """Say what the model's calls cost, by day, portal, agent or model.
+def cost_command(site: Site, since: str | None, as_json: bool) -> None:
+    """Say what the model's calls cost each day.
 
     Each call counts once; so does one without an answer that may have cost something. Of missions
     whose cost was estimated it says the estimate and what they came to.
     """
-    if as_csv and as_json:
-        raise click.UsageError("take either --json or --csv")
-    found = cost(site, cast("By", by), since)
-    if as_csv:
-        click.echo(cost_csv(found), nl=False)
-    elif on_terminal() and not as_json:
+    found = cost(site, since)
+    if on_terminal() and not as_json:
         click.echo(cost_screen(found))
     else:
         out(cost_text(found), found, as_json=as_json)
@@ -60,30 +45,28 @@ def cost_command(site: Site, by: str, since: str | None, as_csv: bool, as_json: 
         say("older events were archived: their calls are not in these sums")
 
 
-def cost(site: Site, by: By, since: str | None, *, now: datetime | None = None) -> dict[str, Any]:
-    """Return the sums of the model's calls, a group each, and of all of them.
+def cost(site: Site, since: str | None) -> dict[str, Any]:
+    """Return the sums of the model's calls, for each day and of all.
 
     `archived` says that older events are no longer in the journal. Raises UserError for a `since`
     that is no time (exit code 2), and where there is no journal.
     """
-    begin = "" if since is None else rfc3339(moment(since, now or wall()))
+    begin = "" if since is None else rfc3339(moment(since, wall()))
     with open_reader(site.state.journal) as reader:
         calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
-        # a model is not named in the row of a call that it did not answer: it is the case's
-        named = reader.calls.models() if by == "model" else {}
         archived = not reader.calls.all_there()
-    groups: dict[str, Sums] = {}
+    days: dict[str, Sums] = {}
     total = Sums()
     for call in calls:
-        for sums in (groups.setdefault(_group(call, by, named), Sums()), total):
+        for sums in (days.setdefault(_day(call), Sums()), total):
             sums.add(call)
     for mission in missions:
-        for sums in (groups.setdefault(_group(mission, by, named), Sums()), total):
+        for sums in (days.setdefault(_day(mission), Sums()), total):
             sums.compare(mission)
     return {
-        "by": by,
+        "by": "day",
         "since": begin or None,
-        "rows": [{by: name, **groups[name].data()} for name in sorted(groups)],
+        "rows": [{"day": day, **days[day].data()} for day in sorted(days)],
         "total": total.data(),
         "archived": archived,
     }
@@ -124,7 +107,7 @@ class Sums:
     def add(self, call: CallSums) -> None:
         """Count calls."""
         self.calls += call.calls
-        self.unanswered += 0 if call.model else call.calls
+        self.unanswered += call.unanswered
         self.input_tokens += call.input_tokens
         self.output_tokens += call.output_tokens
         self.cache_read_tokens += call.cache_read_tokens
@@ -159,30 +142,8 @@ class Sums:
         }
 
 
-def _group(one: CallSums | EndedMission, by: By, named: Mapping[str, str]) -> str:
-    if by == "day":
-        return datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
-    if by == "portal":
-        return one.portal or OWN_VAULT
-    if by == "agent":
-        return one.agent or "(none)"
-    own = one.model if isinstance(one, CallSums) else ""
-    return own or named.get(one.trace_id, UNANSWERED)
-
-
-def cost_csv(found: Mapping[str, Any]) -> str:
-    """Return the sums as CSV, a head and a line a group.
-
-    A name from a note that a spreadsheet would take for a formula begins with an apostrophe.
-    """
-    into = io.StringIO()
-    writer = csv.writer(into, lineterminator="\n")
-    writer.writerow([found["by"], *list(found["total"])])
-    for row in found["rows"]:
-        name = visible(row[found["by"]])
-        safe = f"'{name}" if name.startswith(_FORMULA) else name
-        writer.writerow([safe, *("" if row[key] is None else row[key] for key in found["total"])])
-    return into.getvalue()
+def _day(one: CallSums | EndedMission) -> str:
+    return datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
 
 
 def cost_text(found: Mapping[str, Any]) -> str:
@@ -190,22 +151,20 @@ def cost_text(found: Mapping[str, Any]) -> str:
     return "\n".join("\t".join(line) for line in _lines(found))
 
 
-def cost_screen(found: Mapping[str, Any], *, width: int = 0) -> str:
+def cost_screen(found: Mapping[str, Any]) -> str:
     """Return the sums as a table for a terminal."""
     heads, *lines, total = _lines(found)
     columns = range(1, len(heads))
     rows = [[words(cell) for cell in line] for line in lines]
     rows.append([words(cell, bold=True) for cell in total])
     says = [words(line, "yellow") for line in _remarks(found)]
-    return drawn(
-        table(rows, heads=heads, right=columns, whole=columns, indent=0), *says, width=width
-    )
+    return drawn(table(rows, heads=heads, right=columns, whole=columns, indent=0), *says)
 
 
 def _lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    heads = (found["by"], "calls", "in", "cached", "out", "cost", "estimate", "actual")
-    named = [(visible(row[found["by"]]), row) for row in found["rows"]]
-    return [heads, *(_cells(name, row) for name, row in (*named, ("all", found["total"])))]
+    heads = ("day", "calls", "in", "cached", "out", "cost", "estimate", "actual")
+    days = [(row["day"], row) for row in found["rows"]]
+    return [heads, *(_cells(day, row) for day, row in (*days, ("all", found["total"])))]
 
 
 def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

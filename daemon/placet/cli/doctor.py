@@ -14,11 +14,11 @@ from shlex import quote
 
 import click
 
-from placet.cli.leftovers import at_work, remove_leftovers
+from placet.agent.tidying import leftover_worktrees
 from placet.cli.portals import problem_of
 from placet.cli.reachable import Line, event_lines, finding, key_lines, model_line
 from placet.cli.site import Site, json_option, site_option, user
-from placet.cli.terminal import colour, local_times, out, say
+from placet.cli.terminal import colour, local_times, out
 from placet.cli.trouble import NO_ROOM, disk_trouble
 from placet.core.box import Level
 from placet.core.errors import UserError
@@ -33,6 +33,7 @@ from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.journal.maintenance import examine
 from placet.journal.place import address_of, is_begun
+from placet.journal.reader import open_reader
 from placet.plugins import CHECKS, loaded
 from placet.repo.program import MINIMUM_GIT, git_found
 from placet.repo.repository import old_locks, open_repo
@@ -40,18 +41,10 @@ from placet.sandbox.probe import probe
 
 
 @click.command("doctor")
-@click.option(
-    "--fix", is_flag=True, help="Remove what a crash left behind, after keeping its work at a ref."
-)
 @site_option
 @json_option
-def doctor_command(site: Site, as_json: bool, fix: bool) -> None:
+def doctor_command(site: Site, as_json: bool) -> None:
     """Look at everything that placet needs, and say what is missing and what helps."""
-    try:
-        for line in remove_leftovers(site) if fix else ():
-            say(line)
-    except UserError as error:  # what is wrong is looked at all the same
-        say(f"nothing was removed: {error.what}")
     found = doctor(site)
     out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):
@@ -234,20 +227,19 @@ def _journal(state: StateFolder) -> Iterator[Line]:
         damage, trouble = examine(path, state.mark)[2], disk_trouble(path)
         found = damage or "\n".join(trouble) or address_of(path) or str(path)
         helps = _HELPS_WITH_DAMAGE if damage else f"See it: df -h {quote(str(path.parent))}"
-        live = at_work(path)
+        with open_reader(path) as reader:
+            left = leftover_worktrees(state.worktrees, reader)
     except UserError as error:  # a disk that is full or read-only
         yield finding("journal", "bad", error.what, error.hint)
         return
     yield finding("journal", "bad" if damage or trouble else "good", found, helps)
-    trees = state.worktrees.iterdir() if state.worktrees.is_dir() else ()
-    left = sorted(p.name for p in trees if p.is_dir() and not any(t in p.name for t in live))
     if left:
         yield finding(
             "worktrees",
             "warn",
             f"left over from a crash: {', '.join(left[:5])}",
-            f"They are in {state.worktrees}. Remove them, with their work kept at a ref: "
-            "placet doctor --fix",
+            f"They are in {state.worktrees}. When the daemon starts, it keeps their work at a "
+            "ref and removes them, or says why it cannot.",
         )
 
 

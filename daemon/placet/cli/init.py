@@ -20,8 +20,8 @@ from placet.cli.choices import (
     ask_for_model,
     ask_for_portal,
     given_portals,
-    model_choices,
     named_model,
+    vendor_model,
 )
 from placet.cli.portals import add_portal
 from placet.cli.site import Site
@@ -152,8 +152,8 @@ def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
     "--yes",
     "silent",
     is_flag=True,
-    help="Ask nothing: take the model that is found, no repository, and a history only for a "
-    "vault without notes.",
+    help="Ask nothing: take Anthropic's model, no repository, and a history only for a vault "
+    "without notes.",
 )
 @click.pass_obj
 def init_command(
@@ -182,7 +182,7 @@ def init_command(
     if model is not None or base_url is not None:
         chosen = named_model(model, base_url)
     elif is_new:
-        chosen = ask_for_model(site.env) if asks else model_choices(site.env)[0]
+        chosen = ask_for_model(site.env) if asks else vendor_model(site.env)
     if is_new and asks and not portals:
         named = ask_for_portal(place)
     if history is None:

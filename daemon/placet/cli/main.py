@@ -84,7 +84,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Carry a mission out again from its record, and compare the result with its branch.",
     ),
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
-    "cost": ("cost", "Say what the model's calls cost, by day, portal, agent or model."),
+    "cost": ("cost", "Say what the model's calls cost each day."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
     "team": ("", "A journal in PostgreSQL, and the workers that it hands work to."),
     "worker": ("", "Carry out what the daemon of a team hands over, until it is stopped."),

@@ -1,9 +1,9 @@
-"""Settings for people: where each comes from, and what it may be."""
+"""Find a setting by its key, and say which values it may have."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from difflib import get_close_matches
@@ -15,72 +15,9 @@ from pydantic.fields import FieldInfo
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
-from placet.host.accepted import InForce, Key
+from placet.host.accepted import Key
 from placet.host.config import refused
 from placet.host.tables import Config, table_at
-
-
-def origin(key: Key, held: InForce, lines: Mapping[Key, int]) -> tuple[str, str]:
-    """Return where a setting that holds comes from: a word for programs, and for people.
-
-    The words are `default`, `file` and `accepted`; `lines` is as `lines_of` returns it.
-    """
-    at = lines.get(key)
-    if key in held.refused:
-        says = f"line {at} of {CONFIG_PATH} says" if at else f"{CONFIG_PATH} says"
-        return "accepted", f"accepted on this machine; {says} otherwise"
-    if at is None:
-        return "default", "default"
-    return "file", f"{CONFIG_PATH} line {at}"
-
-
-def lines_of(text: str) -> dict[Key, int]:
-    """Return the line, from 1 on, at which each setting of a valid TOML text begins."""
-    found: dict[Key, int] = {}
-    table: Key = ()
-    for number, statement in _statements(text.removeprefix("\ufeff")):
-        read = tomllib.loads(statement)
-        if statement.lstrip().startswith("["):
-            table = _header(read)
-            if statement.lstrip().startswith("[["):
-                found.setdefault(table, number)
-            continue
-        for key in _leaves(read, table):
-            # a row of a list of tables is no setting of its own
-            if not any(key[:length] in found for length in range(1, len(key))):
-                found.setdefault(key, number)
-    return found
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Give each statement of a TOML text, over all its lines, with the number of the first."""
-    begun, lines = 0, list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if not lines and (not line.strip() or line.lstrip().startswith("#")):
-            continue
-        begun = begun if lines else number
-        lines.append(line)
-        with suppress(tomllib.TOMLDecodeError):  # a list or text that goes on
-            tomllib.loads("\n".join(lines))
-            yield begun, "\n".join(lines)
-            lines = []
-
-
-def _header(read: Mapping[str, Any]) -> Key:
-    key: Key = ()
-    below: Any = read
-    while isinstance(below, dict) and below:
-        ((name, below),) = below.items()
-        key = (*key, name)
-    return key
-
-
-def _leaves(read: Mapping[str, Any], above: Key) -> Iterator[Key]:
-    for name, value in read.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, (*above, name))
-        else:
-            yield (*above, name)
 
 
 def names() -> list[str]:
@@ -110,7 +47,7 @@ def unknown(key: str, known: Sequence[str]) -> UserError:
         f"There is no setting {visible(key)}.",
         f"Did you mean {' or '.join(map(visible, near))}?"
         if near
-        else "See them all: placet config list",
+        else "See them all: placet config",
         exit_code=2,
     )
 

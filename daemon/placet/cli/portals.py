@@ -1,4 +1,4 @@
-"""`placet portal`: the repositories that requests name, their settings and their cards."""
+"""`placet portal`: the repositories that requests name, and their settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from placet.cli.cards import refresh_card
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.core.errors import UserError, cannot_write
@@ -41,16 +40,13 @@ def portal_command() -> None:
 @click.argument("given", metavar="PATH", type=click.Path(readable=False))
 @site_option
 def portal_add_command(site: Site, name: str, given: str) -> None:
-    """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
+    """Name a repository in System/placet.toml."""
     click.echo(add_portal(site, name, given))
-    say(
-        f"requests name it with `portal: {name}`; what agents should know of it goes into "
-        f"Knowledge/Portals/{name}.md"
-    )
+    say(f"requests name it with `portal: {name}`")
 
 
 def add_portal(site: Site, name: str, given: str) -> str:
-    """Write a portal and its card; return its path as it is written. One that is there is left.
+    """Write a portal; return its path as it is written. One that is there is left.
 
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
     """
@@ -64,13 +60,6 @@ def add_portal(site: Site, name: str, given: str) -> str:
         written = str(place.relative_to(site.vault) if is_inside else place)
 
     _write(site, name, {"path": written})
-    try:
-        refresh_card(site.vault, name)
-    except UserError as error:
-        raise UserError(
-            f"{name} is a portal now, but has no card: {error.what}",
-            f"Fix that, then: placet portal check {name}",
-        ) from error
     return written
 
 
@@ -127,7 +116,7 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
-    """Check whether git takes the portals, what missions will feel there; refresh their cards."""
+    """Check whether git takes the portals, and what missions will feel there."""
     if name is not None:
         _must_be_portal(site.vault, name)
     found = [_checked(site, line) for line in portals(site) if name in (None, line["name"])]
@@ -140,12 +129,12 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
 @click.argument("name", metavar="NAME")
 @site_option
 def portal_remove_command(site: Site, name: str) -> None:
-    """Take a portal out of System/placet.toml; its repository and its card stay."""
+    """Take a portal out of System/placet.toml; its repository stays."""
     _must_be_portal(site.vault, name)
     _write(site, name, None)
     for line in _naming(site, name):
         say(line)
-    say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
+    say("removed; the repository stays as it is")
 
 
 def problem_of(vault: Path, place: Path) -> str:
@@ -207,7 +196,7 @@ def portals(site: Site) -> list[dict[str, Any]]:
 
 
 def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
-    """Return a portal with what git says of it, and refresh its card if it is good.
+    """Return a portal with what git says of it.
 
     `problem` is empty where a request can name the portal.
     """
@@ -225,10 +214,6 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
         line["notes"], line["branch"] = notes(repo), default_branch(repo)
     else:
         line["notes"] = [NOT_YET]
-    try:
-        line["card"] = refresh_card(site.vault, line["name"])
-    except UserError as error:
-        line["notes"].append(f"Its card cannot be written: {error.what}")
     return line
 
 

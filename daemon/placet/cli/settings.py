@@ -11,14 +11,7 @@ from typing import Any
 import click
 
 from placet.cli.choices import DEMO_NAME, KEY, fitting_name
-from placet.cli.origins import (
-    lines_of,
-    must_be_allowed,
-    must_be_known,
-    origin,
-    unknown,
-    value_of,
-)
+from placet.cli.origins import must_be_allowed, must_be_known, unknown, value_of
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import json_text, out, say
 from placet.core.errors import UserError
@@ -95,39 +88,6 @@ def config_set_command(site: Site, key: str, value: str) -> None:
         say(f"It needs a key: export {KEY}=…, then start the daemon again.")
     if is_for_next_start(path) and site.daemon is not None:
         say("the daemon takes that up at its next start")
-
-
-@config_command.command("list")
-@click.option("--origin", "with_origin", is_flag=True, help="With where each comes from.")
-@site_option
-@json_option
-def config_list_command(site: Site, with_origin: bool, as_json: bool) -> None:
-    """List every setting with the value that holds: of System/placet.toml, or the default."""
-    held = site.in_force()
-    lines = lines_of((site.vault / CONFIG_PATH).read_text(encoding="utf-8"))
-    found = []
-    for key, value in _flat(_settings(held)):
-        sort, said = origin(key, held, lines)
-        line = {"key": ".".join(key), "value": value}
-        if with_origin:
-            line |= {"origin": sort, "line": lines.get(key), "said": said}
-        found.append(line)
-    out(_listed(found), [_without_words(line) for line in found], as_json=as_json)
-    if held.problem:
-        say(held.problem)
-
-
-def _listed(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return settings as lines of TOML, with their origin as a comment where it is there."""
-    lines = []
-    for line in found:
-        text = f"{visible(line['key'])} = {visible(_as_toml(line['value']))}"
-        lines.append(f"{text:<38}  # {line['said']}" if "said" in line else text)
-    return "\n".join(lines)
-
-
-def _without_words(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if name != "said"}
 
 
 @config_command.command("accept")

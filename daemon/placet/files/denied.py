@@ -112,6 +112,5 @@ VAULT = Denied(
         "System",
         "SYSTEM_PROMPT.md",
         "Knowledge/Reports",
-        "Knowledge/Portals",
     ),
 )

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from placet.core.activity import Action, Activity
 from placet.journal.sql import Connection, Rows
 
-_WHOSE = "timestamp, activity.trace_id, coalesce(body->>'portal', ''), agent"
-_OF_CASES = "activity LEFT JOIN cases ON cases.trace_id = activity.trace_id"
 _QUARTER = (
     "substr(timestamp, 1, 14) || CASE WHEN substr(timestamp, 15, 2) < '15' THEN '00'"
     " WHEN substr(timestamp, 15, 2) < '30' THEN '15'"
@@ -39,18 +37,15 @@ class Paid(NamedTuple):
 
 
 class CallSums(NamedTuple):
-    """Sums over a case's model calls of a quarter of an hour, with its portal.
+    """Sums over the model calls of a quarter of an hour.
 
-    `model` is empty for calls without an answer; their `tokens` are all that they may have used.
-    `usd` is of the calls whose cost is known.
+    `tokens` are all that calls without an answer may have used. `usd` is of the calls whose cost is
+    known.
     """
 
     timestamp: str
-    trace_id: str
-    portal: str
-    agent: str
-    model: str
     calls: int
+    unanswered: int
     unknown: int
     usd: float
     tokens: int
@@ -64,9 +59,6 @@ class EndedMission(NamedTuple):
     """One mission's cost, and what missions of its size had cost; both in dollars, known."""
 
     timestamp: str
-    trace_id: str
-    portal: str
-    agent: str
     estimate_usd: float
     usd: float
 
@@ -143,38 +135,25 @@ class ModelCalls:
 
     def sums_since(self, timestamp: str) -> tuple[CallSums, ...]:
         """Return the sums of all model calls since a moment, also of failed ones with a cost."""
-        sums = ", ".join(f"sum({_number(name)}) AS {name}" for name in _TOKENS)
+        sums = ", ".join(f"sum({_number(name)})" for name in _TOKENS)
         usd = _dollars("cost_usd")
-        # cases are joined once a group: their JSON takes longer than the sums
         rows = self._connection.execute(
-            "SELECT quarter, calls.trace_id, coalesce(body->>'portal', ''), agent, model, number,"  # noqa: S608 - literals
-            f" unknown, usd, {', '.join(_TOKENS)}"
-            f" FROM (SELECT {_QUARTER} AS quarter, trace_id, agent,"
-            " coalesce(metadata->>'model', '') AS model, count(*) AS number,"
-            f" count(*) - count({usd}) AS unknown, coalesce(sum({usd}), 0) AS usd, {sums}"
+            f"SELECT {_QUARTER} AS quarter, count(*),"  # noqa: S608 - literals
+            " count(*) - count(nullif(metadata->>'model', '')),"
+            f" count(*) - count({usd}), coalesce(sum({usd}), 0), {sums}"
             " FROM activity WHERE action_type IN ('model.called', 'model.failed')"
             " AND timestamp >= ? AND (action_type = 'model.called'"
             f" OR {_number('tokens')} > 0 OR coalesce({usd}, 0) > 0)"
-            " GROUP BY 1, 2, 3, 4) AS calls"
-            " LEFT JOIN cases ON cases.trace_id = calls.trace_id ORDER BY 1, 2, 4, 5",
+            " GROUP BY 1 ORDER BY 1",
             (timestamp,),
         )
-        return tuple(CallSums._make((*row[:7], float(row[7]), *map(int, row[8:]))) for row in rows)
-
-    def models(self) -> dict[str, str]:
-        """Return the model that answered last, by case."""
-        return dict(
-            self._connection.execute(
-                "SELECT trace_id, metadata->>'model' FROM activity"
-                " WHERE action_type = 'model.called' ORDER BY id"
-            )
-        )
+        return tuple(CallSums._make((*row[:4], float(row[4]), *map(int, row[5:]))) for row in rows)
 
     def ended_since(self, timestamp: str) -> tuple[EndedMission, ...]:
         """Return the missions since a moment whose estimate and whose cost are known, by id."""
         rows = self._connection.execute(
-            f"SELECT {_WHOSE}, {_dollars('typical_cost_usd')}, {_dollars('cost_usd')}"  # noqa: S608 - literals
-            f" FROM {_OF_CASES}"
+            f"SELECT timestamp, {_dollars('typical_cost_usd')}, {_dollars('cost_usd')}"  # noqa: S608 - literals
+            " FROM activity"
             " WHERE action_type IN ('execution.completed', 'execution.failed') AND timestamp >= ?"
             " AND metadata->>'typical_cost_usd' IS NOT NULL AND metadata->>'cost_usd' IS NOT NULL"
             " ORDER BY id",

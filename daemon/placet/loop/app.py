@@ -13,9 +13,10 @@ from typing import Any
 from placet import __version__
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
+from placet.agent.tidying import remove_leftover_worktrees
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, CommittedRow
-from placet.core.errors import UserError
+from placet.core.errors import PlacetError, UserError
 from placet.core.life.case import DRAFTING, State
 from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.turn.retry import RetryPolicy
@@ -113,6 +114,7 @@ def daemon(
             stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         _recover(loop, state)
+        _remove_leftovers(loop.ports)
         journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
         settings.tell(journal)
@@ -242,6 +244,25 @@ def _recover(loop: Loop, state: StateFolder) -> None:
         return  # a first start: branches that say otherwise are another vault's
     portals = {name: portal_path(vault, config, name) for name in config.portals}
     reconcile(loop.book, *look_back(folder, {"": vault} | portals))
+
+
+def _remove_leftovers(ports: Ports) -> None:
+    """Remove the worktrees that a crash left, and say where their work is kept."""
+    try:
+        left = remove_leftover_worktrees(ports)
+    except (PlacetError, OSError) as error:
+        ports.say(f"Worktrees that a crash left are still in {ports.worktrees}: {error}")
+        return
+    for one in left:
+        if not one.removed:
+            ports.say(f"{one.path} is left over from a crash and stays: {one.problem}")
+        elif one.kept:
+            ports.say(f"Removed {one.path}, left over from a crash. Its work is kept at {one.kept}")
+        else:
+            ports.say(f"Removed {one.path}, left over from a crash. It had no work in it.")
+    if gone := [str(one.path) for one in left if one.removed]:
+        facts = {"path": str(ports.worktrees), "gone": gone}
+        ports.journal.commit([of_daemon(ports.clock, Action.GIT_TIDIED, **facts)])
 
 
 def _started(loop: Loop, bell: Bell) -> AddActivity:

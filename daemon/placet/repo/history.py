@@ -82,12 +82,6 @@ def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
     return out if code in (0, -9) else b""
 
 
-def paths_at(repo: Repo, rev: str) -> list[str]:
-    """Return the paths of all files of a commit."""
-    asked = ("ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev)
-    return items_of(ask(repo, *asked, timeout_s=BULK_TIMEOUT_S))
-
-
 def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
     """Return git's digests of those of these paths that are files in a commit."""
     if not paths:
@@ -186,5 +180,6 @@ def touched_by(repo: Repo, sha: str) -> set[str]:
     """Return the files that a commit changed since its first parent; all, if it has no parent."""
     parents = parents_of(repo, sha)
     if not parents:
-        return set(paths_at(repo, sha))
+        asked = ("ls-tree", "-r", "-z", "--name-only", "--end-of-options", sha)
+        return set(items_of(ask(repo, *asked, timeout_s=BULK_TIMEOUT_S)))
     return {change.path for change in changes(repo, parents[0], sha)}

@@ -61,7 +61,7 @@ _FILES: tuple[tuple[_Kind, tuple[str, ...]], ...] = (
         ),
     ),
     (_Kind.SECRETS, (".env", ".env.local", ".netrc", ".pypirc", ".ssh", ".aws")),
-    (_Kind.REPORTS, ("/Knowledge/Reports", "/Knowledge/Portals")),
+    (_Kind.REPORTS, ("/Knowledge/Reports",)),
 )  # fmt: skip
 
 # Names that most repositories have: a pattern that matches half of them is meant for none of the

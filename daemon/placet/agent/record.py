@@ -32,9 +32,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from placet.agent.entries import CALL, LIFE, LITERAL, REPLY, Key, Replied
+from placet.agent.entries import CALL, LIFE, LITERAL, REPLY, Key, Replied, T
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import End, PlacetError, Stop
 from placet.core.life.case import Case
@@ -47,8 +47,6 @@ from placet.journal.writer import Journal
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
 from placet.journal.writes import AddActivity, AddRecord, Guard, LeaseLost, RecordEntry, Write
 from placet.tools.base import Outcome
-
-T = TypeVar("T")
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is

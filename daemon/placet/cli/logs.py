@@ -16,7 +16,7 @@ from placet.cli.site import Site, find, json_option, site_option
 from placet.cli.terminal import json_text, say
 from placet.cli.told import Told, print_told
 
-LAST = 50
+LAST_LINES = 50
 
 
 @click.command("logs")
@@ -26,7 +26,7 @@ LAST = 50
     "-n",
     "--lines",
     type=click.IntRange(0, 10**6),
-    default=LAST,
+    default=LAST_LINES,
     metavar="N",
     help="How many of the last lines; else 50.",
 )

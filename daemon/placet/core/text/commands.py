@@ -6,8 +6,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.core.text import programs
-from placet.core.text.programs import INTERPRETERS, STARTERS, Interpreter, OptionKind
+from placet.core.text.programs import (
+    GIT_COMMANDS,
+    GIT_ELSEWHERE,
+    GIT_LOSES,
+    GIT_OPTIONS,
+    GIT_REF_OPTIONS,
+    GIT_SHARED,
+    GIT_STARTS,
+    GIT_TAKES_NEXT,
+    INSTALLS,
+    INTERPRETERS,
+    OPTIONS,
+    PATTERNS,
+    PROGRAMS,
+    PUBLISHES,
+    REMOTE,
+    REMOTE_PROGRAMS,
+    RUNNING_MODULES,
+    RUNS_CODE,
+    STARTERS,
+    STARTS,
+    WRITES,
+    Interpreter,
+    OptionKind,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +78,10 @@ def uses(argv: Sequence[str]) -> Iterator[Use]:
 def uses_at(argv: Sequence[str], start: int) -> Iterator[Use]:
     """Yield the dangerous uses of the one program whose name is `argv[start]`."""
     name = program_of(argv[start])
-    if name in programs.PROGRAMS:
-        yield Use(start, programs.PROGRAMS[name])
-    if name in programs.REMOTE_PROGRAMS:
-        yield Use(start, programs.REMOTE, network_only=True)
+    if name in PROGRAMS:
+        yield Use(start, PROGRAMS[name])
+    if name in REMOTE_PROGRAMS:
+        yield Use(start, REMOTE, network_only=True)
     if name in INTERPRETERS:
         yield from _interpreted(argv, start, INTERPRETERS[name])
     if name == "git":
@@ -68,12 +91,12 @@ def uses_at(argv: Sequence[str], start: int) -> Iterator[Use]:
     for at in range(start + 1, len(argv)):
         word = argv[at]
         bundle = f"-{word.removeprefix('-')}" if name == "tar" and at == start + 1 else word
-        begins = (why for pattern, why in programs.PATTERNS.get(name, ()) if pattern.match(bundle))
-        if why := _abbreviated(word, programs.OPTIONS.get(name, {})) or next(begins, None):
+        begins = (why for pattern, why in PATTERNS.get(name, ()) if pattern.match(bundle))
+        if why := _abbreviated(word, OPTIONS.get(name, {})) or next(begins, None):
             yield Use(at, why)
-        if word in programs.PUBLISHES.get(name, ()):
+        if word in PUBLISHES.get(name, ()):
             yield Use(at, "publishes a package")
-        if word in programs.INSTALLS.get(name, ()):
+        if word in INSTALLS.get(name, ()):
             yield Use(at, "fetches packages, whose install scripts run", network_only=True)
 
 
@@ -94,13 +117,13 @@ def _interpreted(argv: Sequence[str], start: int, how: Interpreter) -> Iterator[
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
         kind, rest = how.option(argv[at])
         if kind is OptionKind.CODE:
-            yield Use(at, programs.RUNS_CODE)
+            yield Use(at, RUNS_CODE)
             return
         if kind is OptionKind.MODULE:
             yield from _module(argv, at, rest)
             return
         at += 2 if kind is OptionKind.TAKES_NEXT else 1
-    if at < len(argv) and program_of(argv[at]) in programs.OPTIONS:  # python setup.py upload
+    if at < len(argv) and program_of(argv[at]) in OPTIONS:  # python setup.py upload
         yield from uses_at(argv, at)
 
 
@@ -111,8 +134,8 @@ def _module(argv: Sequence[str], at: int, rest: str) -> Iterator[Use]:
     else:
         at += 1
     if at < len(argv):
-        if program_of(argv[at]).split(".")[0] in programs.RUNNING_MODULES:
-            yield Use(at, programs.RUNS_CODE)
+        if program_of(argv[at]).split(".")[0] in RUNNING_MODULES:
+            yield Use(at, RUNS_CODE)
         yield from uses_at(argv, at)
 
 
@@ -120,31 +143,31 @@ def _git(argv: Sequence[str], start: int) -> Iterator[Use]:
     at = start + 1
     while at < len(argv) and argv[at].startswith("-"):
         option = argv[at].split("=", 1)[0]
-        if option in programs.GIT_OPTIONS:
-            yield Use(at, programs.GIT_ELSEWHERE)
-        at += 2 if argv[at] in programs.GIT_TAKES_NEXT else 1
+        if option in GIT_OPTIONS:
+            yield Use(at, GIT_ELSEWHERE)
+        at += 2 if argv[at] in GIT_TAKES_NEXT else 1
     if at >= len(argv):
         return
     command = argv[at]
-    if why := programs.GIT_COMMANDS.get(command):
+    if why := GIT_COMMANDS.get(command):
         yield Use(at, why)
     for place in range(at + 1, len(argv)):
         word = argv[place]
         if word == "--":
             return
-        if command == "push" and programs.GIT_LOSES.match(word):
+        if command == "push" and GIT_LOSES.match(word):
             yield Use(place, "overwrites or deletes what is on the other machine")
-        elif command in ("branch", "tag") and programs.GIT_REF_OPTIONS.match(word):
-            yield Use(place, programs.GIT_SHARED)
+        elif command in ("branch", "tag") and GIT_REF_OPTIONS.match(word):
+            yield Use(place, GIT_SHARED)
         elif (
-            _abbreviated(word, programs.GIT_STARTS)
+            _abbreviated(word, GIT_STARTS)
             or (command == "bisect" and word == "run")
             or (command in ("rebase", "difftool") and word.startswith("-x"))
             or (command == "grep" and re.match(r"-[a-zA-Z]*O", word))
         ):
-            yield Use(place, programs.STARTS)
-        elif _abbreviated(word, {"--output": programs.WRITES}):
-            yield Use(place, programs.WRITES)
+            yield Use(place, STARTS)
+        elif _abbreviated(word, {"--output": WRITES}):
+            yield Use(place, WRITES)
 
 
 def _rm(argv: Sequence[str], start: int) -> Iterator[Use]:

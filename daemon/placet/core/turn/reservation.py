@@ -25,7 +25,7 @@ IMAGE_TOKENS = 5_000
 # documentation, doubled.
 PREAMBLE_TOKENS = 1_000
 
-_MILLION = 1_000_000
+_PROBE_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,12 @@ def worst_case(
         cost(Usage(input_tokens=prompt_tokens)),
         cost(Usage(cache_write_tokens=prompt_tokens)),
     )
-    answered = cost(Usage(input_tokens=prompt_tokens, output_tokens=_MILLION))
+    answered = cost(Usage(input_tokens=prompt_tokens, output_tokens=_PROBE_TOKENS))
     if plain is None or written is None or answered is None:
         return ModelCall(prompt_tokens, max_tokens, None, None)
-    return ModelCall(prompt_tokens, max_tokens, max(plain, written), (answered - plain) / _MILLION)
+    return ModelCall(
+        prompt_tokens, max_tokens, max(plain, written), (answered - plain) / _PROBE_TOKENS
+    )
 
 
 @dataclass(frozen=True, slots=True)

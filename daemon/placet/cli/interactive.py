@@ -14,14 +14,13 @@ import click
 
 from placet.cli import decisions
 from placet.cli.asked import asking_text
-from placet.cli.glance import text_of, too_many
 from placet.cli.letters import ACTS, Act, Read, Then, answer_with, kind_of, options_of, typed
 from placet.cli.look import plans
+from placet.cli.notes import text_of
 from placet.cli.proposal import plan_text
 from placet.cli.shown import NoteView, amendment_view, plan_view, question_view
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import colour, echo, harmless, hint_of, paged, say
-from placet.cli.written import written
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.why import stands
@@ -98,13 +97,8 @@ def _attend(site: Site, trace_id: str, *, more: int) -> bool:
 
 def _look(site: Site, trace_id: str) -> Read | None:
     """Return what a case waits with, as it is now; None, and say so, where it does not wait."""
-    case, seen = written(site, trace_id)
-    undecided = seen.undecided.get(trace_id)
-    if rivals := seen.rivals.get(trace_id):
-        _tell(UserError(*too_many(site, case, rivals)))
-    elif undecided is not None:
-        say(f"{case.request_id}: {undecided.sentence}.")
-    elif case.state not in (State.REVIEW, State.FAILED, State.ASKING):
+    case = site.case(trace_id)
+    if case.state not in (State.REVIEW, State.FAILED, State.ASKING):
         say(f"{stands(case)} by now.")
     elif case.asking is not None:
         return Read(site, case, case.asking.path, asking_text(site, case))

@@ -822,7 +822,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
     assert "The daemon is not running" in vault.click("approve", "say-hello", "--yes").stderr
     plan.unlink()
     done = vault.click("approve", "say-hello", "--yes", check=False)
-    assert "somebody has moved it" in done.stderr
+    assert "say-hello_plan.md is not there. It was moved" in done.stderr
 
 
 @pytest.mark.parametrize(

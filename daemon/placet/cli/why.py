@@ -141,8 +141,8 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     working = case.is_working and case.acting is not State.RUNNING
     if not config.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
-        then = "It goes on by itself. Follow it: placet journal --follow"
-        helps = ("Do what is said there.", then if runs else "Start it: placet run")
+        follow = "Do what is said there; it goes on by itself. Follow it: placet journal --follow"
+        helps = (follow,) if runs else helps
     reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if is_draft and not config.paused:
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)

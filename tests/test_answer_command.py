@@ -135,6 +135,7 @@ def test_status_plans_show_and_why_put_the_question_first(asked: TestVault) -> N
 
 def test_a_note_that_was_moved_is_answered_where_it_is(asked: TestVault) -> None:
     question(asked).rename(question(asked).with_name("mine.md"))
+    asked.here()
     assert asked.click("answer", "say-hello", "1").stdout == "Inbox/Questions/mine.md\n"
     asked.here()
     assert "execution.completed" in asked.actions()

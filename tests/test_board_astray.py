@@ -290,6 +290,7 @@ def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more
 def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION))
     question(vault).rename(question(vault).with_name("mine.md"))
+    vault.here()
     with browsing(vault) as browser:
         assert "Good morning" in browser.get("/r/say-hello")
         browser.press("say-hello", "answer", option="Hello", **browser.hidden("say-hello"))

@@ -517,7 +517,7 @@ def test_what_stands_still_for_an_answer_is_still_at_work(tmp_path: Path) -> Non
 def test_work_without_a_commit_is_not_offered_for_merging() -> None:
     case = {
         "state": "completed",
-        "undecided": None,
+        "intent": "",
         "asking": None,
         "branch": "feat/x",
         "commit": "",

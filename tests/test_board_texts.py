@@ -318,9 +318,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
     progress = {"step": 1, "of": 2, "iterations": 3, "cost_usd": 1.0, "budget_usd": 2.0}
     running = deepcopy(found[0][1])
     running["found"] |= {
-        "undecided": {"what": "x"},
-        "held_back": "x",
-        "rivals": ["x", "y"],
+        "intent": "approve",
         "failure": "x",
         "approved_by": "x",
         "portal": "x",

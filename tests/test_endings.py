@@ -15,7 +15,7 @@ from looping import Fake, Running, Time, bare_vault, greeter, looping, says, tur
 from placet.cli.demo import called
 from placet.cli.look import plans, status
 from placet.cli.main import main
-from placet.cli.status_screen import needs_you, status_screen
+from placet.cli.status_screen import status_screen
 from placet.core.text.comment_blocks import REMARKS
 from placet.core.text.comments import comments
 from placet.core.text.facts import facts
@@ -55,8 +55,7 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
         assert rows[0].startswith("failed     fails"), "what waits comes first"
         assert rows[1].endswith("; next: placet diff hello, placet merge hello")
         found = status(vault.site)
-        waiting = [case["request_id"] for case in found["cases"] if needs_you(case)]
-        assert waiting == [case["request_id"] for case in plans(vault.site)] == ["fails"]
+        assert [case["request_id"] for case in plans(vault.site)] == ["fails"]
         screen = status_screen(found, width=80, now=run.loop.ports.clock.wall())
         assert "Waits for you (1)" in screen
         assert "placet diff hello, placet merge hello" in screen

@@ -171,7 +171,8 @@ def test_what_changed_since_it_was_shown_is_shown_again(tmp_path: Path) -> None:
         assert vault.plan().exists()
         vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
         someone.types("a")
-        someone.sees("nothing waits for you")
+        someone.sees("say-hello_plan.md is not there")
+        someone.sees("one thing still waits for you")
         assert someone.ends() == 0
     vault.here()
     assert "plan.rejected" in vault.actions()
@@ -287,17 +288,6 @@ def test_a_tick_changes_one_line(tmp_path: Path) -> None:
     assert parse_plan(with_other_tick(bare, 1)).left_out == (1,)
     with pytest.raises(ValueError, match="no step 3"):
         with_other_tick(body, 3)
-
-
-def test_of_two_plans_none_is_decided_on(tmp_path: Path) -> None:
-    vault = planned(tmp_path, PLAN, "One", "Two")
-    (vault.plan("one").parent / "copy.md").write_bytes(vault.plan("one").read_bytes())
-    with reviewing(vault) as someone:
-        shown = someone.sees("two [")
-        assert "There are 2 plans of one, so none of them counts" in shown
-        someone.types("q")
-        assert someone.ends() == 0
-    assert vault.plan("one").exists()
 
 
 def test_what_comes_meanwhile_is_shown_too(tmp_path: Path) -> None:

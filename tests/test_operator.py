@@ -794,12 +794,12 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
     assert not (tmp_path / "Inbox").exists()
 
     assert "the daemon is not running" in vault.click("submit", "Say hello").stderr
-    assert "not taken up yet: the daemon is not running" in vault.click("status").stdout
+    assert "1 note changed since the daemon last ran" in vault.click("status").stdout
     vault.drop("---\npriority: high\n---\nHi\n", "Odd.md")
     vault.once()
     status = vault.click("status").stdout
     assert "Inbox/Requests/Odd.md  `priority: high`" in status
-    assert "not taken up" not in status
+    assert "changed since" not in status
 
     plan = vault.plan()
     plan.write_text(plan.read_text().replace("status: review", "status: needs_revision", 1))
@@ -822,7 +822,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
     assert "The daemon is not running" in vault.click("approve", "say-hello", "--yes").stderr
     plan.unlink()
     done = vault.click("approve", "say-hello", "--yes", check=False)
-    assert "somebody has moved it" in done.stderr
+    assert "say-hello_plan.md is not there. It was moved" in done.stderr
 
 
 @pytest.mark.parametrize(

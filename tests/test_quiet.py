@@ -4,7 +4,6 @@ costs money.
 
 from __future__ import annotations
 
-import json
 import time as real_time
 from pathlib import Path
 from typing import Any
@@ -178,11 +177,6 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
                 real_time.sleep(0.5)
             assert len(asked) == 1
             typed(vault, "Say hello and stop\n")
-            assert "waits until you stop writing" in until(
-                lambda: "stop writing" in (said := vault.click("why", "say-hello").stdout) and said,
-                "why says so",
-            )
-            assert "waits until you stop writing" in vault.click("status").stdout
             until(vault.plan().exists, "a plan")
         assert len(asked) == 2
 
@@ -311,36 +305,6 @@ def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) ->
     vault.here()
     assert len(vault.rows("plan.revised")) == 1
     assert "status: planned" in path.read_text()
-
-
-def test_a_submitted_request_that_is_not_planned_yet_does_not_wait_for_its_writer(
-    tmp_path: Path,
-) -> None:
-    vault = make_vault(tmp_path)
-    vault.configure("[vault]\nquiet_s = 3600\n")
-    with MessagesApi(lambda _: hang()) as api:
-        vault.extra |= {
-            "ANTHROPIC_BASE_URL": api.url,
-            "ANTHROPIC_API_KEY": "sk-ant-test-0123456789",
-        }
-        with running(vault):
-            written = vault.drop("Say hello\n", "Written.md")
-            until(lambda: "status: planning" in written.read_text(), "it is taken up")
-            vault.configure("[vault]\nquiet_s = 3600\n[daemon]\nplans_at_once = 1\n")
-            for name in ("One", "Two"):
-                vault.click("submit", "Say hello", "--title", name)
-            until(
-                lambda: all(
-                    "status: planning" in (vault.root / f"Inbox/Requests/{n}.md").read_text()
-                    for n in ("One", "Two")
-                )
-            )
-            cases = {
-                c["request_id"]: c["held_back"]
-                for c in json.loads(vault.click("status", "--json").stdout)["cases"]
-            }
-    assert "stop writing" in cases["written"]
-    assert (cases["one"], cases["two"]) == ("", "")
 
 
 def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_restart_too(

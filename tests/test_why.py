@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_api import MessagesApi, call, reply
-from placet.cli.gestures import not_there_any_more
+from placet.cli.gestures import not_there
 from placet.core.errors import End
 from placet.core.life.case import Case, KnownPlan, Request, State
 from placet.core.life.ends import ENDS, FailureClass
@@ -553,5 +553,5 @@ def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) ->
 
 
 def test_a_name_with_a_newline_stays_on_its_line_in_an_error() -> None:
-    error = not_there_any_more(CASE, "Inbox/Requests/two\nlines.md")
-    assert error.what.startswith("Inbox/Requests/two\\nlines.md is not there any more")
+    error = not_there(CASE, "Inbox/Requests/two\nlines.md")
+    assert error.what.startswith("Inbox/Requests/two\\nlines.md is not there")

@@ -12,10 +12,10 @@ from typing import Any
 from placet.agent.prompts import agents
 from placet.cli import branches, decisions
 from placet.cli.again import to_retry
-from placet.cli.asked import asking_case, asking_text, asks_for_more
-from placet.cli.eligible import awaiting, must_be, with_one_plan
+from placet.cli.asked import asking_text, asks_for_more
+from placet.cli.eligible import awaiting, must_be
 from placet.cli.gestures import must_say_something
-from placet.cli.glance import text_of
+from placet.cli.notes import text_of
 from placet.cli.proposal import plan_text
 from placet.cli.site import Site
 from placet.cli.submit import submit
@@ -101,7 +101,7 @@ def _reject(site: Site, ident: str, fields: Fields) -> decisions.Done:
 
 
 def _revise(site: Site, ident: str, fields: Fields) -> decisions.Done:
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     seen = _seen(site, case, fields)
@@ -109,7 +109,7 @@ def _revise(site: Site, ident: str, fields: Fields) -> decisions.Done:
 
 
 def _comment(site: Site, ident: str, fields: Fields) -> decisions.Done:
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
@@ -118,7 +118,7 @@ def _comment(site: Site, ident: str, fields: Fields) -> decisions.Done:
 
 
 def _tick(site: Site, ident: str, fields: Fields) -> decisions.Done:
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
     number = _said(fields, "step")
 
@@ -126,7 +126,7 @@ def _tick(site: Site, ident: str, fields: Fields) -> decisions.Done:
 
 
 def _answer(site: Site, ident: str, fields: Fields) -> decisions.Done:
-    case = asking_case(site, ident)
+    case = site.case(ident)
     if case.asking is None or case.asking.amended:
         raise UserError("Nothing is asked here any more.", "Reload the page.")
     said = _said(fields, "own") or _said(fields, "option")
@@ -150,7 +150,7 @@ def _refuse(site: Site, ident: str, fields: Fields) -> decisions.Done:
 
 
 def _stop(site: Site, ident: str, _: Fields) -> decisions.Done:
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
     return decisions.stop(site, case)
 
@@ -219,7 +219,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
 
 
 def _wider(site: Site, ident: str) -> Case:
-    case = asking_case(site, ident)
+    case = site.case(ident)
     if case.asking is None or not case.asking.amended:
         raise UserError("No wider scope is asked for any more.", "Reload the page.")
     return case

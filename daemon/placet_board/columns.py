@@ -80,7 +80,7 @@ def columns(
             by_column[_column_of(case)].append(card)
     for ended in ("done", "failed"):
         by_column[ended].reverse()
-    others = _not_taken_up(found) if not any(wanted.values()) else ()
+    others = _unusable(found) if not any(wanted.values()) else ()
     return [
         Column(key, name, hint, tuple(by_column[key]), others if key == "requests" else ())
         for key, name, hint in _COLUMNS
@@ -145,7 +145,7 @@ def _in_words(case: Mapping[str, Any]) -> str:
 
 def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
     """Return what a card says below its title; empty where the state says it all."""
-    if not daemon or case["undecided"] or case["rivals"] or case["held_back"]:
+    if not daemon or case["intent"]:
         return turn(case, daemon=daemon)
     if case["asking"] is not None:
         return str(case["asking"]["question"])
@@ -156,14 +156,10 @@ def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
     return ""
 
 
-def _not_taken_up(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _unusable(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     known = {path for case in found["cases"] for path in (case["request"], case["plan"])}
-    return (
-        *((path, "not taken up yet") for path in found["not_taken_up"]),
-        *((path, "a draft: it is planned once it says so") for path in found["drafts"]),
-        *(
-            (path, " ".join(why.split())[:200])
-            for path, why in found["explained"].items()
-            if path not in known
-        ),
+    return tuple(
+        (path, " ".join(why.split())[:200])
+        for path, why in found["explained"].items()
+        if path not in known
     )

@@ -127,19 +127,19 @@ def _acting(found: Mapping[str, Any]) -> str:
 
 def acts(found: Mapping[str, Any]) -> dict[str, bool]:
     """Return what a person can do with a request, as far as its state says."""
-    state, undecided = found["state"], found["undecided"] is not None
-    asks = found["asking"] is not None and not undecided
+    state, is_decided = found["state"], bool(found["intent"])
+    asks = found["asking"] is not None and not is_decided
     acting = _acting(found)
     has_branch = state == State.COMPLETED and bool(found["commit"])
     plan = acting in (State.REVIEW, State.REVISING) or (
         state == State.FAILED and bool(found["plan"])
     )
     return {
-        "approve": plan and not undecided,
-        "revise": acting in (State.REVIEW, State.REVISING) and not undecided,
+        "approve": plan and not is_decided,
+        "revise": acting in (State.REVIEW, State.REVISING) and not is_decided,
         "answer": asks and found["asking"]["kind"] == "question",
         "widen": asks and found["asking"]["kind"] == "amendment",
-        "stop": acting in (State.APPROVED, State.RUNNING) and not undecided,
+        "stop": acting in (State.APPROVED, State.RUNNING) and not is_decided,
         "retry": state in (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED),
         "merge": has_branch and found["became"] not in ("merged", "dropped"),
         "drop": has_branch and not found["became"],

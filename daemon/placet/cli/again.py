@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePosixPath
 
-from placet.cli.glance import glance
-from placet.cli.site import Site, find
+from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.sight import trace_of
@@ -24,14 +22,12 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
 
     Raises UserError for any other, and where the request was taken away.
     """
-    with Vault(site.vault) as folder, site.reader(ident) as reader:
-        seen = glance(site, folder, reader, [found := find(reader, ident)])
-        case = seen.cases[found.trace_id]
-        undecided = seen.undecided.get(case.trace_id)
-        is_over = case.state in _OVER
-        again = case.state is State.REVIEW and case.outcome.report_path and undecided is None
-        path = case.request_path
-        if case.state is State.COMPLETED:
+    case = site.case(ident)
+    is_over = case.state in _OVER
+    again = case.state is State.REVIEW and case.outcome.report_path
+    path = case.request_path
+    if case.state is State.COMPLETED:
+        with Vault(site.vault) as folder:
             path = _in_archive(folder, case)
     if path and (is_over or again):
         return case, path
@@ -40,13 +36,6 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
     if is_over or again:
         what = f"The request of {case.request_id} was taken away."
         helps = f"Read it, then drop it again with placet submit: placet show {case.request_id}"
-    elif undecided is not None:
-        what = f"{replace(undecided, at='').sentence}."
-        helps = (
-            "The daemon runs and looks within seconds; ask again then."
-            if site.daemon
-            else "Start the daemon, and ask again then: placet run"
-        )
     elif case.state is State.REVIEW:
         helps = f"Ask for changes: placet revise {case.request_id} --comment C"
     raise UserError(what, helps, exit_code=3)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from placet.cli.gestures import not_there_any_more
-from placet.cli.glance import text_of
+from placet.cli.notes import note_text, text_of
 from placet.cli.rendered import rendered
 from placet.cli.site import Site
-from placet.cli.written import written
 from placet.core.activity import Action
-from placet.core.errors import UserError
 from placet.core.life.case import Asking, Case
 from placet.core.life.question_note import question_in
 from placet.core.text.box import unmarked
@@ -18,23 +15,6 @@ from placet.core.text.facts import more_scope
 from placet.core.text.note import plan_digest, read_note
 from placet.files.vault import Vault
 from placet.journal.reader import Reader
-
-
-def asking_case(site: Site, ident: str) -> Case:
-    """Return the case that an ID names, with the paths of today.
-
-    Raises UserError as `find` does, and where what it asks was answered already.
-    """
-    case, seen = written(site, ident)
-    undecided = seen.undecided.get(case.trace_id)
-    if case.asking is not None and undecided is not None:
-        raise UserError(
-            f"{undecided.sentence}: {case.request_id}.",
-            "The daemon runs and looks within seconds."
-            if site.daemon
-            else "Start the daemon, which takes it up: placet run",
-        )
-    return case
 
 
 def asks_for_more(case: Case) -> bool:
@@ -45,11 +25,7 @@ def asks_for_more(case: Case) -> bool:
 def asking_text(site: Site, case: Case) -> bytes:
     """Return the text of the note in which a case asks; raises UserError where it is gone."""
     assert case.asking is not None, "only what is asked is shown"
-    with Vault(site.vault) as folder:
-        raw = text_of(folder, case.asking.path)
-    if raw is None:
-        raise not_there_any_more(case, case.asking.path)
-    return raw
+    return note_text(site, case, case.asking.path)
 
 
 def wider_scope(site: Site, case: Case) -> tuple[str, bytes]:

@@ -10,13 +10,12 @@ from decimal import Decimal
 from typing import Any
 
 from placet.cli.asked import asked_line
-from placet.cli.glance import Glance, text_of
-from placet.cli.held import held_back
+from placet.cli.notes import text_of
 from placet.cli.site import Site
-from placet.cli.undecided import asked_for
 from placet.core.activity import Action
 from placet.core.life.case import DRAFTING, Case, State
 from placet.core.life.estimate import estimate
+from placet.core.life.intents import Intent
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan
@@ -33,12 +32,13 @@ AT_WORK = "at work"
 
 
 def case_line(
-    site: Site, folder: Vault, reader: Reader, seen: Glance, trace: str
+    site: Site, folder: Vault, reader: Reader, case: Case, asked: Mapping[str, Intent]
 ) -> dict[str, Any]:
-    """Return a case of a glance as plain data, with what the journal has of its work."""
-    case, undecided = seen.cases[trace], seen.undecided.get(trace)
-    if undecided is None and (intent := seen.asked.get(trace)) is not None:
-        undecided = asked_for(intent)
+    """Return a case as plain data, with what the journal has of its work.
+
+    `asked` are the intents that the daemon has not performed yet, by trace_id.
+    """
+    intent = asked.get(case.trace_id)
     line: dict[str, Any] = {
         "request_id": case.request_id,
         "trace_id": case.trace_id,
@@ -58,11 +58,8 @@ def case_line(
         "report": case.outcome.report_path,
         "failure": case.outcome.failure,
         "approved_by": _approved_by(reader, case),
-        "undecided": None if undecided is None else asdict(undecided),
-        "unwritten": trace in seen.unwritten or _cannot_be_written(folder, reader, case),
+        "intent": "" if intent is None else intent.what,
         "paused": _is_paused(site, reader, case),
-        "held_back": held_back(site, folder, reader, seen, trace),
-        "rivals": list(seen.rivals.get(trace, ())),
         "asking": asked_line(folder, reader, case),
         "estimate": _estimate(folder, reader, case),
         "carrier": carrier(site, reader, case),
@@ -87,13 +84,6 @@ def case_line(
             "now_s": age_s(rows[-1].timestamp) if rows else 0.0,
         }
     return line
-
-
-def _cannot_be_written(folder: Vault, reader: Reader, case: Case) -> bool:
-    """Return whether a plan that was decided on is not in the vault, as that refuses it."""
-    if case.state is not State.REVIEW or text_of(folder, case.plan.path) is not None:
-        return False
-    return any(one.error and one.trace_id == case.trace_id for one in reader.pending_commands())
 
 
 def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
@@ -144,7 +134,7 @@ def _approved_by(reader: Reader, case: Case) -> str:
 
 def next_step(case: Mapping[str, Any]) -> str:
     """Return the commands for work whose branch nobody took or dropped; empty for any other."""
-    if case["state"] != "completed" or case["undecided"] or not case["commit"] or case["became"]:
+    if case["state"] != "completed" or case["intent"] or not case["commit"] or case["became"]:
         return ""
     ident = case["request_id"]
     return f"placet diff {ident}, placet merge {ident}"
@@ -155,7 +145,7 @@ def waits_for_you(case: Mapping[str, Any]) -> bool:
 
     A plan that failed, or could not be revised, awaits that as it was.
     """
-    if case["undecided"] is not None or case["unwritten"]:
+    if case["intent"]:
         return False
     failed = case["state"] == "failed" and case["plan"].startswith(f"{Folder.PLANS}/")
     return failed or case["state"] in ("review", "asking")

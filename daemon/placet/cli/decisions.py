@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from placet.cli.gestures import not_there_any_more
-from placet.cli.glance import text_of
+from placet.cli.notes import note_text
 from placet.cli.proposal import approvable
 from placet.cli.site import Site
 from placet.core.errors import UserError
@@ -27,7 +26,6 @@ from placet.core.text.comments import with_comments
 from placet.core.text.names import Folder
 from placet.core.text.names import show as visible
 from placet.core.wording import local
-from placet.files.vault import Vault
 from placet.host import intents
 from placet.host.clock import Clock
 from placet.journal.reader import open_reader
@@ -147,10 +145,7 @@ def _must_run(site: Site, what: str) -> None:
 
 
 def _read(site: Site, case: Case, path: str, seen: bytes | None) -> bytes:
-    with Vault(site.vault) as folder:
-        raw = text_of(folder, path)
-    if raw is None:
-        raise not_there_any_more(case, path)
+    raw = note_text(site, case, path)
     if seen is not None and _digest(path, raw) != _digest(path, seen):
         raise NotAsRead(path)
     return raw

@@ -160,7 +160,8 @@ def _await(site: Site, is_alive: Callable[[], bool], state: str) -> None:
     while is_alive() and time.monotonic() < until:
         with suppress(UserError):  # the daemon has not seen it yet
             found = show(site, IDENT)
-            if found["state"] != state and not found["unwritten"]:
+            notes = [site.vault / found[name] for name in ("plan", "report") if found[name]]
+            if found["state"] != state and all(note.exists() for note in notes):
                 return
         time.sleep(STEP_S)
     log = (site.vault.parent / "daemon.log").read_text(errors="replace")

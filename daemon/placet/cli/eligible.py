@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placet.cli.asked import asking_case, asks_for_more
-from placet.cli.glance import too_many
+from placet.cli.asked import asks_for_more
 from placet.cli.site import Site
-from placet.cli.written import written
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.why import stands
@@ -23,26 +21,14 @@ def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
         )
 
 
-def with_one_plan(site: Site, ident: str) -> Case:
-    """Return the case; raises UserError where it has several plans, of which none counts."""
-    case, seen = written(site, ident)
-    if plans := seen.rivals.get(case.trace_id):
-        raise UserError(*too_many(site, case, plans))
-    # what was decided on by moving it is not decided on where it is now
-    return site.case(ident) if case.trace_id in seen.undecided else case
-
-
 def awaiting(site: Site, ident: str, done: str) -> Case:
     """Return a case whose plan, or wider scope, can be `done`.
 
     Raises UserError (exit code 3) for any other.
     """
-    case = with_one_plan(site, ident)
-    if asks_for_more(case):
-        return asking_case(site, ident)
-    if case.acting in (State.REVIEW, State.REVISING) or (
-        case.state is State.FAILED and case.plan.path
-    ):
+    case = site.case(ident)
+    in_review = case.acting in (State.REVIEW, State.REVISING)
+    if in_review or asks_for_more(case) or (case.state is State.FAILED and case.plan.path):
         return case
     helps = f"See why: placet why {case.request_id}"
     if case.asking is not None:

@@ -19,11 +19,11 @@ def must_say_something(what: str, said: Sequence[str], helps: str, example: str)
         raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
 
 
-def not_there_any_more(case: Case, path: str = "") -> UserError:
-    """Return the error for a note that was moved since the journal has seen it."""
+def not_there(case: Case, path: str) -> UserError:
+    """Return the error for a note that is not where the journal has it."""
     return UserError(
-        f"{visible(path or case.plan.path)} is not there any more: somebody has moved it.",
-        f"See where it is, and what follows: placet why {case.request_id}",
+        f"{visible(path)} is not there. It was moved, or the daemon has not written it yet.",
+        f"See why: placet why {case.request_id}",
     )
 
 

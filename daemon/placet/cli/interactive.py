@@ -15,13 +15,11 @@ import click
 from placet.cli import decisions
 from placet.cli.asked import asking_text, asks_for_more, wider_scope
 from placet.cli.gestures import saved
-from placet.cli.glance import too_many
 from placet.cli.look import plans
 from placet.cli.proposal import plan_text, proposal, proposal_text
 from placet.cli.rendered import rendered
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import colour, echo, harmless, hint_of, say, shown_time
-from placet.cli.written import written
 from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.question_note import option_meant
@@ -120,13 +118,8 @@ def _attend(site: Site, trace_id: str, *, more: int) -> bool:
 
 def _read(site: Site, trace_id: str) -> Read | None:
     """Return what a case waits with, as it is now; None, and say so, if it does not wait."""
-    case, seen = written(site, trace_id)
-    undecided = seen.undecided.get(trace_id)
-    if rivals := seen.rivals.get(trace_id):
-        _tell(UserError(*too_many(site, case, rivals)))
-    elif undecided is not None:
-        say(f"{case.request_id}: {undecided.sentence}.")
-    elif case.state not in (State.REVIEW, State.FAILED, State.ASKING):
+    case = site.case(trace_id)
+    if case.state not in (State.REVIEW, State.FAILED, State.ASKING):
         say(f"{stands(case)} by now.")
     elif asks_for_more(case):
         shown, raw = wider_scope(site, case)

@@ -1,4 +1,4 @@
-"""`placet status`, `plans` and `show`: the journal with the folders laid over it. Reads only."""
+"""`placet status`, `plans` and `show`: what the journal says. Reads only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from placet.agent.day_budget import used_today
 from placet.cli.case_line import as_float, case_line, kept, waits_for_you
-from placet.cli.glance import drafts, glance, is_in, text_of
+from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.screen import on_terminal
 from placet.cli.show_screen import show_screen
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
@@ -22,8 +22,7 @@ from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, OPEN, Case, State
 from placet.core.life.intents import Intent
 from placet.core.life.sight import body_of, look_at
-from placet.core.text.names import QUEUES, Folder
-from placet.core.text.names import show as visible
+from placet.core.text.names import QUEUES
 from placet.core.turn.budget import Amount
 from placet.files.vault import Vault
 from placet.host.clock import Clock
@@ -101,41 +100,34 @@ def status(site: Site) -> dict[str, Any]:
     """Return the daemon's work: itself, each case that is not over, and those that ended last.
 
     `earlier` is how many cases are left out: they are over, and have no note in a watched folder.
-    Provider and model are empty where the configuration cannot be used (`Site.configured`).
+    `changed` is how many notes changed since the last event, 0 while a daemon runs. Provider and
+    model are empty where the configuration cannot be used (`Site.configured`).
     """
-    state, config = site.state, site.configured()
+    state, config, daemon = site.state, site.configured(), site.daemon
     cases: list[dict[str, Any]] = []
     earlier = 0
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
-    asked = waiting_in(state.intents)
+    last_event = ""
+    intents = waiting_in(state.intents)
+    asked = {one.trace_id: one for one in intents}
     with Vault(site.vault) as folder:
-        if not is_begun(state.journal):
-            listed = frozenset(folder.scan([Folder.REQUESTS]).found)
-        else:
+        notes = folder.scan(QUEUES).found
+        if is_begun(state.journal):
             with open_reader(state.journal) as reader:
-                shown = _latest(reader, folder, [one.trace_id for one in asked])
+                shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
-                seen = glance(site, folder, reader, shown)
-                cases = [case_line(site, folder, reader, seen, trace) for trace in seen.cases]
-                listed = seen.listed
+                cases = [case_line(site, folder, reader, case, asked) for case in shown]
                 today = used_today(reader, Clock().wall())
                 waits = waits_for_model(reader)
-                unusable = dict(seen.explained)
+                unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 errors = {command.error for command in reader.pending_commands() if command.error}
                 stuck = [*disk_trouble(state.journal), *sorted(errors)]
-        taken = {path for c in cases for path in (c["request"], c["plan"])}
-        known = set(map(visible, taken)) | unusable.keys()
-        new = [
-            path
-            for path in sorted(listed)
-            if is_in([Folder.REQUESTS], path) and visible(path) not in known
-        ]
-        left_alone = drafts(folder, new)
+                last_event = last_moment(reader)
     return {
         "vault": str(site.vault),
-        "daemon": site.daemon,
+        "daemon": daemon,
         "provider": config.provider,
         "model": config.model,
         "paused": config.paused,
@@ -147,9 +139,8 @@ def status(site: Site) -> dict[str, Any]:
         "earlier": earlier,
         "unaccepted": list(config.unaccepted),
         "explained": unusable,
-        "not_taken_up": [visible(path) for path in new if path not in left_alone],
-        "drafts": [visible(path) for path in left_alone],
-        "intents": [_asked(one) for one in asked],
+        "changed": 0 if daemon else count_changed(notes.values(), last_event),
+        "intents": [_asked(one) for one in intents],
         "today": {
             "tokens": today.tokens,
             "cost_usd": as_float(today.usd),
@@ -165,15 +156,15 @@ def _asked(intent: Intent) -> dict[str, str]:
     return {**names, "by": intent.who, "via": intent.via}
 
 
-def _latest(reader: Reader, folder: Vault, traces: Collection[str]) -> list[Case]:
+def _latest(reader: Reader, traces: Collection[str], paths: Collection[str]) -> list[Case]:
     """Return the cases to show.
 
-    They are open, have a note in a watched folder, are among the last ended, or one of `traces`.
+    They are open, have a note at one of `paths`, are among the last ended, or one of `traces`.
     """
     rows = {
         *reader.cases(*OPEN),
         *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
-        *reader.cases_of(traces, folder.scan(QUEUES).found.keys()),
+        *reader.cases_of(traces, paths),
     }
     return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
 
@@ -185,12 +176,11 @@ def plans(site: Site) -> list[dict[str, Any]]:
 
 def show(site: Site, ident: str) -> dict[str, Any]:
     """Return all there is about one case: its state, request, plan, report and journal rows."""
+    asks = {one.trace_id: one for one in waiting_in(site.state.intents)}
     with Vault(site.vault) as folder, site.reader(ident) as reader:
         case = find(reader, ident)
         rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
-        seen = glance(site, folder, reader, [case])
-        case = seen.cases[case.trace_id]
-        line = case_line(site, folder, reader, seen, case.trace_id)
+        line = case_line(site, folder, reader, case, asks)
         approved = kept(reader, case.approval.digest) if case.approval.digest else None
         asked = kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
@@ -202,9 +192,9 @@ def show(site: Site, ident: str) -> dict[str, Any]:
         asking = text_of(folder, case.asking.path) if case.asking is not None else None
         request = (text_of(folder, case.request_path) if case.request_path else None) or asked
     texts = {"asking": asking, "request": request, "plan": plan, "report": report}
-    digest = case.approval.digest or (
-        look_at(case.plan.path, plan, "").digest if plan and is_in(QUEUES, case.plan.path) else ""
-    )
+    digest = case.approval.digest
+    if not digest and plan and case.plan.path.startswith(QUEUES):
+        digest = look_at(case.plan.path, plan, "").digest
     return {
         **line,
         "daemon": site.daemon is not None,

@@ -7,8 +7,7 @@ from shlex import join
 from typing import Any
 
 from placet.cli.case_line import as_float
-from placet.cli.gestures import not_there_any_more
-from placet.cli.glance import text_of
+from placet.cli.notes import note_text
 from placet.cli.site import Site
 from placet.cli.terminal import colour
 from placet.core.errors import UserError
@@ -22,7 +21,6 @@ from placet.core.text.dangers import dangers
 from placet.core.text.names import show as visible
 from placet.core.text.note import read_note
 from placet.core.text.partial import left_out
-from placet.files.vault import Vault
 
 
 def approvable(case: Case, raw: bytes) -> NoteSeen:
@@ -42,11 +40,7 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
 
 def plan_text(site: Site, case: Case) -> bytes:
     """Return the text of a case's plan; raises UserError where it is gone."""
-    with Vault(site.vault) as folder:
-        raw = text_of(folder, case.plan.path)
-    if raw is None:
-        raise not_there_any_more(case)
-    return raw
+    return note_text(site, case, case.plan.path)
 
 
 def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:

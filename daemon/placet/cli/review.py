@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from placet.cli.again import to_retry
-from placet.cli.asked import asking_case, asks_for_more, wider_scope
+from placet.cli.asked import asks_for_more, wider_scope
 from placet.cli.decisions import (
     Done,
     answer,
@@ -21,7 +21,7 @@ from placet.cli.decisions import (
     stop,
     widen,
 )
-from placet.cli.eligible import awaiting, must_be, with_one_plan
+from placet.cli.eligible import awaiting, must_be
 from placet.cli.gestures import must_say_something, saved
 from placet.cli.proposal import plan_text, proposal, proposal_text
 from placet.cli.site import Site, ident_argument, json_option, site_option
@@ -150,7 +150,7 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
         raise UserError(
             "The answer is empty.", f"Read the question: placet show {ident}", exit_code=2
         )
-    case = asking_case(site, ident)
+    case = site.case(ident)
     if case.asking is None:
         raise UserError(
             f"{stands(case)}, so nothing is asked.", f"See why: placet why {case.request_id}"
@@ -181,7 +181,7 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
 def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: bool) -> None:
     """Ask for changes in a plan: the agent answers your comments with a new revision."""
     must_say_something("comment", comments, "Say what to change", "leave the tests alone")
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     if asks_for_more(case):
         raise UserError(
             f"{case.request_id} asks for a wider scope, which is approved or rejected as it is.",
@@ -199,7 +199,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
 @json_option
 def stop_command(site: Site, ident: str, as_json: bool) -> None:
     """Stop a mission at the next safe point: its plan goes back to Inbox/Plans."""
-    case = with_one_plan(site, ident)
+    case = site.case(ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
     _done(
         site,

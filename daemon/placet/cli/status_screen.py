@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placet.agent.day_budget import day_of
 from placet.cli.case_line import next_step, waits_for_you
-from placet.cli.held import IS_DRAFT
+from placet.cli.notes import changed_words
 from placet.cli.screen import bar, drawn, heading, joined, link, stacked, table, words
 from placet.cli.terminal import local_times
 from placet.cli.text import (
@@ -41,7 +41,7 @@ def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | N
     vault = Path(found["vault"])
     since = day_of(day_of(now or wall())[0] - timedelta(hours=1))[0]
     cases: Sequence[Case] = found["cases"]
-    waiting = [case for case in cases if needs_you(case)]
+    waiting = [case for case in cases if waits_for_you(case)]
     going = [case for case in cases if case not in waiting and _goes_on(case)]
     ended = [case for case in cases if case not in waiting and case not in going]
     recent = [case for case in ended if datetime.fromisoformat(case["since"]) >= since]
@@ -55,7 +55,7 @@ def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | N
     ):
         if rows:
             parts += ["", heading(title), table(rows, right=(2,), whole=(2,))]
-    if not any(found[one] for one in ("cases", "not_taken_up", "drafts", "explained")):
+    if not any(found[one] for one in ("cases", "changed", "explained")):
         parts += ["", words("No requests yet. Drop a note into Inbox/Requests, or:"),
                   words("placet submit 'what you want done'")]  # fmt: skip
     elif not waiting:
@@ -79,13 +79,8 @@ def plans_screen(found: Sequence[Case], vault: Path, *, width: int = 0) -> str:
     )
 
 
-def needs_you(case: Case) -> bool:
-    """Return whether a case stands still until a person does something."""
-    return bool(case["rivals"] or case["held_back"]) or waits_for_you(case)
-
-
 def _goes_on(case: Case) -> bool:
-    return case["state"] in OPEN or case["undecided"] is not None
+    return case["state"] in OPEN or bool(case["intent"])
 
 
 def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
@@ -98,6 +93,8 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
         (words("model", "dim"), words(model_line(found["provider"], found["model"]))),
         (words("today", "dim"), words(today_words(found["today"]))),
     ]
+    if changed := changed_words(found["changed"]):
+        rows.append((words("notes", "dim"), words(changed, "yellow")))
     if found["paused"]:
         paused = "paused: nothing new is taken up (placet resume)"
         rows.append((words("work", "dim"), words(paused, "yellow")))
@@ -129,15 +126,10 @@ def _path(path: str, vault: Path) -> RenderableType:
 
 
 def _waiting(case: Case, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
-    if case["rivals"] or case["held_back"]:
-        told = words(turn(case, daemon=bool(found["daemon"])), "yellow")
-        return [_id(case, vault), told, words(age(case["age_s"]))]
     return _ended(case, found, vault) if case["state"] == "failed" else _plan(case, vault)
 
 
 def _plan(case: Case, vault: Path) -> list[RenderableType]:
-    if case["rivals"]:
-        return [_id(case, vault), words(turn(case, daemon=True)), words(age(case["age_s"]))]
     asking = case["asking"]
     if asking:
         colour = "yellow"
@@ -158,7 +150,7 @@ def _going(case: Case, found: Mapping[str, Any], vault: Path) -> list[Renderable
     progress = case.get("progress")
     shown = (
         stacked(bar(progress["step"], progress["of"], COLOURS["running"]), told)
-        if progress and case["undecided"] is None
+        if progress and not case["intent"]
         else told
     )
     return [_id(case, vault), shown, words(age(case["age_s"]))]
@@ -176,17 +168,10 @@ def _ended(case: Case, found: Mapping[str, Any], vault: Path) -> list[Renderable
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
-    """Give the notes that no case stands for, and those with a remark next to them."""
-    then = "" if found["daemon"] else ": the daemon is not running"
+    """Give the notes with a remark next to them, those that cannot be used among them."""
     used = {path for case in found["cases"] for path in (case["request"], case["plan"])}
     used |= {case["asking"]["path"] for case in found["cases"] if case["asking"]}
-    lines = [
-        *((path, "new", f"not taken up yet{then}") for path in found["not_taken_up"]),
-        *((path, "draft", IS_DRAFT) for path in found["drafts"]),
-        *(
-            (path, "remark" if path in used else "unusable", first_line(why, MAX_FAILURE))
-            for path, why in found["explained"].items()
-        ),
-    ]
-    for path, sort, why in lines:
-        yield [words(sort, "yellow"), stacked(words(path), words(why)), words("")]
+    for path, why in found["explained"].items():
+        sort = "remark" if path in used else "unusable"
+        said = first_line(why, MAX_FAILURE)
+        yield [words(sort, "yellow"), stacked(words(path), words(said)), words("")]

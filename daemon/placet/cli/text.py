@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placet.cli.case_line import next_step, waits_for_you
-from placet.cli.held import IS_DRAFT
+from placet.cli.notes import changed_words
 from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.core.activity import Action
 from placet.core.life.case import OPEN
@@ -89,20 +89,14 @@ def status_text(found: Mapping[str, Any]) -> str:
         f"work    {colour('waits', 'yellow')}: {visible(' '.join(why.split()))}"
         for why in (*waiting, *found["stuck"])
     ]
+    if changed := changed_words(found["changed"]):
+        lines.append(f"notes   {changed}")
     lines.append("")
-    why_not = "" if found["daemon"] else ": the daemon is not running"
     is_open = {
         case["request_id"]: case["state"] in OPEN or waits_for_you(case) for case in found["cases"]
     }
     cases = {case["request_id"]: _case_line(case, found) for case in found["cases"]}
     lines += [line for ident, line in cases.items() if is_open[ident]]
-    lines += [
-        f"{colour('new', 'yellow')}        {path}  not taken up yet{why_not}"
-        for path in found["not_taken_up"]
-    ]
-    lines += [
-        f"{colour('draft', 'white')}      {path}  {visible(IS_DRAFT)}" for path in found["drafts"]
-    ]
     used = {visible(path) for case in found["cases"] for path in _paths(case)}
     lines += [
         f"{colour('remark  ' if path in used else 'unusable', 'yellow')}   {path}  "
@@ -110,7 +104,7 @@ def status_text(found: Mapping[str, Any]) -> str:
         for path, why in found["explained"].items()
     ]
     lines += [line for ident, line in cases.items() if not is_open[ident]]
-    if not any(found[one] for one in ("cases", "not_taken_up", "drafts", "explained")):
+    if not any(found[one] for one in ("cases", "changed", "explained")):
         lines.append(
             "No requests yet. Drop a note into Inbox/Requests, or: placet submit "
             "'what you want done'"
@@ -133,25 +127,12 @@ def _case_line(case: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
-    """Return a case's state in words: a person's undecided act, else what the journal has.
+    """Return a case's state in words: what a command asked for, else what the journal has.
 
     `held` says that all work waits for the model, which was said above.
     """
-    if rivals := case["rivals"]:
-        places = ", ".join(map(visible, rivals))
-        return f"{len(rivals)} plans, none of which counts until one is left: {places}"
-    if undecided := case["undecided"]:
-        at = f" at {shown_time(undecided['at'])}" if undecided["at"] else ""
-        then = (
-            "is looked at within seconds"
-            if daemon
-            else f"when a daemon runs, {visible(undecided['follows'].splitlines()[0])}"
-        )
-        return f"{visible(undecided['what'])}{at}, not taken up yet; {then}"
-    if case["held_back"]:
-        return visible(case["held_back"])
-    if case["unwritten"]:
-        return "its note is being written" if daemon else "its note is written once a daemon runs"
+    if case["intent"]:
+        return f"`placet {case['intent']}` waits for the daemon"
     if case["paused"]:
         return "waits, as work is paused (placet resume)"
     now = (case.get("carrier") or {}).get("now") or _now(case["state"], daemon=daemon)
@@ -228,8 +209,6 @@ def _similar(case: Mapping[str, Any]) -> str:
 
 
 def _place(case: Mapping[str, Any]) -> str:
-    if case["rivals"]:
-        return turn(case, daemon=True)
     return asks(case) if case["asking"] else visible(case["plan"])
 
 

@@ -10,7 +10,6 @@ from functools import partial
 import click
 
 from placet.cli.bell import TOGETHER_S, bell, patiently
-from placet.cli.glance import glance
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import say
 from placet.cli.told import Teller, print_told
@@ -18,7 +17,7 @@ from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, OPEN, Case, State
 from placet.core.text.names import show as visible
-from placet.files.vault import Vault
+from placet.host.intents import waiting_in
 from placet.host.state import StateFolder
 from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
@@ -75,7 +74,8 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
         else:
             for told in teller.tell(rows):
                 print_told(told)
-        if ended and not _moves(site, case):
+        # who asked for a retry, which the daemon has not performed yet, waits for that
+        if ended and trace not in {one.trace_id for one in waiting_in(site.state.intents)}:
             break
         if len(rows) < ROWS:
             if case.state in (State.REVIEW, State.ASKING) and case.since != waits_since:
@@ -173,13 +173,6 @@ def _case(found: Sequence[CaseRow]) -> Case:
             exit_code=3,
         )
     return CASE_JSON.validate_json(found[0].body)
-
-
-def _moves(site: Site, case: Case) -> bool:
-    """Return whether a person asked for more of a case that is over, and no daemon took it up."""
-    with Vault(site.vault) as folder, open_reader(site.state.journal) as reader:
-        seen = glance(site, folder, reader, [case])
-        return case.trace_id in seen.undecided or case.trace_id in seen.asked
 
 
 def _end(case: Case) -> str:

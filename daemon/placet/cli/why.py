@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,25 +13,27 @@ import click
 from placet.cli.asked import asked_line
 from placet.cli.case_line import AT_WORK, carrier
 from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
-from placet.cli.glance import Glance, drafts, glance, too_many
-from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
+from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
 from placet.cli.trouble import disk_trouble, waits_for_model
-from placet.cli.written import not_written_yet
 from placet.core.errors import UserError
-from placet.core.life.case import Case, State
-from placet.core.life.waiting import ALLOW_HISTORY, Why
+from placet.core.life.case import DRAFTING, Case, State
+from placet.core.life.sight import DRAFT, look_at
+from placet.core.life.waiting import Why
 from placet.core.life.why import standing
-from placet.core.life.why_failed import (
-    of_last_mission,
-)
-from placet.core.text.names import Folder, request_id
+from placet.core.life.why_failed import of_last_mission
+from placet.core.text.names import QUEUES, Folder, request_id
 from placet.core.text.names import show as visible
+from placet.core.wording import counted
+from placet.files.errors import Unreadable
 from placet.files.vault import Vault
 from placet.journal.place import is_begun
-from placet.journal.reader import Reader, open_reader
+from placet.journal.reader import Reader
 from placet.plugins import WORKERS, plugin
+
+IS_DRAFT = "it says `status: draft`"
+READY = "To have it planned, remove that line or write `status: pending`."
 
 
 @click.command("why")
@@ -62,7 +65,7 @@ def why(site: Site, ident: str) -> dict[str, Any]:
     Of a failed mission it has all that its report shows. A note that is no case because it cannot
     be used is found by the id it would have. Raises UserError as `find` does.
     """
-    if not is_begun(site.state.journal) and (new := _not_taken_up(site, ident)):
+    if not is_begun(site.state.journal) and (new := _unread(site, ident)):
         return new
     with site.reader(ident) as reader:
         explained = {row.path: f"{row.path}: {row.detail}" for row in reader.seen() if row.verdict}
@@ -75,12 +78,12 @@ def why(site: Site, ident: str) -> dict[str, Any]:
                     unusable,
                     ident,
                     [explained[path] for path in unusable],
-                    "Fix the note; it is taken up as soon as it can be used.",
+                    "Fix the note. The daemon then reads it again.",
                 )
-            if new := _not_taken_up(site, ident):
+            if new := _unread(site, ident):
                 return new
             raise
-        its = (visible(case.request_path), visible(case.plan.path))
+        its = set(map(visible, case.places))
         notices = [sentence for path, sentence in explained.items() if path in its]
         notices += disk_trouble(site.state.journal)
         notices += [
@@ -89,6 +92,8 @@ def why(site: Site, ident: str) -> dict[str, Any]:
             if command.error and command.trace_id == case.trace_id
         ]
         said, following, mission = _reasons(site, reader, case, notices)
+        if site.daemon is None:
+            said += _changed(site, reader, case)
     return {
         "request_id": case.request_id,
         "trace_id": case.trace_id,
@@ -107,22 +112,10 @@ Reasons = tuple[list[str], Sequence[str], dict[str, Any] | None]
 def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reasons:
     rows = reader.activity(case.trace_id, limit=10_000, newest=True)
     config = site.configured()
-    with Vault(site.vault) as folder:
-        seen = glance(site, folder, reader, [case])
-        case = seen.cases[case.trace_id]
-        if case.trace_id in seen.ahead:
-            with open_reader(site.state.journal) as later:  # it has the rows of that as well
-                return _reasons(site, later, find(later, case.trace_id), notices)
-        held = held_back(site, folder, reader, seen, case.trace_id)
-        asked = asked_line(folder, reader, case)
     runs = site.daemon is not None
-    if (rivals := seen.rivals.get(case.trace_id)) is not None:
-        several, one_left = too_many(site, case, rivals)
-        places = tuple(map(visible, rivals))
-        # the side notes say the same
-        return [several, *(n for n in notices if not n.startswith(places))], [one_left], None
-    if (between := _between(site, seen, case)) is not None:
-        return [between[0], *notices], [between[1]], None
+    with Vault(site.vault) as folder:
+        is_draft = case.acting in DRAFTING and _is_draft(folder, case.request_path)
+        asked = asked_line(folder, reader, case)
     if case.state is State.FAILED and case.outcome.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
@@ -147,15 +140,15 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         case, rows, daemon_runs=runs or carried, paused=config.paused and not carried
     )
     working = case.is_working and case.acting is not State.RUNNING
-    if runs and not config.paused and notices and working:
+    if not config.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
-        helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
+        follow = "Do what is said there; it goes on by itself. Follow it: placet journal --follow"
+        helps = (follow,) if runs else helps
     if found is not None:
         with_worker = plugin(WORKERS, "progress").with_worker
         reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
-    if held and not config.paused:
-        reason = f"{visible(case.request_path)}: {held}."
-        helps = _held_helps(held, runs=runs) or helps
+    if is_draft and not config.paused:
+        reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)
     said = [reason, *_asks(asked)]
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
@@ -167,20 +160,17 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     return said, helps, None
 
 
-def _between(site: Site, seen: Glance, case: Case) -> tuple[str, str] | None:
-    """Return what the daemon is still to take up, or to write, and what follows; or None."""
-    if case.trace_id in seen.unwritten:
-        error = not_written_yet(site, case)
-        return error.what, error.hint
-    if (undecided := seen.undecided.get(case.trace_id)) is None:
-        return None
-    still = f"{undecided.sentence}. The journal still has it as: {case.state}."
-    if site.daemon is not None:
-        return still, f"The daemon runs and looks within seconds; then {undecided.follows}."
-    return (
-        still,
-        f"No daemon runs. When one starts, {undecided.follows}. Start it: placet run",
-    )
+def _changed(site: Site, reader: Reader, case: Case) -> list[str]:
+    """Return the sentence about a case's notes that changed while no daemon ran, if any did."""
+    with Vault(site.vault) as folder:
+        scan = folder.scan(QUEUES)
+    places = [path for path in case.places if path.startswith(QUEUES)]
+    there = [scan.found[path] for path in places if path in scan.found]
+    changed = count_changed(there, last_moment(reader))
+    if scan.present and not scan.problems:  # what cannot be listed is not gone
+        changed += len(places) - len(there)
+    notes = counted(changed, "note of this request", "notes of this request")
+    return [f"{notes} changed since the daemon last ran. Start it: placet run"] if changed else []
 
 
 def _asks(asked: Mapping[str, Any] | None) -> list[str]:
@@ -189,34 +179,24 @@ def _asks(asked: Mapping[str, Any] | None) -> list[str]:
     return [f"It asks{'' if asked['kind'] == 'question' else ' for'}: {asked['question']}"]
 
 
-def _held_helps(held: str, *, runs: bool) -> tuple[str, ...]:
-    start = () if runs else ("Then start the daemon: placet run",)
-    if held == NEEDS_HISTORY:
-        return f"Allow it: {ALLOW_HISTORY}", *start
-    if held == IS_DRAFT:
-        return "When it is ready, remove that line or write `status: pending`.", *start
-    return ()
+def _is_draft(folder: Vault, path: str) -> bool:
+    with suppress(Unreadable):
+        raw = text_of(folder, path) if path else None
+        return raw is not None and look_at(path, raw, "").status == DRAFT
+    return False
 
 
-def _not_taken_up(site: Site, ident: str) -> dict[str, Any] | None:
+def _unread(site: Site, ident: str) -> dict[str, Any] | None:
     """Return why a request in the vault is no case yet; None where none would get such an ID."""
     with Vault(site.vault) as folder:
         paths = _named(sorted(folder.scan([Folder.REQUESTS]).found), ident)
-        are_drafts = paths and paths == drafts(folder, paths)
+        are_drafts = bool(paths) and all(_is_draft(folder, path) for path in paths)
     if not paths:
         return None
     if are_drafts:
-        said = [f"{visible(path)}: {IS_DRAFT}." for path in paths]
-        return _not_yet("draft", paths, ident, said, *_held_helps(IS_DRAFT, runs=bool(site.daemon)))
-    return _not_yet(
-        "new",
-        paths,
-        ident,
-        [f"{visible(path)} was not taken up yet." for path in paths],
-        "The daemon runs and looks within seconds."
-        if site.daemon
-        else "No daemon runs. When one starts, a plan is written. Start it: placet run",
-    )
+        return _not_yet("draft", paths, ident, [f"{visible(p)}: {IS_DRAFT}." for p in paths], READY)
+    said = [f"{visible(path)}: the daemon has not read it yet." for path in paths]
+    return _not_yet("new", paths, ident, said, *([] if site.daemon else ["Start it: placet run"]))
 
 
 def _named(paths: Iterable[str], ident: str) -> list[str]:

@@ -30,8 +30,7 @@ DEFAULTS = Path(__file__).with_name("tables.py")
 class Configured:
     """Some settings that hold; `unaccepted` names those that do not hold on this machine.
 
-    `history` says that somebody allowed the vault to have one, `workers` that those of a team do
-    the work.
+    `workers` says that those of a team do the work.
     """
 
     provider: str
@@ -39,8 +38,6 @@ class Configured:
     paused: bool
     day_usd: Decimal
     day_tokens: int
-    quiet_s: float
-    history: bool
     workers: bool
     unaccepted: tuple[str, ...]
 
@@ -80,11 +77,7 @@ def read_settings(state: StateFolder) -> InForce:
 
 def unknown() -> Configured:
     """Return what is shown if the file cannot be used: no model, and else the defaults."""
-    from placet.host.tables import Config
-
-    config = Config()
-    quiet_s = config.vault.quiet_s
-    return Configured("", "", False, Decimal(0), 0, quiet_s, False, False, ())  # noqa: FBT003
+    return Configured("", "", False, Decimal(0), 0, False, ())  # noqa: FBT003
 
 
 def _some(held: InForce) -> Configured:
@@ -95,8 +88,6 @@ def _some(held: InForce) -> Configured:
         config.daemon.paused,
         config.limits.day_usd,
         config.limits.day_tokens,
-        config.vault.quiet_s,
-        config.vault.history is True,
         config.team.workers,
         tuple(held.names),
     )

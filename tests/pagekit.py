@@ -13,7 +13,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from placet_board.app import Board, application
-from placet_board.guard import Door
+from placet_board.auth import Door
 from placet_board.live import Live
 from placet_board.tokens import KEY, Tokens, key_at
 from vaultkit import TestVault

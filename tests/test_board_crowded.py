@@ -14,8 +14,8 @@ import pytest
 
 from boardhttp import Browser, Served, served
 from placet.core.errors import UserError
-from placet_board.command import Address
-from placet_board.guard import FORM_S, MAX_LOGIN_BYTES
+from placet_board.address import Address
+from placet_board.auth import FORM_S, MAX_LOGIN_BYTES
 from placet_board.live import MAX_LISTENING
 from placet_board.serve import hosts_of
 from placet_board.server import HEAD_S, MAX_CONNECTIONS, READ_S

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.core.errors import UserError
+from placet_board.address import Address
 from placet_board.app import Board
+from placet_board.auth import Door, logged_in
 from placet_board.columns import Card, Column
-from placet_board.command import Address
-from placet_board.guard import Door, logged_in
 from placet_board.links import tell_link
 from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, html_of

@@ -36,9 +36,9 @@ from placet.core.life.case import State
 from placet.core.text.story import Story
 from placet.core.wording import dollars
 from placet.journal.reader import open_reader
-from placet_board import acts
+from placet_board import actions
+from placet_board.auth import Door, Guarded, logged_in, refusal
 from placet_board.columns import choices, columns
-from placet_board.guard import Door, Guarded, logged_in, refusal
 from placet_board.live import Live
 from placet_board.numbers import Counted
 from placet_board.pages import PAGES
@@ -204,23 +204,23 @@ def _index(board: Board, request: Request) -> Response:
 
 def _request(board: Board, request: Request) -> Response:
     page = request_page(board.site(request), request.path_params["ident"])
-    said = acts.said(request.query_params.get("said", ""))
+    said = actions.said(request.query_params.get("said", ""))
     return board.page(request, "request.html", said=said, **page)
 
 
 def _act(board: Board, request: Request) -> Response:
     ident, name = request.path_params["ident"], request.path_params["name"]
-    said = acts.act(board.site(request), ident, name, _fields(request))
+    said = actions.act(board.site(request), ident, name, _fields(request))
     return RedirectResponse(f"/r/{quote(ident, safe='')}?said={said}", 303)
 
 
 def _new(board: Board, request: Request) -> Response:
     site = board.site(request)
     if request.method == "POST":
-        path = acts.ask_for(site, _fields(request))
+        path = actions.ask_for(site, _fields(request))
         return board.page(request, "asked.html", path=path)
     template = request.query_params.get("template", "")
-    return board.page(request, "new.html", **acts.form(site, template))
+    return board.page(request, "new.html", **actions.form(site, template))
 
 
 def _login(board: Board, request: Request) -> Response:

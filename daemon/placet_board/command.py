@@ -3,90 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
 
 import click
 
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.core.errors import UserError
-from placet.host.announced import announced_at
 from placet.host.tables import DEFAULT_BOARD
-
-MISSING = UserError(
-    "The board needs packages that are not installed.",
-    "Install them: pip install 'placet[board]'",
-    exit_code=2,
-)
-
-AT = "board.at"
-"""The file of the state folder that says where the board is."""
-
-
-class Address(NamedTuple):
-    """The address that the board listens at, and the names by which browsers ask for it."""
-
-    host: str
-    port: int
-    names: tuple[str, ...] = ()
-
-    @property
-    def is_loopback(self) -> bool:
-        """Return whether only this machine reaches it."""
-        return self.host == "localhost" or _is_loopback(self.host)
-
-    @property
-    def url(self) -> str:
-        """The address for a browser.
-
-        A name for a board that only this machine reaches is a proxy's, which speaks https.
-        """
-        if self.names and self.is_loopback:
-            return f"https://{self.names[0]}"
-        host = self.names[0] if self.names else self.host
-        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-            host = own_address() or socket.gethostname()
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.port}"
-
-
-class Running(NamedTuple):
-    """A board that runs, and the run that its login links are for."""
-
-    at: Address
-    run: str
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def own_address() -> str:
-    """Return this machine's address in its network, empty without one. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # RFC 5737: belongs to nobody
-            return str(probe.getsockname()[0])
-        except OSError:
-            return ""
-
-
-def address_of(listen: str) -> Address:
-    """Return an address from `HOST:PORT`. Raises UserError."""
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
-        raise UserError(
-            f"{listen!r} is no address.", f"Give host and port: {DEFAULT_BOARD}", exit_code=2
-        )
-    return Address(host, int(port))
+from placet_board.address import address_of, board_at, listening, running_at
+from placet_board.links import tell_link
+from placet_board.serve import serve
+from placet_board.tokens import KEY, Tokens, key_at
 
 
 @click.group("board", invoke_without_command=True)
@@ -124,15 +51,11 @@ def board_command(
             "reaches, and nobody accepted that on this machine.",
             f"If you want it: placet board --listen {table.listen}",
         )
-    if (running := _running_at(site)) is not None:
+    if (running := board_at(site)) is not None:
         raise UserError(
             f"The board of this vault runs already: {running.at.url}",
             "A link to it: placet board login",
         )
-    try:
-        from placet_board.serve import serve
-    except ImportError as error:
-        raise MISSING from error
     with listening(address) as (sock, at):
         if not at.is_loopback:
             say(
@@ -148,51 +71,6 @@ def board_command(
 @site_option
 def board_login_command(site: Site, name: str | None) -> None:
     """Print a login link for the board that runs: once, for ten minutes."""
-    try:
-        from placet_board.links import tell_link
-        from placet_board.tokens import KEY, Tokens, key_at
-    except ImportError as error:
-        raise MISSING from error
     running = running_at(site)
     tokens = Tokens(key_at(site.state.folder / KEY), running.run)
     tell_link(tokens, running.at, name or site.who)
-
-
-def running_at(site: Site) -> Running:
-    """Return the board that runs on a vault. Raises UserError if none does."""
-    if (found := _running_at(site)) is not None:
-        return found
-    raise UserError("No board of this vault runs.", "Start it: placet board")
-
-
-def _running_at(site: Site) -> Running | None:
-    try:
-        if found := announced_at(site.state.folder / AT):
-            at = Address(str(found["host"]), int(found["port"]), tuple(found["names"]))
-            return Running(at, str(found["run"]))
-    except (ValueError, KeyError, TypeError):
-        pass  # of another version
-    return None
-
-
-@contextmanager
-def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
-    """Listen at an address; give the socket, and the address with its real port."""
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        family, kind, _, _, place = found[0]
-        sock = socket.socket(family, kind)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(place)
-            sock.listen(128)  # whoever follows the link at once waits, and is not refused
-        except BaseException:
-            sock.close()
-            raise
-    except OSError as error:
-        raise UserError(
-            f"The board cannot listen at {address.host}:{address.port}: {error.strerror}.",
-            "Another board may run there. Give another port: --listen 127.0.0.1:0",
-        ) from error
-    with sock:
-        yield sock, address._replace(port=sock.getsockname()[1])

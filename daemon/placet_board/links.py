@@ -11,7 +11,7 @@ import click
 import segno
 
 from placet.cli.terminal import say
-from placet_board.command import Address
+from placet_board.address import Address
 from placet_board.tokens import Tokens, name_of
 
 LINES_BELOW = 2

@@ -9,9 +9,9 @@ import socket
 from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.host.announced import announced
+from placet_board.address import AT, Address, own_address
 from placet_board.app import Board, application
-from placet_board.command import AT, Address, own_address
-from placet_board.guard import Door
+from placet_board.auth import Door
 from placet_board.links import tell_link
 from placet_board.live import Live
 from placet_board.server import server

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from placet_board.guard import HEADERS
+from placet_board.auth import HEADERS
 
 HEAD_S = 10.0
 """Seconds in which a request's head has to arrive."""

@@ -1,0 +1,120 @@
+"""The address of the board: where it listens, and where a running one is."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from placet.cli.site import Site
+from placet.core.errors import UserError
+from placet.host.announced import announced_at
+from placet.host.tables import DEFAULT_BOARD
+
+AT = "board.at"
+"""The file of the state folder that says where the board is."""
+
+
+class Address(NamedTuple):
+    """The address that the board listens at, and the names by which browsers ask for it."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether only this machine reaches it."""
+        return self.host == "localhost" or _is_loopback(self.host)
+
+    @property
+    def url(self) -> str:
+        """The address for a browser.
+
+        A name for a board that only this machine reaches is a proxy's, which speaks https.
+        """
+        if self.names and self.is_loopback:
+            return f"https://{self.names[0]}"
+        host = self.names[0] if self.names else self.host
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+            host = own_address() or socket.gethostname()
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.port}"
+
+
+class Running(NamedTuple):
+    """A board that runs, and the run that its login links are for."""
+
+    at: Address
+    run: str
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def own_address() -> str:
+    """Return this machine's address in its network, empty without one. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # RFC 5737: belongs to nobody
+            return str(probe.getsockname()[0])
+        except OSError:
+            return ""
+
+
+def address_of(listen: str) -> Address:
+    """Return an address from `HOST:PORT`. Raises UserError."""
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+        raise UserError(
+            f"{listen!r} is no address.", f"Give host and port: {DEFAULT_BOARD}", exit_code=2
+        )
+    return Address(host, int(port))
+
+
+def running_at(site: Site) -> Running:
+    """Return the board that runs on a vault. Raises UserError if none does."""
+    if (found := board_at(site)) is not None:
+        return found
+    raise UserError("No board of this vault runs.", "Start it: placet board")
+
+
+def board_at(site: Site) -> Running | None:
+    """Return the board that runs on a vault; None where none does."""
+    try:
+        if found := announced_at(site.state.folder / AT):
+            at = Address(str(found["host"]), int(found["port"]), tuple(found["names"]))
+            return Running(at, str(found["run"]))
+    except (ValueError, KeyError, TypeError):
+        pass  # of another version
+    return None
+
+
+@contextmanager
+def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
+    """Listen at an address; give the socket, and the address with its real port."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, kind, _, _, place = found[0]
+        sock = socket.socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(place)
+            sock.listen(128)  # whoever follows the link at once waits, and is not refused
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as error:
+        raise UserError(
+            f"The board cannot listen at {address.host}:{address.port}: {error.strerror}.",
+            "Another board may run there. Give another port: --listen 127.0.0.1:0",
+        ) from error
+    with sock:
+        yield sock, address._replace(port=sock.getsockname()[1])

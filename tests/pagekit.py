@@ -12,10 +12,9 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from placet_board.app import Board, application
-from placet_board.auth import Door
+from placet_board.auth import KEY, Door, Tokens, key_at
 from placet_board.live import Live
-from placet_board.tokens import KEY, Tokens, key_at
+from placet_board.pages import Board, application
 from vaultkit import TestVault
 
 HOST = "127.0.0.1:8737"

@@ -25,9 +25,9 @@ from gitkit import settle_home
 from pagekit import browsing
 from placet.files.errors import NotSettled
 from placet.files.vault import Vault
-from placet_board.seen import seen_name
+from placet_board.auth import KEY, Tokens
+from placet_board.markdown import seen_name
 from placet_board.server import server
-from placet_board.tokens import KEY, Tokens
 from test_answer_command import QUESTION, WIDER, asking_vault, question
 from vaultkit import PLAN, TestVault, make_vault, meddling
 

@@ -16,8 +16,7 @@ from itsdangerous import URLSafeTimedSerializer
 
 from boardhttp import Browser, Served, answer_in, raw, served
 from gitkit import git
-from placet_board.auth import FAILURES_A_MINUTE, HEADERS
-from placet_board.tokens import KEY, LINK_S, SESSION_S, Tokens
+from placet_board.auth import FAILURES_A_MINUTE, HEADERS, KEY, LINK_S, SESSION_S, Tokens
 from vaultkit import ME, PLAN, TestVault, make_vault, meddling
 
 PLAN_PAGE = "/r/say-hello"

@@ -15,11 +15,10 @@ import pytest
 from boardhttp import Browser, Served, served
 from placet.core.errors import UserError
 from placet_board.address import Address
-from placet_board.auth import FORM_S, MAX_LOGIN_BYTES
+from placet_board.auth import FORM_S, KEY, KEY_BYTES, MAX_LOGIN_BYTES, key_at
+from placet_board.command import hosts_of
 from placet_board.live import MAX_LISTENING
-from placet_board.serve import hosts_of
 from placet_board.server import HEAD_S, MAX_CONNECTIONS, READ_S
-from placet_board.tokens import KEY, KEY_BYTES, key_at
 from vaultkit import TestVault, make_vault, until
 
 AT_ONCE_S = 1.0

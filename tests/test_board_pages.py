@@ -23,10 +23,8 @@ from placet.core.wording import dollars
 from placet.journal.browse import Wanted, all_rows, rows_page
 from placet.journal.query import query
 from placet_board.charts import falling, lying, upright
-from placet_board.journal_page import ROWS
-from placet_board.numbers import Counted
-from placet_board.questions import GROUPS, QUESTIONS, Slice, sql_of
-from placet_board.request_page import acts
+from placet_board.numbers import GROUPS, QUESTIONS, Counted, Slice, sql_of
+from placet_board.pages import ROWS, acts
 from test_answer_command import QUESTION, asking_vault
 from vaultkit import ME, PLAN, TestVault, make_vault
 
@@ -355,7 +353,7 @@ def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
 
 
 def test_an_old_page_links_to_older_rows(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placet_board.journal_page.ROWS", 5)
+    monkeypatch.setattr("placet_board.pages.ROWS", 5)
     first = browser.get("/journal?actor=system")
     (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = browser.get(html.unescape(link))

@@ -18,16 +18,10 @@ from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.core.errors import UserError
 from placet_board.address import Address
-from placet_board.app import Board
-from placet_board.auth import Door, logged_in
-from placet_board.columns import Card, Column
-from placet_board.links import tell_link
+from placet_board.auth import Door, Session, Tokens, logged_in, tell_link
 from placet_board.live import Live
-from placet_board.markdown import MAX_NESTING, html_of
-from placet_board.patch import PatchLine, patch_of
-from placet_board.request_page import request_page
-from placet_board.seen import seen, seen_name
-from placet_board.tokens import Session, Tokens
+from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
+from placet_board.pages import Board, Card, Column, request_page
 from vaultkit import TestVault, make_vault
 
 TAGS_OF_TEXTS = {

@@ -10,7 +10,7 @@ import pytest
 
 import pgkit
 from pagekit import browsing
-from placet_board.questions import GROUPS
+from placet_board.numbers import GROUPS
 from vaultkit import ME, PLAN, TestVault, make_vault
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)

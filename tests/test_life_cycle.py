@@ -54,7 +54,7 @@ from placet.core.text.names import QUEUES, Folder
 from placet.core.text.note import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.core.text.scope import Scope
 from placet.core.turn.mission import Drifted
-from placet_board import columns
+from placet_board import pages
 
 TOOLS = ("read_file", "write_file")
 NOW = "2026-11-21T12:00:00.000Z"
@@ -557,7 +557,7 @@ def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN, columns._OF_STATE])
+@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN, pages._OF_STATE])
 def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 

@@ -24,7 +24,7 @@ from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet.files.vault import Vault
-from placet_board.seen import seen_name
+from placet_board.markdown import seen_name
 
 _PRIORITIES = frozenset(map(str, range(11)))
 

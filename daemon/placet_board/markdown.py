@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
@@ -15,8 +16,26 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_for_filename
+from pygments.util import ClassNotFound
 
-from placet_board.seen import seen
+from placet.cli.terminal import harmless
+from placet.core.text.characters import visible
+from placet.core.text.names import show
+
+
+def seen(text: str) -> str:
+    """Return a text of several lines with what hides, turns or fills unseen written out."""
+    return visible(harmless(text))
+
+
+def seen_name(text: str) -> str:
+    """Return a name or a sentence, which has one line, like `seen`."""
+    return visible(show(text))
+
 
 MAX_CHARS = 50_000
 """Characters of a note that are rendered; a longer one is shown as plain text.
@@ -117,3 +136,77 @@ def _embolden(children: list[Token]) -> None:
     )
     children.insert(end, Token("strong_close", "strong", -1))
     children.insert(0, Token("strong_open", "strong", 1))
+
+
+MAX_LINES = 3_000
+"""Lines of a difference that a page shows; `placet diff` has all of them."""
+MAX_LINE_CHARS = 500
+"""Characters of a line up to which it gets syntax colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchLine:
+    """A line: `kind` is added, removed, same, where or note."""
+
+    kind: str
+    html: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class PatchFile:
+    """The lines of one file's difference."""
+
+    name: str
+    lines: tuple[PatchLine, ...]
+
+    def count(self, kind: str) -> int:
+        """Return the number of lines of a kind."""
+        return sum(line.kind == kind for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A difference by file; `cut` lines are not shown."""
+
+    files: tuple[PatchFile, ...]
+    cut: int
+
+
+def patch_of(text: str) -> Patch:
+    """Return git's unified difference by file, with syntax colours."""
+    lines = seen(text).removesuffix("\n").split("\n")
+    files: list[tuple[str, list[PatchLine]]] = []
+    lexer: Lexer | None = None
+    in_hunk = False
+    for line in lines[:MAX_LINES]:
+        if line.startswith("diff --git "):
+            name = line.rpartition(" b/")[2]
+            files.append((name, []))
+            lexer, in_hunk = _lexer(name), False
+        elif files:
+            in_hunk = in_hunk or line.startswith("@@")
+            if in_hunk or line.startswith(("new file", "deleted file", "Binary", "rename")):
+                files[-1][1].append(_line(line, lexer if in_hunk else None))
+    cut = max(0, len(lines) - MAX_LINES)
+    return Patch(tuple(PatchFile(name, tuple(found)) for name, found in files), cut)
+
+
+_KINDS = {"+": "added", "-": "removed", " ": "same", "@": "where"}
+
+
+def _line(line: str, lexer: Lexer | None) -> PatchLine:
+    kind = _KINDS.get(line[:1], "note")
+    if lexer is None or kind in ("where", "note") or len(line) > MAX_LINE_CHARS:
+        return PatchLine(kind, escape(line))
+    coloured = highlight(line[1:], lexer, _FORMATTER).rstrip("\n")
+    return PatchLine(kind, escape(line[:1]) + Markup(coloured))  # noqa: S704 - pygments escapes
+
+
+_FORMATTER = HtmlFormatter(nowrap=True, classprefix="s-")
+
+
+def _lexer(name: str) -> Lexer | None:
+    try:
+        return get_lexer_for_filename(name, stripnl=False)
+    except ClassNotFound:
+        return None

@@ -58,27 +58,67 @@ def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
         "python-frontmatter",
         "sqlite-utils",
     } <= wanted
-    extras = project["optional-dependencies"]
-    extra = {re.split(r"[<>=]", line)[0] for line in extras["board"]}
-    wanted |= {re.split(r"[<>=\[]", line)[0] for line in extras["team"]}
-    imported, by_board = set[str](), set[str]()
-    for path in (ROOT / "daemon" / "placet").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
-            )
-            board = "board" in path.relative_to(ROOT).parts
-            (by_board if board else imported).update(name.partition(".")[0] for name in names)
+    extras = {
+        extra: {re.split(r"[<>=\[]", line)[0] for line in lines}
+        for extra, lines in project["optional-dependencies"].items()
+    }
     owners = packages_distributions()
 
-    def owned(names: set[str]) -> set[str]:
-        foreign = names - {"placet"} - sys.stdlib_module_names
+    def owned(package: str) -> set[str]:
+        imported = set[str]()
+        for path in (ROOT / "daemon" / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Import):
+                    imported.update(alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom):
+                    imported.add((node.module or "").partition(".")[0])
+        foreign = {n for n in imported if not n.startswith("placet")} - sys.stdlib_module_names
         return {owner.lower() for name in foreign for owner in owners[name]}
 
-    assert owned(imported) == {name.lower() for name in wanted}
-    assert owned(by_board) - owned(imported) == extra
+    core = {name.lower() for name in wanted}
+    assert owned("placet") == core
+    assert owned("placet_board") - core == extras["board"]
+    assert owned("placet_team") - core == extras["team"]
+
+
+PLUGINS = ("placet_board", "placet_team", "starlette", "psycopg", "procrastinate")
+
+
+def test_daemon_loads_no_plugin_without_need(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    code = (
+        "import sys; from placet.cli.main import main\ntry:\n    main(['run', '--once'])\nfinally:\n"
+        f"    print([name for name in {PLUGINS} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        (["board"], "starlette", "board"),
+        (["team", "init", "postgresql://x/y"], "psycopg", "team"),
+        (["worker", "postgresql://x/y"], "psycopg", "team"),
+    ],
+)
+def test_missing_extra_names_the_command_that_installs_it(
+    tmp_path: Path, command: list[str], missing: str, extra: str
+) -> None:
+    vault = make_vault(tmp_path)
+    code = f"import sys; sys.modules[{missing!r}] = None; from placet.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert f"pip install 'placet[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_extra_for_pictures_says_what_it_needs() -> None:
@@ -197,11 +237,11 @@ def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
 
 def test_what_commands_read_comes_with_the_package() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert wheel["targets"]["wheel"]["packages"] == ["daemon/placet"]
+    packages = [f"daemon/placet{name}" for name in ("", "_board", "_team")]
+    assert wheel["targets"]["wheel"]["packages"] == packages
     assert wheel["targets"]["wheel"]["force-include"]["systemd"] == "placet/systemd"
-    cli = ROOT / "daemon" / "placet" / "cli"
-    folders = ("demo_files", "board/templates", "board/static")
-    data = [path for folder in folders for path in (cli / folder).iterdir()]
+    folders = ("placet/cli/demo_files", "placet_board/templates", "placet_board/static")
+    data = [path for folder in folders for path in (ROOT / "daemon" / folder).iterdir()]
     assert len(data) >= 22
     if (ROOT / ".git").exists():  # what git ignores is left out of the wheel
         ignored = subprocess.run(

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_api import MessagesApi, call, reply
-from placet.cli.gestures import not_there
+from placet.cli.notes import not_there
 from placet.core.errors import End
 from placet.core.life.case import Case, KnownPlan, Request, State
 from placet.core.life.ends import ENDS, FailureClass

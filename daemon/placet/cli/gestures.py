@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.text.names import show as visible
 from placet.core.text.scalars import UnsafeEdit
 
 
@@ -17,14 +15,6 @@ def must_say_something(what: str, said: Sequence[str], helps: str, example: str)
     """Raise UserError for an empty text of the option `what`; `helps` with an `example`."""
     if not all(one.strip() for one in said):
         raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
-
-
-def not_there(case: Case, path: str) -> UserError:
-    """Return the error for a note that is not where the journal has it."""
-    return UserError(
-        f"{visible(path)} is not there. It was moved, or the daemon has not written it yet.",
-        f"See why: placet why {case.request_id}",
-    )
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 
-from placet.cli.gestures import not_there
 from placet.cli.site import Site
+from placet.core.errors import UserError
 from placet.core.life.case import Case
+from placet.core.text.names import show as visible
 from placet.core.wording import counted
 from placet.files.errors import Gone, NotSettled
 from placet.files.scan import Found
@@ -50,6 +51,14 @@ def note_text(site: Site, case: Case, path: str) -> bytes:
         if site.daemon is None or time.monotonic() > until:
             raise not_there(case, path)
         time.sleep(0.05)
+
+
+def not_there(case: Case, path: str) -> UserError:
+    """Return the error for a note that is not where the journal has it."""
+    return UserError(
+        f"{visible(path)} is not there. It was moved, or the daemon has not written it yet.",
+        f"See why: placet why {case.request_id}",
+    )
 
 
 def last_moment(reader: Reader) -> str:

@@ -1161,9 +1161,7 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
     with pytest.raises(UserError, match="older placet"), open_reader(world.path):
         pass
     assert ns(world.path) == [1]
-    assert verify(world.path) is None, (
-        "an older journal or archive can still be checked and queried"
-    )
+    assert verify(world.path) is None, "an older journal can still be checked and queried"
     assert query(world.path, "SELECT count(*) FROM cases")[1] == [(1,)]
     with world.open() as journal, journal.read() as reader:
         assert [case.state for case in reader.cases()] == ["new"]
@@ -1293,20 +1291,13 @@ def test_sqlite_utils_agrees_about_what_was_applied(world):
     assert rows == [("placet", name) for name, _ in SCHEMA]
 
 
-@pytest.mark.parametrize("work", ["", "journal.archive('2027')"])
-def test_a_daemon_does_not_import_sqlite_utils(world, work):
-    """It would carry 7 MB for the rest of its life.
-
-    Migrating is another process's work, that of an archive too.
-    """
+def test_a_daemon_does_not_import_sqlite_utils(world):
+    """It would carry 7 MB for the rest of its life. Migrating is another process's work."""
     fill(world)
-    script = (
-        FULL_DISK + f"    {work}\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
-    )
+    script = FULL_DISK + "\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
     argv = [sys.executable, "-c", script, str(world.path.parent), "1"]
     run = subprocess.run(argv, capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "not", run.stderr
-    assert bool(work) == any(world.path.parent.glob("journal.1-*.db"))
 
 
 def test_two_daemons_can_open_a_new_journal_at_once(world):
@@ -1420,7 +1411,7 @@ def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
     assert verify(world.path).id == 6
 
 
-# queries, backups, archives
+# queries, backups
 # -------------------------------------------------------------------------------
 
 
@@ -1491,61 +1482,6 @@ def test_a_backup_taken_while_writing_is_whole(world, journal):
     assert [path.name for path in target.parent.iterdir()] == ["saved.db"], (
         "long bodies too stand in the one file"
     )
-
-
-def test_old_events_move_to_an_archive_and_both_ends_of_the_chain_hold(world, journal):
-    long = b"z" * (INLINE_BYTES + 5)
-    for day in range(1, 7):
-        journal.commit([event(day, at=f"2026-01-0{day}T00:00:00Z", trace=f"t{day % 3}")])
-    journal.commit(
-        [
-            AddRecord("t1", 1, 1, "k", "k", long),
-            AddRecord("t0", 1, 1, "k", "k", b"stays"),
-            Enqueue("t1", "{}"),
-            Enqueue("t1", "{}"),
-        ]
-    )
-    with journal.read() as reader:
-        journal.commit([MarkDone(reader.pending_commands()[0].id)])
-    archive = journal.archive("2026-01-06T00:00:00Z")
-    assert archive is not None
-    assert ns(archive) == [1, 2, 3, 4, 5]
-    assert ns(world.path) == [6]
-    journal.commit([event(7)])
-    for path in (archive, world.path):
-        assert verify(path) is None
-    with open_reader(archive) as reader:
-        assert reader.records("t1", 1)[0].body == long, (
-            "t1 has no row left: its record goes with it"
-        )
-        assert reader.records("t0", 1) == (), "t0 has a row left"
-    with journal.read() as reader:
-        assert reader.records("t0", 1)[0].body == b"stays"
-        assert reader.records("t1", 1) == ()
-        assert len(reader.pending_commands()) == 1, "what is not done is never archived"
-    edit(archive, "DELETE FROM activity WHERE id = 5")
-    assert verify(archive).id == 5
-    edit(world.path, "DELETE FROM activity WHERE id = 6")
-    assert verify(world.path).id == 6
-
-
-def test_an_open_case_stops_the_archive(world, journal):
-    for day in range(1, 5):
-        journal.commit([event(day, at=f"2026-01-0{day}T00:00:00Z", trace=f"t{day}")])
-    archive = journal.archive("2026-02-01T00:00:00Z", keep={"t3"})
-    assert ns(archive) == [1, 2]
-    assert ns(world.path) == [3, 4]
-    assert journal.archive("2026-02-01T00:00:00Z", keep={"t3"}) is None
-    assert verify(world.path) is None
-
-
-def test_everything_can_be_archived_and_the_chain_goes_on(world, journal):
-    journal.commit([event(1), event(2)])
-    assert ns(journal.archive("2027-01-01T00:00:00Z")) == [1, 2]
-    journal.commit([event(3)])
-    with journal.read() as reader:
-        assert reader.last()[0] == 3
-    assert verify(world.path) is None
 
 
 def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world):

@@ -8,7 +8,6 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,8 @@ import pytest
 from gitkit import git
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.cli.why import why, why_text
-from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.commands import Decision, Move, Publish
 from placet.core.text.note import plan_digest
-from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity
 from placet.loop.recover import reconcile
 from vaultkit import DONE, PLAN, TestVault, make_vault
 
@@ -248,56 +244,6 @@ def test_a_mission_that_left_commits_and_no_report_is_told(vault: TestVault) -> 
     report.unlink()
     lose(vault)
     assert "Commits of missions without a report are on 1 branch." in vault.once()
-
-
-def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault) -> None:
-    vault.once()
-    with Journal(
-        vault.db,
-        now=lambda: datetime.now(UTC),
-        boottime_s=lambda: 0.0,
-        boot_id="b",
-        on_trouble=print,
-    ) as journal:
-        rows = [
-            Activity(
-                f"2020-01-01T00:00:0{n}.000Z",
-                "t",
-                Actor.SYSTEM,
-                Action.TOOL_CALLED,
-                Entity.MISSION,
-                "old",
-                "",
-                {},
-            )
-            for n in range(3)
-        ]
-        journal.commit([AddActivity(row) for row in rows])
-    vault.once()
-    assert len(vault.rows("tool.called")) == 3, "never, unless it is asked for"
-    first = vault.rows()[0]["timestamp"]
-    vault.configure(
-        (vault.root / "System/placet.toml").read_text() + "[journal]\narchive_after_days = 30\n"
-    )
-    vault.once()
-    assert vault.rows("journal.archived") == [], (
-        f"the first row ({first}) is young, and only whole beginnings go"
-    )
-    with Journal(
-        lose(vault),
-        now=lambda: datetime.now(UTC),
-        boottime_s=lambda: 0.0,
-        boot_id="b",
-        on_trouble=print,
-    ) as journal:
-        journal.commit([AddActivity(row) for row in rows])
-    vault.once()
-    (archived,) = vault.rows("journal.archived")
-    assert archived["metadata"]["path"] == "journal.1-3.db"
-    assert vault.rows("tool.called") == []
-    vault.once()
-    assert len(vault.rows("journal.reconciled")) == 1, "an archive is no loss"
-    vault.cli("journal", "verify")
 
 
 def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVault) -> None:

@@ -7,16 +7,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-import time
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from messages_api import MessagesApi, call, hang, reply
-from placet.journal.maintenance import ARCHIVING, verify
-from placet.journal.writer import Journal
+from placet.journal.maintenance import verify
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LONG = "hi\n" * 8_000
@@ -213,47 +210,3 @@ def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_
     assert "The journal is damaged" in vault.plan().read_text()
     assert not vault.rows("execution.resumed")
     assert "cannot be read" in vault.click("journal", "verify", check=False).stderr
-
-
-def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_it(
-    vault, monkeypatch
-):
-    monkeypatch.setattr("placet.loop.archive.ARCHIVE_AT_ONCE", 1)
-    (last,) = sql(vault, "SELECT last_id FROM chain")[0]
-    journal = Journal(
-        vault.db,
-        now=lambda: datetime.now(UTC),
-        boottime_s=time.monotonic,
-        boot_id="b",
-        on_trouble=print,
-    )
-    partial = journal.archive("9999", most=2)
-    assert partial is not None
-    assert partial.name.endswith(ARCHIVING)
-    journal.close()
-    left = vault.db.with_name("..journal.archive.tmp.7.tmp")
-    left.write_bytes(b"what a kill left of a copy")
-    assert verify(vault.db) is None
-    assert sql(vault, "SELECT min(id) FROM activity") == [(3,)]
-    sql(
-        vault,
-        'UPDATE cases SET state = \'withdrawn\', body = replace(body, \'"state":"review"\', \'"state":"withdrawn"\')',
-    )
-    sql(vault, "UPDATE activity SET timestamp = '2020-01-01T00:00:00.000Z' WHERE id <= ?", last)
-    vault.plan().unlink()
-    (vault.root / "Inbox/Requests/Say hello.md").unlink()
-    vault.configure(
-        (vault.root / "System/placet.toml").read_text() + "\n[journal]\narchive_after_days = 30\n"
-    )
-    vault.here()
-    (archive,) = vault.db.parent.glob("journal.[0-9]*.db")
-    assert archive.name == f"journal.1-{last}.db"
-    with closing(sqlite3.connect(archive)) as db:
-        assert [row for (row,) in db.execute("SELECT id FROM activity ORDER BY id")] == list(
-            range(1, int(str(last)) + 1)
-        )
-        assert db.execute("SELECT count(*) FROM records").fetchone()[0] > 0
-    assert sql(vault, "SELECT count(*) FROM records") == [(0,)]
-    assert vault.rows("journal.archived")
-    assert not partial.exists()
-    assert not left.exists()

@@ -56,22 +56,18 @@ def cost_command(site: Site, by: str, since: str | None, as_csv: bool, as_json: 
     if not on_terminal() and not as_json:
         for line in _remarks(found):
             say(line)
-    if found["archived"] and not as_json:
-        say("older events were archived: their calls are not in these sums")
 
 
 def cost(site: Site, by: By, since: str | None, *, now: datetime | None = None) -> dict[str, Any]:
     """Return the sums of the model's calls, a group each, and of all of them.
 
-    `archived` says that older events are no longer in the journal. Raises UserError for a `since`
-    that is no time (exit code 2), and where there is no journal.
+    Raises UserError for a `since` that is no time (exit code 2), and where there is no journal.
     """
     begin = "" if since is None else rfc3339(moment(since, now or wall()))
     with open_reader(site.state.journal) as reader:
         calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
         # a model is not named in the row of a call that it did not answer: it is the case's
         named = reader.calls.models() if by == "model" else {}
-        archived = not reader.calls.all_there()
     groups: dict[str, Sums] = {}
     total = Sums()
     for call in calls:
@@ -85,7 +81,6 @@ def cost(site: Site, by: By, since: str | None, *, now: datetime | None = None) 
         "since": begin or None,
         "rows": [{by: name, **groups[name].data()} for name in sorted(groups)],
         "total": total.data(),
-        "archived": archived,
     }
 
 

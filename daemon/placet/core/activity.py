@@ -88,7 +88,6 @@ class Action(StrEnum):
     PR_REJECTION_EXPLAINED = "pr.rejection_explained"
     PR_REOPENED = "pr.reopened"
     JOURNAL_RECONCILED = "journal.reconciled"
-    JOURNAL_ARCHIVED = "journal.archived"
     CONFIG_ACCEPTED = "config.accepted"
     CONFIG_CHANGED = "config.changed"
     DAEMON_STARTED = "daemon.started"

@@ -34,6 +34,5 @@ lost is asked about before it is repeated. A daemon's readers wait while it is a
 
 Readers of a file never wait, and none writes (`reader`). Each has a connection that can only read,
 and sees one moment. Everything asked before a model call, or in each tick, costs the same however
-long the journal is (`sums`; the indexes in `schema`). Old events may move to an archive, which is a
-journal too (`maintenance.archive`); no crash loses an event on the way.
+long the journal is (`sums`; the indexes in `schema`).
 """

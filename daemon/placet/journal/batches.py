@@ -12,7 +12,6 @@ from typing import Any
 
 from placet.core.wording import rfc3339
 from placet.journal.errors import plainly, rollback
-from placet.journal.sql import Connection
 from placet.journal.store import Store
 from placet.journal.transaction import Leases, Prepared, Transaction
 from placet.journal.writes import JournalPaused
@@ -26,12 +25,11 @@ _LONGEST_DELAY_S = 1.0
 
 @dataclass(slots=True)
 class Batch:
-    """One batch on its way, or one piece of work that needs the writer's connection to itself."""
+    """One batch on its way."""
 
     writes: Sequence[Prepared]
     durable: bool
     future: Future[Any]
-    work: Callable[[Connection], Any] | None = None
 
 
 class Batches:
@@ -102,9 +100,6 @@ class Batches:
 
     def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:
         """Commit the group; its outcome is added to `sent` right before the COMMIT."""
-        if group[0].work is not None:
-            sent.append(([], [group[0].work(self._store.connection)]))
-            return
         transaction = Transaction(
             self._store,
             self._leases,

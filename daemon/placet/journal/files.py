@@ -198,11 +198,10 @@ def _ballast(journal: Path) -> Path:
     return journal.with_name(f"{journal.stem}.ballast")
 
 
-def remove_partials(path: Path, but: str) -> None:
-    """Delete unfinished copies of a database, but those whose name begins with `but`."""
+def remove_partials(path: Path) -> None:
+    """Delete unfinished copies of a database."""
     for left in path.parent.glob(f".*{path.stem}*.tmp*"):
-        if not left.name.startswith(but):
-            left.unlink(missing_ok=True)
+        left.unlink(missing_ok=True)
 
 
 def identity_of(path: Path) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from placet.core.errors import UserError
 from placet.core.wording import counted
 from placet.disk import put
 from placet.journal.blobs import body_of, keep_body
-from placet.journal.chain import ends
+from placet.journal.chain import last_event
 from placet.journal.connection import file_snapshot, rows_of, snapshot
 from placet.journal.errors import DatabaseAway
 from placet.journal.files import new_database, rename_whole
@@ -80,7 +80,7 @@ def must_be_equal(source: Connection, target: Connection) -> None:
                 f"The copy is not whole: {counts[1]} of {counts[0]} rows in {table}.",
                 "Nothing was moved. Try again.",
             )
-    if ends(source) != ends(target):
+    if last_event(source) != last_event(target):
         raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
 
 
@@ -95,7 +95,7 @@ def to_database(path: Path, address: str, vault_id: str) -> Path:
 
     make_ready(address)
     with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
-        if ends(target)[2] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
+        if last_event(target)[0] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
             raise UserError(
                 "That database holds a journal already, and was left as it is.",
                 "Name an empty one: each vault has a database of its own.",

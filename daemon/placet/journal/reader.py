@@ -12,7 +12,7 @@ from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner
 from placet.journal import schema
 from placet.journal.blobs import body_of
-from placet.journal.chain import ends, utf8
+from placet.journal.chain import last_event, utf8
 from placet.journal.connection import snapshot
 from placet.journal.place import blobs_of
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
@@ -46,16 +46,12 @@ class Reader:
 
     def last(self) -> tuple[int, str]:
         """Return the last event's id and hash; 0 and 64 zeros for an empty journal."""
-        return ends(self.connection)[2:]
+        return last_event(self.connection)
 
     def knows(self, row_id: int, row_hash: str) -> bool:
-        """Return whether the event with this id and hash is in this journal, or archived."""
-        start_id, start_hash, last_id, last_hash = ends(self.connection)
-        if row_id <= start_id or row_id >= last_id:
-            return row_id < start_id or (row_id, row_hash) in (
-                (start_id, start_hash),
-                (last_id, last_hash),
-            )
+        """Return whether the event with this id and hash is in this journal."""
+        if (row_id, row_hash) == self.last():  # which an empty journal has, too
+            return True
         found = self.connection.execute(
             "SELECT hash FROM activity WHERE id = ?", (row_id,)
         ).fetchone()

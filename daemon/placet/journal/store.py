@@ -21,7 +21,6 @@ from placet.journal.files import (
     same_file,
     take_ballast,
 )
-from placet.journal.maintenance import ARCHIVING
 from placet.journal.opening import open_journal
 from placet.journal.place import address_of
 from placet.journal.sql import Connection
@@ -95,7 +94,7 @@ class SqliteStore:
         self.connection, self.set_aside = open_journal(path, now, say)
         try:
             remove_temporaries(path.parent / "blobs")
-            remove_partials(path, f".{path.stem}{ARCHIVING}")
+            remove_partials(path)
             self._identity = identity_of(path)
         except BaseException:
             self.connection.close()

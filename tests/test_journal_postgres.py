@@ -38,7 +38,6 @@ from placet.journal.writes import (
     Guard,
     LeaseHeld,
     LeaseLost,
-    PutText,
     RenewLease,
 )
 from placet.loop.hold import held_vault
@@ -51,6 +50,7 @@ from test_journal import (  # noqa: F401 - pytest runs them here, too, against t
     test_a_backup_taken_while_writing_is_whole,
     test_a_batch_is_all_or_nothing,
     test_a_batch_that_fails_in_a_group_fails_alone,
+    test_a_body_comes_back_byte_for_byte,
     test_a_case_moves_on_only_from_the_version_that_was_seen,
     test_a_command_stays_until_it_is_done,
     test_a_committed_event_is_read_back,
@@ -143,14 +143,6 @@ def test_a_nul_is_kept_visibly(journal: Journal) -> None:
     with journal.read() as reader:
         assert reader.pending_commands()[0].trace_id == r"t\u0000"
     assert verify(journal.path) is None
-
-
-def test_long_bodies_are_in_the_database(journal: Journal) -> None:
-    body = bytes(range(256)) * 4_000
-    journal.commit([PutText("d", body)])
-    with journal.read() as reader:
-        assert reader.text("d") == body
-    assert not (journal.path.parent / "blobs").exists()
 
 
 # a person's query

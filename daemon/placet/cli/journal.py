@@ -101,7 +101,7 @@ def journal_verify_command(site: Site) -> None:
 @click.argument("target", type=click.Path())
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
-    """Copy the journal to TARGET, a new file with all that it names, while the daemon goes on."""
+    """Copy the journal to TARGET, a new file, while the daemon goes on."""
     path = from_home(target).absolute()
     if os.path.lexists(path):
         raise UserError(
@@ -110,15 +110,13 @@ def journal_backup_command(site: Site, target: str) -> None:
             exit_code=2,
         )
     try:
-        lost = backup(site.state.journal, path)
+        backup(site.state.journal, path)
     except OSError as error:
         raise UserError(
             f"{target} cannot be written: {error.strerror}",
             "Name a file, in a folder that is there.",
         ) from error
     click.echo(target)
-    for one in lost:
-        say(f"not in the copy: {one}")
 
 
 @journal_command.command("move")

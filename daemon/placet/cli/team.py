@@ -47,7 +47,7 @@ def team_init_command(site: Site, address: str) -> None:
         )
     has_readers = make_ready(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
-        must_be_of(str(folder.marker()), Reader(connection, None).text(VAULT))
+        must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
     text = with_setting(site.vault, ("team", "database"), address)
     try:
         change(site.vault, site.env, text, [("team", "database")])

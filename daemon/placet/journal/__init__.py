@@ -23,9 +23,9 @@ Damage is found, kept and named. The file is checked when it is opened (`files.c
 one is set aside, never repaired, and the daemon begins a new journal with what reports and branches
 tell. A damaged text or record entry (BodyDamaged) stops the one case that needs it.
 
-What happened cannot be changed unnoticed. The events form a hash chain (`chain`), and long texts
-are stored by their hash (`blobs`); `maintenance.examine` reads all of it. Whoever can rewrite the
-whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
+What happened cannot be changed unnoticed. The events form a hash chain (`chain`). Each text and
+each entry of a record stands beside its hash. `maintenance.examine` reads all of it. Whoever can
+rewrite the whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
 
 The database may be PostgreSQL instead of a file (`place`, `postgres`): the same statements (`sql`),
 tables (`postgres_schema`) and promises. What its writer needs of either is `store`. There all

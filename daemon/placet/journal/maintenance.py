@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from placet.journal.blobs import body_of
 from placet.journal.chain import NO_HASH, chained, last_event, link
 from placet.journal.connection import file_snapshot, rows_of, snapshot
 from placet.journal.files import new_database
 from placet.journal.moving import copy_tables, new_journal
-from placet.journal.place import address_of, blobs_of
+from placet.journal.place import address_of
 from placet.journal.reader import Reader
 from placet.journal.schema import ACTIVITY
-from placet.journal.writes import BadRow, BodyDamaged
+from placet.journal.writes import BadRow, BodyDamaged, checked_body
 
 
 def verify(path: Path) -> BadRow | None:
@@ -56,7 +55,7 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
         last_id, last_hash = last_event(connection)
         if bad is not None:
             return last_id, last_hash, f"row {bad.id} {bad.reason}"
-        reader = Reader(connection, blobs_of(path))
+        reader = Reader(connection)
         with contextlib.suppress(FileNotFoundError):
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
             if not row_id.isdecimal() or not reader.knows(int(row_id), row_hash):
@@ -77,37 +76,22 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
             connection, "SELECT trace_id, sha256, body FROM records"
         ):
             try:
-                body_of(blobs_of(path), sha256, body)
+                checked_body(sha256, body)
             except BodyDamaged as error:
                 return last_id, last_hash, f"{error.what} (in the record of {trace_id})"
     return last_id, last_hash, ""
 
 
-def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
-    """Copy the journal, even while it is written, to `target`; return what could not be copied.
+def backup(path: Path, target: Path) -> None:
+    """Copy the journal, even while it is written, to the file `target`.
 
-    With `whole`, long bodies are in the copy's rows, and it needs no files next to it. Raises
-    UserError as `open_reader`, and OSError or sqlite3.Error for an unwritable target.
+    Raises UserError as `open_reader`, and OSError or sqlite3.Error for an unwritable target.
     """
     if address_of(path):
         with snapshot(path) as there, new_journal(target) as copy:
-            copy_tables(there, copy, None)
-        return ()
-    lost: list[str] = []
+            copy_tables(there, copy)
+        return
     with file_snapshot(path) as connection, new_database(target) as copy:
         connection.backup(copy)
         # one file, and readable from a read-only place
         copy.execute("PRAGMA journal_mode = DELETE")
-        for table in ("records", "texts") if whole else ():
-            copy.execute("BEGIN")
-            for row_id, sha256 in connection.execute(
-                f"SELECT rowid, sha256 FROM {table} WHERE body IS NULL"  # noqa: S608 - a literal
-            ):
-                try:
-                    body = body_of(path.parent / "blobs", sha256, None)
-                except BodyDamaged as error:
-                    lost.append(error.what)
-                    continue
-                copy.execute(f"UPDATE {table} SET body = ? WHERE rowid = ?", (body, row_id))  # noqa: S608 - as above
-            copy.execute("COMMIT")
-    return tuple(lost)

@@ -81,7 +81,7 @@ def _sound_file(path: Path, now: Callable[[], datetime], say: Callable[[str], No
         say(f"the journal was damaged ({damage}); it is kept as {aside}, and a new one was begun")
     must_be_released(version, path)
     if 0 < version < schema.latest():
-        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"), whole=False)
+        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"))
     return aside
 
 

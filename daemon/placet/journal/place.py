@@ -46,11 +46,6 @@ def is_begun(path: Path) -> bool:
     return path.exists() or address_file(path).exists()
 
 
-def blobs_of(path: Path) -> Path | None:
-    """Return the folder of a journal's long bodies; None where they are in their rows."""
-    return None if address_of(path) else path.parent / "blobs"
-
-
 def must_be_of(vault_id: str, kept: bytes | None) -> None:
     """Raise UserError unless a journal is this vault's; `kept` is what it has as VAULT."""
     if kept not in (None, vault_id.encode()):

@@ -203,7 +203,7 @@ def password_of(address: str) -> dict[str, str]:
 class PostgresStore:
     """A journal in PostgreSQL, for a writer; there may be several, one a process."""
 
-    blobs: Path | None = None
+    is_shared = True
     set_aside: Path | None = None
     bad_values: tuple[type[Exception], ...] = (
         TypeError,

@@ -65,13 +65,15 @@ SCHEMA: tuple[Step, ...] = (
             """CREATE TABLE records (
              trace_id TEXT NOT NULL, attempt INTEGER NOT NULL, seq INTEGER NOT NULL,
              kind TEXT NOT NULL,
-             key TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB,
+             key TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+             body BLOB NOT NULL,
              UNIQUE (trace_id, attempt, seq))""",
             """CREATE TABLE seen (
              path PRIMARY KEY, digest TEXT NOT NULL, verdict TEXT NOT NULL,
              detail TEXT NOT NULL)""",
             """CREATE TABLE texts (
-             digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB)""",
+             digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+             body BLOB NOT NULL)""",
             # usage of models, as sums
             """CREATE TABLE paid (complexity TEXT NOT NULL, activity_id INTEGER NOT NULL,
              usd REAL NOT NULL,

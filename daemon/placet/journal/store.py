@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from placet.journal.blobs import remove_temporaries
 from placet.journal.connection import plain_errors
 from placet.journal.errors import is_damage, is_full, may_pass
 from placet.journal.files import (
@@ -31,12 +30,13 @@ _BALLAST_S = 60.0  # how long a disk that was full must have had room
 class Store(Protocol):
     """A journal's database, for its one writer.
 
-    `name` is for people. Long bodies are files below `blobs`, if that is not None. `set_aside` is a
-    damaged database that was replaced. `bad_values` are the errors of a value that it cannot store.
+    `name` is for people. One that `is_shared` is written by several processes, by its own clock.
+    `set_aside` is a damaged database that was replaced. `bad_values` are the errors of a value that
+    it cannot store.
     """
 
     name: str
-    blobs: Path | None
+    is_shared: bool
     set_aside: Path | None
     bad_values: tuple[type[Exception], ...]
 
@@ -69,6 +69,7 @@ class Store(Protocol):
 class SqliteStore:
     """A journal in a file of SQLite's."""
 
+    is_shared = False
     bad_values: tuple[type[Exception], ...] = (
         OverflowError,
         TypeError,
@@ -88,12 +89,10 @@ class SqliteStore:
         say: Callable[[str], None],
     ) -> None:
         self.name = str(path)
-        self.blobs: Path | None = path.parent / "blobs"
         self._path = path
         self._boottime_s = boottime_s
         self.connection, self.set_aside = open_journal(path, now, say)
         try:
-            remove_temporaries(path.parent / "blobs")
             remove_partials(path)
             self._identity = identity_of(path)
         except BaseException:

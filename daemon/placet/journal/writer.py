@@ -67,7 +67,7 @@ class Journal:
         self.set_aside = self._store.set_aside
         self._batches = Batches(
             self._store,
-            Leases(boot_id, one_clock=self._store.blobs is None),
+            Leases(boot_id, one_clock=self._store.is_shared),
             now=now,
             boottime_s=boottime_s,
             on_trouble=on_trouble,
@@ -115,7 +115,7 @@ class Journal:
         from placet.journal.postgres_reader import PatientConnection
 
         with contextlib.closing(PatientConnection(address, self._wait)) as connection:
-            yield Reader(connection, None)
+            yield Reader(connection)
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
@@ -124,14 +124,14 @@ class Journal:
         Its connection stays open, for the loop's thread, which asks often. Once the journal is
         closed, or where it is no file, this is as `read`.
         """
-        if self._closed or self._store.blobs is None:
+        if self._closed or self._store.is_shared:
             with self.read() as reader:
                 yield reader
             return
         with plain_errors(self._path):
             if self._asking is None:
                 self._asking = connect_file(self._path, one_thread=False)
-            yield Reader(self._asking, self._store.blobs)
+            yield Reader(self._asking)
 
     def stop_waiting(self) -> None:
         """From now on refuse what cannot be written at once, with JournalPaused.

@@ -27,13 +27,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disks import fill_up, small_disk_at
+from disks import small_disk_at
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
 from placet.core.wording import rfc3339
-from placet.journal import files, schema, store
+from placet.journal import schema
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
 from placet.journal.place import address_of
@@ -671,32 +671,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_disk_is_written_on_in_the_space_kept_for_that(tmp_path, monkeypatch):
-    with small_disk_at(tmp_path / "disk", "80m") as place:
-        world, ballast = World(place / "journal.db"), place / "journal.ballast"
-        with world.open() as journal:
-            assert ballast.stat().st_blocks * 512 == files.BALLAST_BYTES
-            fill_up(place / "fill")
-            for n in range(100):
-                journal.commit([event(n)])
-                journal.commit([PutSeen(f"{n}.md", "x" * 4_000, "invalid", "")])
-            assert not ballast.exists()
-            assert ["full" in said for said in world.said] == [True], world.said
-            (place / "fill").unlink()
-            monkeypatch.setattr(store, "_BALLAST_S", 0.0)
-            journal._store._ballast_after_s = 1e-9
-            journal.commit([event(100)])
-            assert ballast.exists()
-        fill_up(place / "fill")  # full when it starts, too
-        with world.open() as journal:
-            journal.commit([event(101)])
-        assert ns(world.path) == list(range(102))
-        assert verify(world.path) is None
-
-
 def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 1_400_000)
+    filling = small_disk / "filling"
+    filling.write_bytes(b"x" * 1_400_000)
     argv = [sys.executable, "-c", FULL_DISK, str(small_disk), "600"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -710,7 +687,7 @@ def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
             if len(said) == 1:
                 assert "full" in rest.lower() or "space" in rest.lower()
                 assert [n for n in ns(small_disk / "journal.db") if n in set(acked)] == acked
-                ballast.unlink()  # space returns; nobody tells the daemon
+                filling.unlink()  # space returns; nobody tells the daemon
     assert child.returncode == 0
     assert len(said) >= 2
     assert acked == list(range(600)) == ns(small_disk / "journal.db")

@@ -900,7 +900,7 @@ def test_packing_longer_than_a_lease_begins_work_once(squad: Squad) -> None:
 def test_work_waits_for_a_worker_whose_disk_is_full(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     place = squad.troupe.folder / "state-full"
-    with small_disk_at(place, "16M") as disk:
+    with small_disk_at(place, "40M") as disk:
         one = squad.troupe.worker("full")
         squad.ready("full")
         fill_up(disk / "filling")

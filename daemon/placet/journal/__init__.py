@@ -15,9 +15,9 @@ that batch; the other batches of the same transaction are committed. So a worker
 for an hour and wakes up after another took its mission over can write nothing.
 
 Trouble of the machine is waited out. If the disk is full, read-only or locked, batches stay queued,
-a person is told once, and it goes on by itself. Four megabytes kept in reserve next to the journal
-(`files.take_ballast`) are given up first, which is enough to record how everything under way ends.
-Only a daemon that is told to end refuses what cannot be written (JournalPaused).
+a person is told once, and it goes on by itself. While the disk has less than 16 MB free no model is
+called (`agent.model_call`), so that a reply can be recorded. Only a daemon that is told to end
+refuses what cannot be written (JournalPaused).
 
 Damage is found, kept and named. The file is checked when it is opened (`files.check`); a damaged
 one is set aside, never repaired, and the daemon begins a new journal with what reports and branches

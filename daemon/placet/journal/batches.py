@@ -71,12 +71,7 @@ class Batches:
                 break
             except (sqlite3.Error, OSError) as error:
                 rollback(self._store.connection)
-                if self._store.makes_room(error):
-                    self._on_trouble(
-                        f"the disk of the journal {self._store.name} is full; it goes on in the"
-                        " space kept for that. Make room now"
-                    )
-                    continue
+                self._store.must_pass(error)
                 if not trouble:
                     trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
                     self._on_trouble(
@@ -95,7 +90,6 @@ class Batches:
             self._on_trouble(
                 f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
             )
-        self._store.committed()
         return sent[0]
 
     def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:

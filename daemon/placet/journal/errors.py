@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 
-from placet.core.errors import FULL
 from placet.journal.sql import Connection
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
@@ -48,13 +47,6 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, OSError) or (
         isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING
     )
-
-
-def is_full(error: BaseException) -> bool:
-    """Return whether an error means a full disk or quota."""
-    if isinstance(error, sqlite3.Error):
-        return primary_code(error) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in FULL
 
 
 def plainly(error: BaseException) -> str:

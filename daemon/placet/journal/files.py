@@ -6,7 +6,6 @@ import contextlib
 import os
 import sqlite3
 import stat
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,50 +151,6 @@ def new_database(target: Path) -> Iterator[sqlite3.Connection]:
         sync(target.parent)
     finally:
         partial.unlink(missing_ok=True)
-
-
-BALLAST_BYTES = 4 * 1024 * 1024
-"""Size of the ballast: more than the journal needs to record how all that is under way ends."""
-_ROOM_BYTES = 16 * BALLAST_BYTES
-
-
-def take_ballast(journal: Path) -> None:
-    """Reserve space in a file next to the journal, to give up when the disk is full."""
-    path = _ballast(journal)
-    with contextlib.suppress(OSError):
-        disk = os.statvfs(path.parent)
-        if path.exists() or disk.f_bavail * disk.f_frsize < _ROOM_BYTES:
-            return
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                if sys.platform == "darwin":
-                    os.write(fd, os.urandom(BALLAST_BYTES))
-                else:
-                    os.posix_fallocate(fd, 0, BALLAST_BYTES)
-            finally:
-                os.close(fd)
-        except OSError:
-            path.unlink(missing_ok=True)
-
-
-def no_room(journal: Path) -> bool:
-    """Return whether the journal's disk is nearly full: not all of SQLite's errors say so."""
-    disk = os.statvfs(journal.parent)
-    return disk.f_bavail * disk.f_frsize < BALLAST_BYTES
-
-
-def drop_ballast(journal: Path) -> bool:
-    """Delete the ballast; return whether there was one."""
-    try:
-        _ballast(journal).unlink()
-    except OSError:
-        return False
-    return True
-
-
-def _ballast(journal: Path) -> Path:
-    return journal.with_name(f"{journal.stem}.ballast")
 
 
 def remove_partials(path: Path) -> None:

@@ -245,14 +245,10 @@ class PostgresStore:
         self.connection.execute("ROLLBACK")
         return found == (self._turn,)
 
-    def makes_room(self, error: BaseException) -> bool:
-        """Return False; raises an error that does not pass."""
+    def must_pass(self, error: BaseException) -> None:
+        """Raise an error that no wait helps against."""
         if not may_pass(error):
             raise error
-        return False
-
-    def committed(self) -> None:
-        """Do nothing: the database looks after itself."""
 
     def checkpoint(self) -> None:
         """Do nothing: the database looks after itself."""

@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Protocol
 
 from placet.journal.connection import plain_errors
-from placet.journal.errors import is_damage, is_full, may_pass
+from placet.journal.errors import is_damage, may_pass
 from placet.journal.files import (
     damaged,
-    drop_ballast,
     identity_of,
-    no_room,
     remove_partials,
     same_file,
-    take_ballast,
 )
 from placet.journal.opening import open_journal
 from placet.journal.place import address_of
 from placet.journal.sql import Connection
-
-_BALLAST_S = 60.0  # how long a disk that was full must have had room
 
 
 class Store(Protocol):
@@ -53,14 +48,8 @@ class Store(Protocol):
     def was_kept(self) -> bool:
         """Return whether the transaction was kept whose COMMIT got no answer."""
 
-    def makes_room(self, error: BaseException) -> bool:
-        """Return whether room was made, so that another attempt may succeed at once.
-
-        Raises for an error that does not pass.
-        """
-
-    def committed(self) -> None:
-        """Do what is due after a commit."""
+    def must_pass(self, error: BaseException) -> None:
+        """Raise an error of the last attempt, unless another attempt may succeed."""
 
     def checkpoint(self) -> None:
         """Tidy up before a wait, and at the end."""
@@ -99,9 +88,6 @@ class SqliteStore:
             self.connection.close()
             raise
         self._full_sync = False
-        # when to look for room for another ballast, once one was given up
-        self._ballast_after_s = 0.0
-        take_ballast(path)
 
     def ready(self) -> None:
         """Raise OSError if the path names another file, or none: SQLite would write on."""
@@ -124,22 +110,12 @@ class SqliteStore:
         """Return False: a COMMIT that failed was rolled back."""
         return False
 
-    def makes_room(self, error: BaseException) -> bool:
-        """Give up the ballast on a full disk. Raises JournalDamaged, and what does not pass."""
+    def must_pass(self, error: BaseException) -> None:
+        """Raise JournalDamaged for damage, and an error that no wait helps against."""
         if is_damage(error):
             raise damaged(self._path, error) from error
         if not may_pass(error):
             raise error
-        if not ((is_full(error) or no_room(self._path)) and drop_ballast(self._path)):
-            return False
-        self._ballast_after_s = self._boottime_s() + _BALLAST_S
-        return True
-
-    def committed(self) -> None:
-        """Take a new ballast, once the disk had room for a while."""
-        if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
-            take_ballast(self._path)
-            self._ballast_after_s = self._boottime_s() + _BALLAST_S
 
     def checkpoint(self) -> None:
         """Move the WAL into the database and empty it, if the disk and the readers allow it."""

@@ -29,7 +29,6 @@ from placet.host.lock import MarkerLock, VaultLock
 from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.host.vault_state import known_id, original_of, vault_state
-from placet.journal.files import drop_ballast, no_room
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 
@@ -62,11 +61,6 @@ def take(
     state = vault_state(vault, env)
     for warning in state.ensure():
         say(warning)
-    if no_room(state.journal) and drop_ballast(state.journal):
-        say(
-            f"The disk of {state.folder} is full. Free some space there; until then the daemon "
-            "works in the room that it had kept for that, and waits where that is used up."
-        )
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):

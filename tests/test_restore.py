@@ -159,13 +159,16 @@ def restore(vault: TestVault, copy: Path) -> None:
     shutil.copy(copy, db)
 
 
-def test_a_backup_is_one_file_and_a_mission_that_was_under_way_goes_on_from_it(under_way):
+def test_a_backup_is_one_file_whose_missions_are_approved_again(under_way):
     vault, copy = under_way
     assert [path.name for path in copy.parent.iterdir()] == ["FILE"]
     with closing(sqlite3.connect(copy)) as db:
         assert db.execute("SELECT count(*) FROM records WHERE size > 16384").fetchone()[0] > 0
     restore(vault, copy)
+    vault.here()
     assert "execution.completed" not in vault.actions()
+    assert "no record that anyone approved" in vault.plan().read_text()
+    vault.approve()
     vault.here()
     assert "execution.completed" in vault.actions()
     assert vault.click("journal", "verify").returncode == 0
@@ -196,11 +199,9 @@ def test_a_backup_replaces_nothing(vault, tmp_path):
     assert verify(tmp_path / "new.db") is None
 
 
-def test_a_backup_with_damaged_bodies_stops_the_case_that_needs_them_and_nothing_else(under_way):
-    vault, copy = under_way
-    with closing(sqlite3.connect(copy)) as db, db:
-        db.execute("UPDATE records SET body = x'' WHERE size > 16384")
-    restore(vault, copy)
+def test_a_damaged_body_stops_the_case_that_needs_it_alone(under_way):
+    vault, _ = under_way
+    sql(vault, "UPDATE records SET body = x'' WHERE size > 16384")
     vault.drop("Something else\n", "Other.md")
     said = vault.here()
     assert any("is not what was written" in line for line in said), said

@@ -80,7 +80,6 @@ class Action(StrEnum):
     GIT_COMMITTED = "git.committed"
     GIT_TIDIED = "git.tidied"
     GIT_ROLLED_BACK = "git.rolled_back"
-    MISSION_ADOPTED = "mission.adopted"
     REPORT_WRITTEN = "report.written"
     PR_MERGED = "pr.merged"
     PR_REVERTED = "pr.reverted"

@@ -19,9 +19,9 @@ a person is told once, and it goes on by itself. While the disk has less than 16
 called (`agent.model_call`), so that a reply can be recorded. Only a daemon that is told to end
 refuses what cannot be written (JournalPaused).
 
-Damage is found, kept and named. The file is checked when it is opened (`files.check`); a damaged
-one is set aside, never repaired, and the daemon begins a new journal with what reports and branches
-tell. A damaged text or record entry (BodyDamaged) stops the one case that needs it.
+Damage is found, kept and named. The file is checked when it is opened (`files.check`). A damaged
+one is set aside, never repaired, and the daemon begins a new journal. A damaged text or record
+entry (BodyDamaged) stops the one case that needs it.
 
 What happened cannot be changed unnoticed. The events form a hash chain (`chain`). Each text and
 each entry of a record stands beside its hash. `maintenance.examine` reads all of it. Whoever can

@@ -204,6 +204,5 @@ def must_be_released(version: int, path: Path) -> None:
         raise UserError(
             f"the journal {path} was written by a placet from before the first release "
             f"(schema {version})",
-            "move it out of that folder and start the daemon: it begins a new one, and reads from "
-            "reports and branches what became of missions",
+            "move it out of that folder and start the daemon: it begins a new one",
         )

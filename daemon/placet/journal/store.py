@@ -93,9 +93,8 @@ class SqliteStore:
         """Raise OSError if the path names another file, or none: SQLite would write on."""
         if not same_file(self._path, self._identity):
             raise OSError(
-                f"{self._path.name} was moved, deleted or replaced; put it back, or restart"
-                " the daemon: it takes up what reports and branches tell, and begins a new"
-                " one"
+                f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"
+                " daemon: it begins a new one"
             )
 
     def begin(self, *, durable: bool) -> float:

@@ -31,7 +31,7 @@ class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
 
     Opening creates, migrates and checks the database, and sets a damaged one aside: `set_aside`
-    then names it, and the caller rebuilds the cases. It raises UserError for a newer schema, a
+    then names it, and the new one is empty. It raises UserError for a newer schema, a
     read-only or full place, and a lock that another program holds for over 30 s.
 
     `now` is for times that people read; `boottime_s` and `boot_id` are the clock of leases.

@@ -22,7 +22,6 @@ from placet.core.wording import counted
 from placet.files.vault import Vault
 from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
-from placet.host.config import portal_path
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.host.sockets import places
 from placet.host.state import StateFolder
@@ -45,7 +44,7 @@ from placet.loop.means import (
     systemd_notifier,
     teller,
 )
-from placet.loop.recover import has_past, look_back, reconcile
+from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
 from placet.loop.team.joining import all_rows, hands
 from placet.loop.tick import Loop
@@ -108,7 +107,8 @@ def daemon(
             whose, lease_s = str(folder.marker()), config.team.lease_s
             stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
-        _recover(loop, state)
+        if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
+            distrust_journal(loop)
         journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
         settings.tell(journal)
@@ -214,18 +214,6 @@ def _loop(
     )
     loop.load()
     return loop, bell
-
-
-def _recover(loop: Loop, state: StateFolder) -> None:
-    """Bring a journal up to date that was lost or put back from a backup."""
-    journal, config, vault = loop.ports.journal, loop.ports.config, loop.ports.vault
-    folder = loop.book.vault
-    if journal.set_aside is None and knows_its_marks(journal, state.mark, folder):
-        return
-    if journal.set_aside is None and not state.mark.exists() and not has_past(folder):
-        return  # a first start: branches that say otherwise are another vault's
-    portals = {name: portal_path(vault, config, name) for name in config.portals}
-    reconcile(loop.book, *look_back(folder, {"": vault} | portals))
 
 
 def _started(loop: Loop, bell: Bell) -> AddActivity:

@@ -26,11 +26,12 @@ from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import StateFolder, write_private
+from placet.host.state import MARK, StateFolder, write_private
 from placet.host.tables import Config
 from placet.host.vault_state import known_id, original_of, vault_state
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
+from placet.journal.writes import PutText
 
 
 def take(
@@ -99,22 +100,21 @@ def refuse_claimed(config: Config, host: str) -> None:
 
 
 def knows_its_marks(journal: Journal, mark: Path, folder: Vault) -> bool:
-    """Return whether the journal is the one that the last daemon left: neither older nor missing.
+    """Return whether the journal is the one that the last daemon left: neither older nor new.
 
     Its last event is written down beside the journal, and in the vault.
     """
-    twin = b""
+    marks: list[bytes] = []
     with suppress(Unreadable):
-        twin = folder.read(TWIN)[0]
+        marks.append(folder.read(TWIN)[0])
+    try:
+        marks.append(mark.read_bytes())
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
     with journal.read() as reader:
-        try:
-            own = mark.read_bytes()
-        except FileNotFoundError:
-            # one of a placet that left no mark; without events it is new, or lost with its mark
-            return reader.last()[0] > 0 and (not twin or _knows(reader, twin))
-        except OSError:
-            return False
-        return _knows(reader, own) and (not twin or _knows(reader, twin))
+        return all(_knows(reader, one) for one in marks)
 
 
 def _knows(reader: Reader, mark: bytes) -> bool:
@@ -127,6 +127,8 @@ def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     said = f"{row_id} {row_hash}\n".encode()
+    # a power cut must not take an event that the marks name: that would look like an older journal
+    journal.commit([PutText(MARK, said)], durable=True)
     with suppress(OSError):
         write_private(mark, said)
     with suppress(VaultTrouble, Stale, NotAFile, TooLarge, AlreadyThere):

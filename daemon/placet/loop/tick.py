@@ -189,7 +189,7 @@ class Loop:
         if view.changed or moved:
             self.drafts.look(scan, moved)
         book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
-        asked = self._read_intents()
+        asked = self.read_intents()
         if book.dirty or asked:
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
@@ -197,7 +197,7 @@ class Loop:
         self.dispatch.heartbeat()
         looked = self.branches.take()
         if looked:
-            self._read_intents()  # a command says who did it right after it is done
+            self.read_intents()  # a command says who did it right after it is done
         for found in looked:
             settle(book, found)
         if looked:
@@ -233,7 +233,7 @@ class Loop:
             return Record.load(self.ports.journal, case, attempt, self.ports.clock)
         return None
 
-    def _read_intents(self) -> bool:
+    def read_intents(self) -> bool:
         """Read what people asked for by commands; return whether anything is to be done."""
         book, mailbox = self.book, self.book.intents
 

@@ -1466,38 +1466,6 @@ def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world
     assert verify(world.path) is None
 
 
-def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(world, monkeypatch):
-    """Its old pages are not read at each start.
-
-    Who comes upon damage in them leaves word, and the next start sets it aside.
-    """
-    monkeypatch.setattr("placet.journal.files.WHOLE_BYTES", 0)
-    with world.open() as journal:
-        for number in range(3_000):
-            journal.submit([event(number), PutText(f"t{number}", b"x" * 500)])
-    with raw(world.path) as db:
-        (page,) = (
-            db.execute(
-                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
-            ).fetchone()
-            if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")}
-            else (0,)
-        )
-    if not page:
-        pytest.skip("this SQLite does not say where a table's pages are")
-    with world.path.open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(b"\xff" * 4096)
-    with world.open() as journal:
-        assert journal.set_aside is None, "a start does not look there"
-        with pytest.raises(JournalDamaged), journal.read() as reader:
-            _ = [reader.text(f"t{number}") for number in range(3_000)]
-    with world.open() as journal:
-        assert journal.set_aside is not None
-    with world.open() as journal:
-        assert journal.set_aside is None
-
-
 def test_the_rows_between_two_moments_are_found_though_some_were_written_late(
     journal: Journal,
 ) -> None:

@@ -53,22 +53,14 @@ def finish_rollback(path: Path) -> None:
 def check(path: Path) -> tuple[str, int]:
     """Return the database's damage ("" for none) and its schema's number (0 if damaged).
 
-    Nothing is written. A database over WHOLE_BYTES, which would take minutes, is read whole only
-    after damage was met in it (`damaged`); else its end and what is not over are read.
+    Nothing is written. 100 MB take 0.2 s from memory, 2 s from a cold disk.
     """
-    suspected = _suspicion(path)
-    whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA cell_size_check = 1")
         try:
             version = schema_of(connection, path)
-            if whole:
-                found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            else:
-                found = "ok"
-                for sql in _NEEDED:
-                    connection.execute(sql).fetchall()
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only
             # come from the file here ("unsupported file format"), for the statements are fixed
@@ -79,30 +71,11 @@ def check(path: Path) -> tuple[str, int]:
             raise
     if found != "ok":
         return found, 0
-    if whole:
-        suspected.unlink(missing_ok=True)
     return "", version
 
 
-WHOLE_BYTES = 32 * 1024 * 1024
-"""Largest journal that each start reads whole, in a tenth of a second."""
-_NEEDED = (
-    "SELECT * FROM activity ORDER BY id DESC LIMIT 1000",
-    "SELECT * FROM chain",
-    "SELECT * FROM leases WHERE held",
-    "SELECT * FROM cases WHERE state NOT IN ('completed', 'failed', 'rejected', 'withdrawn')",
-    "SELECT * FROM outbox WHERE done_at IS NULL",
-)
-
-
-def _suspicion(path: Path) -> Path:
-    return path.with_name(f"{path.stem}.suspect")
-
-
 def damaged(path: Path, error: BaseException) -> JournalDamaged:
-    """Return the error for damage met in the database, and let the next start read all of it."""
-    with contextlib.suppress(OSError):
-        _suspicion(path).touch(0o600)
+    """Return the error for damage met in the database."""
     return JournalDamaged(
         f"the journal {path} is damaged: {error}",
         "restart the daemon: it sets the file aside and begins a new one",
@@ -122,7 +95,6 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
 def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    _suspicion(path).unlink(missing_ok=True)
     return rename_whole(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
 
 

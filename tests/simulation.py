@@ -1534,11 +1534,7 @@ class Play:
                 self.must(not stamped, f"{path} says that it is approved, and is in review")
 
     def texts(self) -> list[bytes]:
-        blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()]
-        return blobs + [
-            bytes(row[0])
-            for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]
-        ]
+        return [bytes(row[0]) for row in query(self.journal.path, "SELECT body FROM texts")[1]]
 
 
 def own_text(raw: bytes) -> str:

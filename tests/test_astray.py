@@ -8,12 +8,10 @@ import os
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from placet.core.life.adopt import adopt_outcome
 from placet.core.life.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
 from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.decide import decide
@@ -22,9 +20,8 @@ from placet.core.life.gestures import Gesture, Hand, RevisionAsked
 from placet.core.life.observe import observe
 from placet.core.life.plan_note import box_of, with_box
 from placet.core.life.sight import look_at
-from placet.core.life.sorting import CaseNotes, sort_notes
+from placet.core.life.sorting import sort_notes
 from placet.core.text.note import plan_text, read_note
-from placet.core.turn.mission import KeptOutcome
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -105,42 +102,6 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
     decision = ended(running, EventKind.MISSION_FAILED)
     assert decision.case.plan.path == CASE.plan.path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
-
-
-@pytest.mark.parametrize("request_note", [REQUEST, None])
-@pytest.mark.parametrize("completed", [True, False])
-def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(
-    request_note: NoteSeen | None, completed: bool
-) -> None:
-    """The case knows then what was asked for: planning reads that text, and nobody edited it."""
-    lost = adopt_outcome(
-        None,
-        KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed),
-        NOW,
-    )
-    assert lost is not None
-    plan = plan_at(CASE.plan.path)
-    gesture = observe(lost.case, CaseNotes(request_note, [plan]), PLANNABLE)
-    assert gesture is not None
-    back = decide(lost.case, gesture, NOW)
-    assert back is not None
-    assert back.case.state is State.REVIEW
-    assert back.case.request_digest in {sha256(text).hexdigest() for text in back.texts}
-    again = observe(back.case, CaseNotes(request_note, [plan]), PLANNABLE)
-    assert again is None or again.kind is EventKind.BOX_STALE
-
-
-def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> None:
-    """Else the two would lie side by side, and none of them count."""
-    lost = adopt_outcome(None, KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW), NOW)
-    assert lost is not None
-    old = plan_at("Inbox/Requests/say-hello_plan.md", keys="status: error")
-    request = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"pending"), "cleo")
-    gesture = observe(lost.case, CaseNotes(request, [old]), PLANNABLE)
-    assert gesture is not None
-    again = decide(lost.case, gesture, NOW)
-    assert again is not None
-    assert [c.src for c in again.commands if isinstance(c, Move)] == [old.path]
 
 
 def test_a_revision_names_who_asked_for_it() -> None:

@@ -275,7 +275,6 @@ def test_a_new_setting_stands_by_the_comment_that_shows_it(vault: TestVault, lin
     for setting in (
         ("team.workers", "true"),
         ("daemon.stop_grace_s", "7"),
-        ("journal.archive_after_days", "3"),
     ):
         vault.click("config", "set", *setting)
     text = path.read_bytes().decode()

@@ -189,23 +189,6 @@ def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
     assert lines[1][lines[0].index("cost")] == "unknown"
 
 
-def test_that_older_calls_were_archived_is_said(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        vault.drop("Say hello.\n")
-        run.settle()
-        assert not cost(vault.site, None)["archived"]
-        assert run.loop.ports.journal.archive("9999") is not None
-    found = cost(vault.site, None)
-    assert (found["archived"], found["total"]["calls"]) == (True, 0)
-    done = vault.click("cost")
-    assert "older events were archived" in done.stderr
-    assert done.stdout.splitlines()[-1].split("\t") == [
-        "all",
-        *["0", "0", "-", "0", "$0.0000", "-", "-"],
-    ]
-
-
 def test_ten_thousand_calls_are_summed_by_the_database(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     facts = {"model": "m", "input_tokens": 3, "cost_usd": 0.01}

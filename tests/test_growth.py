@@ -141,7 +141,7 @@ def steps(path: Path) -> dict[str, int]:
             return 0
 
         connection.set_progress_handler(step, 1)
-        question(Reader(connection, path.parent / "blobs"))
+        question(Reader(connection))
         connection.close()
         found[name] = count
     return found

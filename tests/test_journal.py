@@ -27,14 +27,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disks import fill_up, small_disk_at
+from disks import small_disk_at
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
 from placet.core.wording import rfc3339
-from placet.journal import files, schema, store
-from placet.journal.blobs import INLINE_BYTES
+from placet.journal import schema
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
 from placet.journal.place import address_of
@@ -47,6 +46,7 @@ from placet.journal.writes import (
     AddActivity,
     AddRecord,
     BadRow,
+    BodyDamaged,
     Conflict,
     DropSeen,
     Enqueue,
@@ -424,8 +424,8 @@ def test_a_reader_sees_one_moment(journal):
 # ----------------------------------------------------------------------------------------
 
 
-def test_bodies_come_back_byte_for_byte_wherever_they_are_kept(world, journal):
-    small, long = os.urandom(INLINE_BYTES), os.urandom(INLINE_BYTES + 1)
+def test_a_body_comes_back_byte_for_byte(journal):
+    small, long = os.urandom(100), bytes(range(256)) * 4_000
     journal.commit(
         [
             AddRecord("t", 1, 2, "outcome", "k", long),
@@ -441,11 +441,6 @@ def test_bodies_come_back_byte_for_byte_wherever_they_are_kept(world, journal):
         assert reader.text("plan-digest") == long
         assert reader.text("small") == b""
         assert reader.text("none") is None
-    name = hashlib.sha256(long).hexdigest()
-    (blob,) = [path for path in (world.path.parent / "blobs").rglob("*") if path.is_file()]
-    assert blob == world.path.parent / "blobs" / name[:2] / name
-    assert stat.S_IMODE(blob.stat().st_mode) == 0o600
-    assert stat.S_IMODE(blob.parent.stat().st_mode) == 0o700
 
 
 def test_a_record_is_written_once(journal):
@@ -456,29 +451,12 @@ def test_a_record_is_written_once(journal):
         assert reader.records("t", 1)[0].body == b"first"
 
 
-@pytest.mark.parametrize("how", ["changed", "missing", "row"])
-def test_a_body_that_is_not_what_was_written_is_refused(world, journal, how):
-    body = b"x" * (INLINE_BYTES + 1)
-    journal.commit([PutText("long", body), PutText("short", b"text")])
-    name = hashlib.sha256(body).hexdigest()
-    blob = world.path.parent / "blobs" / name[:2] / name
-    match how:
-        case "changed":
-            blob.write_bytes(b"y" * len(body))
-        case "missing":
-            blob.unlink()
-        case _:
-            edit(world.path, "UPDATE texts SET body = x'00' WHERE digest = 'short'")
-    with journal.read() as reader, pytest.raises(JournalDamaged):
-        reader.text("short" if how == "row" else "long")
-
-
-def test_half_written_bodies_of_a_crash_are_removed_at_start(world):
-    left = world.path.parent / "blobs" / "tmp" / "abc.1"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"half")
-    with world.open():
-        assert not left.exists()
+@pytest.mark.parametrize("body", ["x'00'", "'text'"])
+def test_a_body_that_is_not_what_was_written_is_refused(world, journal, body):
+    journal.commit([PutText("d", b"text")])
+    edit(world.path, f"UPDATE texts SET body = {body} WHERE digest = 'd'")
+    with journal.read() as reader, pytest.raises(BodyDamaged):
+        reader.text("d")
 
 
 # leases
@@ -693,32 +671,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_disk_is_written_on_in_the_space_kept_for_that(tmp_path, monkeypatch):
-    with small_disk_at(tmp_path / "disk", "80m") as place:
-        world, ballast = World(place / "journal.db"), place / "journal.ballast"
-        with world.open() as journal:
-            assert ballast.stat().st_blocks * 512 == files.BALLAST_BYTES
-            fill_up(place / "fill")
-            for n in range(100):
-                journal.commit([event(n)])
-                journal.commit([PutSeen(f"{n}.md", "x" * 4_000, "invalid", "")])
-            assert not ballast.exists()
-            assert ["full" in said for said in world.said] == [True], world.said
-            (place / "fill").unlink()
-            monkeypatch.setattr(store, "_BALLAST_S", 0.0)
-            journal._store._ballast_after_s = 1e-9
-            journal.commit([event(100)])
-            assert ballast.exists()
-        fill_up(place / "fill")  # full when it starts, too
-        with world.open() as journal:
-            journal.commit([event(101)])
-        assert ns(world.path) == list(range(102))
-        assert verify(world.path) is None
-
-
 def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 1_400_000)
+    filling = small_disk / "filling"
+    filling.write_bytes(b"x" * 1_400_000)
     argv = [sys.executable, "-c", FULL_DISK, str(small_disk), "600"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -732,7 +687,7 @@ def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
             if len(said) == 1:
                 assert "full" in rest.lower() or "space" in rest.lower()
                 assert [n for n in ns(small_disk / "journal.db") if n in set(acked)] == acked
-                ballast.unlink()  # space returns; nobody tells the daemon
+                filling.unlink()  # space returns; nobody tells the daemon
     assert child.returncode == 0
     assert len(said) >= 2
     assert acked == list(range(600)) == ns(small_disk / "journal.db")
@@ -1161,9 +1116,7 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
     with pytest.raises(UserError, match="older placet"), open_reader(world.path):
         pass
     assert ns(world.path) == [1]
-    assert verify(world.path) is None, (
-        "an older journal or archive can still be checked and queried"
-    )
+    assert verify(world.path) is None, "an older journal can still be checked and queried"
     assert query(world.path, "SELECT count(*) FROM cases")[1] == [(1,)]
     with world.open() as journal, journal.read() as reader:
         assert [case.state for case in reader.cases()] == ["new"]
@@ -1293,20 +1246,13 @@ def test_sqlite_utils_agrees_about_what_was_applied(world):
     assert rows == [("placet", name) for name, _ in SCHEMA]
 
 
-@pytest.mark.parametrize("work", ["", "journal.archive('2027')"])
-def test_a_daemon_does_not_import_sqlite_utils(world, work):
-    """It would carry 7 MB for the rest of its life.
-
-    Migrating is another process's work, that of an archive too.
-    """
+def test_a_daemon_does_not_import_sqlite_utils(world):
+    """It would carry 7 MB for the rest of its life. Migrating is another process's work."""
     fill(world)
-    script = (
-        FULL_DISK + f"    {work}\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
-    )
+    script = FULL_DISK + "\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
     argv = [sys.executable, "-c", script, str(world.path.parent), "1"]
     run = subprocess.run(argv, capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "not", run.stderr
-    assert bool(work) == any(world.path.parent.glob("journal.1-*.db"))
 
 
 def test_two_daemons_can_open_a_new_journal_at_once(world):
@@ -1420,7 +1366,7 @@ def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
     assert verify(world.path).id == 6
 
 
-# queries, backups, archives
+# queries, backups
 # -------------------------------------------------------------------------------
 
 
@@ -1493,61 +1439,6 @@ def test_a_backup_taken_while_writing_is_whole(world, journal):
     )
 
 
-def test_old_events_move_to_an_archive_and_both_ends_of_the_chain_hold(world, journal):
-    long = b"z" * (INLINE_BYTES + 5)
-    for day in range(1, 7):
-        journal.commit([event(day, at=f"2026-01-0{day}T00:00:00Z", trace=f"t{day % 3}")])
-    journal.commit(
-        [
-            AddRecord("t1", 1, 1, "k", "k", long),
-            AddRecord("t0", 1, 1, "k", "k", b"stays"),
-            Enqueue("t1", "{}"),
-            Enqueue("t1", "{}"),
-        ]
-    )
-    with journal.read() as reader:
-        journal.commit([MarkDone(reader.pending_commands()[0].id)])
-    archive = journal.archive("2026-01-06T00:00:00Z")
-    assert archive is not None
-    assert ns(archive) == [1, 2, 3, 4, 5]
-    assert ns(world.path) == [6]
-    journal.commit([event(7)])
-    for path in (archive, world.path):
-        assert verify(path) is None
-    with open_reader(archive) as reader:
-        assert reader.records("t1", 1)[0].body == long, (
-            "t1 has no row left: its record goes with it"
-        )
-        assert reader.records("t0", 1) == (), "t0 has a row left"
-    with journal.read() as reader:
-        assert reader.records("t0", 1)[0].body == b"stays"
-        assert reader.records("t1", 1) == ()
-        assert len(reader.pending_commands()) == 1, "what is not done is never archived"
-    edit(archive, "DELETE FROM activity WHERE id = 5")
-    assert verify(archive).id == 5
-    edit(world.path, "DELETE FROM activity WHERE id = 6")
-    assert verify(world.path).id == 6
-
-
-def test_an_open_case_stops_the_archive(world, journal):
-    for day in range(1, 5):
-        journal.commit([event(day, at=f"2026-01-0{day}T00:00:00Z", trace=f"t{day}")])
-    archive = journal.archive("2026-02-01T00:00:00Z", keep={"t3"})
-    assert ns(archive) == [1, 2]
-    assert ns(world.path) == [3, 4]
-    assert journal.archive("2026-02-01T00:00:00Z", keep={"t3"}) is None
-    assert verify(world.path) is None
-
-
-def test_everything_can_be_archived_and_the_chain_goes_on(world, journal):
-    journal.commit([event(1), event(2)])
-    assert ns(journal.archive("2027-01-01T00:00:00Z")) == [1, 2]
-    journal.commit([event(3)])
-    with journal.read() as reader:
-        assert reader.last()[0] == 3
-    assert verify(world.path) is None
-
-
 def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world):
     """SQLite leaves a rollback journal then, which only a writer may play back."""
     script = (
@@ -1573,38 +1464,6 @@ def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world
         assert journal.set_aside is None
         journal.commit([event(1)])
     assert verify(world.path) is None
-
-
-def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(world, monkeypatch):
-    """Its old pages are not read at each start.
-
-    Who comes upon damage in them leaves word, and the next start sets it aside.
-    """
-    monkeypatch.setattr("placet.journal.files.WHOLE_BYTES", 0)
-    with world.open() as journal:
-        for number in range(3_000):
-            journal.submit([event(number), PutText(f"t{number}", b"x" * 500)])
-    with raw(world.path) as db:
-        (page,) = (
-            db.execute(
-                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
-            ).fetchone()
-            if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")}
-            else (0,)
-        )
-    if not page:
-        pytest.skip("this SQLite does not say where a table's pages are")
-    with world.path.open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(b"\xff" * 4096)
-    with world.open() as journal:
-        assert journal.set_aside is None, "a start does not look there"
-        with pytest.raises(JournalDamaged), journal.read() as reader:
-            _ = [reader.text(f"t{number}") for number in range(3_000)]
-    with world.open() as journal:
-        assert journal.set_aside is not None
-    with world.open() as journal:
-        assert journal.set_aside is None
 
 
 def test_the_rows_between_two_moments_are_found_though_some_were_written_late(

@@ -22,11 +22,12 @@ from linekit import line
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
-from placet.journal.errors import DatabaseAway, rollback
+from placet.journal.errors import rollback
 from placet.journal.maintenance import verify
 from placet.journal.place import address_file
 from placet.journal.query import query
 from placet.journal.reader import open_reader
+from placet.journal.sql import DatabaseAway
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,
@@ -34,14 +35,13 @@ from placet.journal.writes import (
     Guard,
     LeaseHeld,
     LeaseLost,
-    PutText,
     RenewLease,
 )
-from placet.loop.hold import held_vault
 from placet_team import postgres
 from placet_team.moving import to_database, to_file
 from placet_team.postgres import PostgresConnection, PostgresStore, checked
 from placet_team.postgres_schema import make_ready
+from placet_team.vault_lock import held_vault
 from test_journal import (  # noqa: F401 - pytest runs them here, too, against the other database
     ME,
     YOU,
@@ -51,6 +51,7 @@ from test_journal import (  # noqa: F401 - pytest runs them here, too, against t
     test_a_backup_taken_while_writing_is_whole,
     test_a_batch_is_all_or_nothing,
     test_a_batch_that_fails_in_a_group_fails_alone,
+    test_a_body_comes_back_byte_for_byte,
     test_a_case_moves_on_only_from_the_version_that_was_seen,
     test_a_command_stays_until_it_is_done,
     test_a_committed_event_is_read_back,
@@ -61,12 +62,9 @@ from test_journal import (  # noqa: F401 - pytest runs them here, too, against t
     test_a_released_lease_guards_nothing,
     test_a_row_inserted_by_hand_does_not_stop_the_daemon,
     test_activity_is_read_forward_by_trace_and_from_the_end,
-    test_an_open_case_stops_the_archive,
     test_closing_writes_what_is_queued_and_leaves_one_file,
-    test_everything_can_be_archived_and_the_chain_goes_on,
     test_many_producers_and_readers_at_once,
     test_of_many_who_saw_the_same_version_one_wins,
-    test_old_events_move_to_an_archive_and_both_ends_of_the_chain_hold,
     test_the_contracts_queries_run_as_they_stand,
     test_the_rows_between_two_moments_are_found_though_some_were_written_late,
     test_two_rows_that_changed_places_are_found,
@@ -146,14 +144,6 @@ def test_a_nul_is_kept_visibly(journal: Journal) -> None:
     with journal.read() as reader:
         assert reader.pending_commands()[0].trace_id == r"t\u0000"
     assert verify(journal.path) is None
-
-
-def test_long_bodies_are_in_the_database(journal: Journal) -> None:
-    body = bytes(range(256)) * 4_000
-    journal.commit([PutText("d", body)])
-    with journal.read() as reader:
-        assert reader.text("d") == body
-    assert not (journal.path.parent / "blobs").exists()
 
 
 # a person's query

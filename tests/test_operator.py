@@ -271,7 +271,7 @@ def test_the_doctor_asks_git_how_old_it_is(
 def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
     vault: TestVault, tmp_path: Path
 ) -> None:
-    with small_disk_at(tmp_path / "disk", "4m") as disk:
+    with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
         vault.once()
@@ -299,7 +299,7 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
 def test_a_daemon_that_starts_on_a_full_disk_ends_when_it_is_told_to(
     vault: TestVault, tmp_path: Path
 ) -> None:
-    with small_disk_at(tmp_path / "disk", "4m") as disk:  # too small for the ballast
+    with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
         run = [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)]
@@ -321,18 +321,11 @@ def test_a_daemon_that_starts_on_a_full_disk_ends_when_it_is_told_to(
     assert daemon.returncode == 1
 
 
-@pytest.mark.parametrize("ballast", [True, False])
-def test_a_start_on_a_full_disk_uses_the_ballast_or_names_the_folder(
-    vault: TestVault, tmp_path: Path, ballast: bool
-) -> None:
+def test_a_start_on_a_full_disk_names_the_folder(vault: TestVault, tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "80m") as disk:
         vault = replace(vault, state=disk / "st")
         vault.drop("Say hello.\n")
         vault.here()
-        kept = vault.db.with_name("journal.ballast")
-        assert kept.exists()
-        if not ballast:
-            kept.unlink()
         whose = vault.db.with_name("vault.json").stat().st_mtime_ns
         for n, size in enumerate((65536, 4096, 512, 1)):
             with (disk / f"fill{n}").open("wb", buffering=0) as file, suppress(OSError):
@@ -340,23 +333,17 @@ def test_a_start_on_a_full_disk_uses_the_ballast_or_names_the_folder(
                     file.write(bytes(size))
         done = vault.click("run", "--once", check=False)
         assert vault.db.with_name("vault.json").stat().st_mtime_ns == whose
-        if ballast:
-            assert done.returncode == 0, done.stderr
-            assert not kept.exists()
-            assert f"The disk of {vault.db.parent} is full" in done.stderr
-            assert "Free some space" in done.stderr
-        else:
-            assert done.returncode == 1
-            assert "No space left on device" in done.stderr or "is full" in done.stderr
-            assert str(vault.db.parent) in done.stderr
-            assert "space" in done.stderr.replace("No space", "")
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr or "is full" in done.stderr
+        assert str(vault.db.parent) in done.stderr
+        assert "space" in done.stderr.replace("No space", "")
         (disk / "fill0").unlink()
         vault.once()
     assert not list(vault.state.parent.glob("*.tmp"))
 
 
 def test_a_setting_and_a_lock_that_cannot_be_written_say_what_helps(tmp_path: Path) -> None:
-    with small_disk_at(tmp_path / "disk", "4m") as disk:
+    with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = make_vault(disk)
         vault.here()
         fill_up(disk / "fill")
@@ -374,7 +361,7 @@ def test_a_setting_and_a_lock_that_cannot_be_written_say_what_helps(tmp_path: Pa
 
 
 def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_path: Path) -> None:
-    with small_disk_at(tmp_path / "disk", "4m") as disk:
+    with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
         vault.here()
@@ -482,7 +469,7 @@ def in_the_way(vault: TestVault) -> dict[str, str]:
 
 
 def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path) -> None:
-    with small_disk_at(tmp_path / "disk", "4m") as disk:
+    with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = make_vault(disk)
         vault.here()
         before = set(disk.rglob("*"))

@@ -1184,21 +1184,6 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 1)
 
 
-def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
-    wt = start(person(), tmp_path)
-    write(wt.path, {"a": "1"})
-    fake = committing.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
-    assert commit_changes(wt, fake, BOB, WHEN) is not None
-    base = git(wt.path, "rev-parse", "HEAD")
-    assert list(traces.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
-    write(wt.path, {"a": "2"})
-    first = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert traces.traced_work(wt.repo)[TRACE] == (base, first)
-    write(wt.path, {"a": "3"})
-    second = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert traces.traced_work(wt.repo)[TRACE] == (base, second)
-
-
 # ------------------------------------------------------------------------------------------- commit
 # messages
 
@@ -1877,7 +1862,7 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     history.changes(repo, base, sha)
     assert "+mission" in history.diff_text(repo, base, sha)
     history.log(repo, base, sha)
-    assert traces.traced_work(repo)[TRACE][1] == sha
+    assert traces.commits_traced(repo, TRACE, "", [branch], base) == [sha]
     history.ahead_behind(repo, branch, branch)
     removal.remove_worktree(wt)
     wt = worktree.add_worktree(repo, wt.path, branch, base)

@@ -27,9 +27,8 @@ from placet import __version__
 from placet.core.life.lease import Owner
 from placet.host.lock import this_process
 from placet.host.tables import PortalTable
-from placet.journal.errors import DatabaseAway
 from placet.journal.place import VAULT, address_file
-from placet.journal.sql import Connection
+from placet.journal.sql import Connection, DatabaseAway
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
 from placet.models.server import CREDENTIAL as KEY

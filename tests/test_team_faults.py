@@ -32,8 +32,8 @@ from placet import __version__
 from placet.core.life.case import CASE_JSON
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
-from placet.journal.errors import DatabaseAway
 from placet.journal.place import address_file, address_of
+from placet.journal.sql import DatabaseAway
 from placet.journal.writer import Journal
 from placet.repo.repository import head, open_repo
 from placet_team.engine import make_queue
@@ -900,7 +900,7 @@ def test_packing_longer_than_a_lease_begins_work_once(squad: Squad) -> None:
 def test_work_waits_for_a_worker_whose_disk_is_full(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     place = squad.troupe.folder / "state-full"
-    with small_disk_at(place, "16M") as disk:
+    with small_disk_at(place, "40M") as disk:
         one = squad.troupe.worker("full")
         squad.ready("full")
         fill_up(disk / "filling")

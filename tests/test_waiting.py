@@ -14,6 +14,7 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet.agent.day_budget import day_of
+from placet.agent.model_call import LEAST_FREE_BYTES
 from placet.cli import look
 from placet.cli.site import Site
 from placet.cli.text import status_text
@@ -242,6 +243,26 @@ def test_a_mission_that_waits_for_the_machine_tries_ever_less_often(tmp_path: Pa
             time.pass_time(3)
         tries = len(vault.rows("execution.resumed"))
     assert 5 <= tries <= 15
+
+
+def test_work_waits_while_the_disk_has_too_little_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    free = [LEAST_FREE_BYTES - 1]
+    monkeypatch.setattr("placet.agent.model_call.free_bytes", lambda _: free[0])
+    with looping(vault, time=time, model=line.opened) as loop:
+        said: list[str] = []
+        loop.loop.book.waits.say = said.append
+        vault.drop("Say hello.\n")
+        for _ in range(4):
+            loop.settle()
+            time.pass_time(60)
+        assert line.model.asks == []
+        assert ["has less than 16 MB free" in told for told in said] == [True], said
+        free[0] = LEAST_FREE_BYTES
+        loop.settle()
+    assert vault.rows("plan.created")
 
 
 def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(

@@ -80,6 +80,12 @@ Stamp = tuple[int, int, int] | None
 """Inode, size and mtime of a file; None if it is missing."""
 
 
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that may still be written to a folder's disk. Raises OSError."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
 def stamp_of(path: Path) -> Stamp:
     """Return the stamp of the file at `path`: a file that was changed has another one."""
     try:

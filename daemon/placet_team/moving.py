@@ -13,14 +13,13 @@ from typing import Any
 from placet.core.errors import UserError
 from placet.core.wording import counted
 from placet.disk import put
-from placet.journal.blobs import body_of, keep_body
-from placet.journal.chain import ends
+from placet.journal.chain import last_event
 from placet.journal.connection import file_snapshot, rows_of, snapshot
-from placet.journal.errors import DatabaseAway
 from placet.journal.files import new_database, rename_whole
 from placet.journal.place import VAULT, address_file, address_of
 from placet.journal.schema import migrate_aside
-from placet.journal.sql import Connection
+from placet.journal.sql import Connection, DatabaseAway
+from placet.journal.writes import checked_body, hashed_body
 
 TABLES = (
     "activity",
@@ -50,16 +49,16 @@ def new_journal(target: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def copy_tables(source: Connection, target: Connection, blobs: Path | None) -> None:
-    """Copy all rows to a new journal, in one transaction; long bodies from `blobs` to their rows.
+def copy_tables(source: Connection, target: Connection) -> None:
+    """Copy all rows to a new journal, in one transaction.
 
-    `source` sees one moment. Raises BodyDamaged for a body that cannot be read.
+    `source` sees one moment. Raises BodyDamaged.
     """
     target.execute("BEGIN")
     for table in TABLES:
         target.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of the schema, as below
         rows = iter(
-            _with_body(row, blobs) if table in ("records", "texts") else _as_there(table, row)
+            _with_body(row) if table in ("records", "texts") else _as_there(table, row)
             for row in rows_of(source, f"SELECT * FROM {table}")  # noqa: S608
         )
         while some := list(itertools.islice(rows, _AT_ONCE)):
@@ -80,7 +79,7 @@ def must_be_equal(source: Connection, target: Connection) -> None:
                 f"The copy is not whole: {counts[1]} of {counts[0]} rows in {table}.",
                 "Nothing was moved. Try again.",
             )
-    if ends(source) != ends(target):
+    if last_event(source) != last_event(target):
         raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
 
 
@@ -95,12 +94,12 @@ def to_database(path: Path, address: str, vault_id: str) -> Path:
 
     make_ready(address)
     with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
-        if ends(target)[2] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
+        if last_event(target)[0] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
             raise UserError(
                 "That database holds a journal already, and was left as it is.",
                 "Name an empty one: each vault has a database of its own.",
             )
-        copy_tables(source, target, path.parent / "blobs")
+        copy_tables(source, target)
         target.execute(
             "SELECT setval(pg_get_serial_sequence('outbox', 'id'), "
             "(SELECT coalesce(max(id), 0) + 1 FROM outbox), FALSE)"
@@ -109,7 +108,7 @@ def to_database(path: Path, address: str, vault_id: str) -> Path:
         target.execute("DELETE FROM texts WHERE digest = ?", (VAULT,))
         target.execute(
             "INSERT INTO texts (digest, sha256, size, body) VALUES (?, ?, ?, ?)",
-            (VAULT, *keep_body(None, vault_id.encode())),
+            (VAULT, *hashed_body(vault_id.encode())),
         )
     put(address_file(path), f"{address}\n".encode())
     return rename_whole(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
@@ -129,7 +128,7 @@ def to_file(path: Path) -> str:
     address = address_of(path)
     with snapshot(path) as source, new_journal(path) as target:
         _must_have_no_commits(source)
-        copy_tables(source, target, None)
+        copy_tables(source, target)
         must_be_equal(source, target)
     address_file(path).unlink()
     kept = f"placet_moved_{_stamp().lower()}"
@@ -168,6 +167,6 @@ def _as_there(table: str, row: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _with_body(row: Iterable[Any], blobs: Path | None) -> tuple[Any, ...]:
+def _with_body(row: Iterable[Any]) -> tuple[Any, ...]:
     *first, sha256, size, body = row
-    return *first, sha256, size, body_of(blobs, sha256, body)
+    return *first, sha256, size, checked_body(sha256, body)

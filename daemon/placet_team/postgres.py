@@ -21,8 +21,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from placet.core.errors import UserError
-from placet.journal.errors import DatabaseAway, may_pass
-from placet.journal.sql import Values, for_postgres
+from placet.journal.errors import may_pass
+from placet.journal.sql import DatabaseAway, Values
+from placet_team.postgres_sql import for_postgres
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words
 
@@ -203,7 +204,7 @@ def password_of(address: str) -> dict[str, str]:
 class PostgresStore:
     """A journal in PostgreSQL, for a writer; there may be several, one a process."""
 
-    blobs: Path | None = None
+    is_shared = True
     set_aside: Path | None = None
     bad_values: tuple[type[Exception], ...] = (
         TypeError,
@@ -245,14 +246,10 @@ class PostgresStore:
         self.connection.execute("ROLLBACK")
         return found == (self._turn,)
 
-    def makes_room(self, error: BaseException) -> bool:
-        """Return False; raises an error that does not pass."""
+    def must_pass(self, error: BaseException) -> None:
+        """Raise an error that no wait helps against."""
         if not may_pass(error):
             raise error
-        return False
-
-    def committed(self) -> None:
-        """Do nothing: the database looks after itself."""
 
     def checkpoint(self) -> None:
         """Do nothing: the database looks after itself."""

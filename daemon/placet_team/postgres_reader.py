@@ -14,8 +14,7 @@ import psycopg
 from psycopg import errors as pg
 
 from placet.core.errors import UserError
-from placet.journal.errors import DatabaseAway
-from placet.journal.sql import Rows, Values
+from placet.journal.sql import DatabaseAway, Rows, Values
 from placet_team.postgres import PostgresConnection
 
 _IDLE: dict[str, list[PostgresConnection]] = {}

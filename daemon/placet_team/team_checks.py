@@ -17,9 +17,9 @@ from placet.core.wording import age, counted
 from placet.host.clock import Clock, wall
 from placet.host.config import portal_path
 from placet.host.tables import Config
-from placet.journal.errors import DatabaseAway
-from placet.journal.place import address_of, must_have_driver
+from placet.journal.place import address_of
 from placet.journal.schema import latest
+from placet.journal.sql import DatabaseAway
 from placet.repo.repository import open_repo
 from placet.repo.values import GitError
 from placet_team.git_fetching import has_branches, url_of
@@ -43,7 +43,6 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
         address = config.team.database or address_of(site.state.journal)
         if not address:
             return
-        must_have_driver()
     except UserError as error:
         yield finding("database", "bad", error.what, error.hint)
         return

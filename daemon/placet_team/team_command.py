@@ -15,8 +15,11 @@ from placet.core.text.names import CONFIG_PATH
 from placet.core.wording import age, counted
 from placet.host.accepted import change
 from placet.host.config import with_setting
-from placet.journal.place import VAULT, address_of, is_begun, must_be_of, must_have_driver
+from placet.journal.place import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
+from placet_team.postgres import PostgresConnection
+from placet_team.postgres_reader import READER
+from placet_team.postgres_schema import make_ready
 
 
 @click.group("team")
@@ -33,11 +36,7 @@ def team_init_command(site: Site, address: str) -> None:
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
     ~/.pgpass or the systemd credential database-password.
     """
-    must_have_driver()
     from placet.files.vault import Vault
-    from placet_team.postgres import PostgresConnection
-    from placet_team.postgres_reader import READER
-    from placet_team.postgres_schema import make_ready
 
     if (there := address_of(site.state.journal)) and there != address:
         raise UserError(
@@ -46,7 +45,7 @@ def team_init_command(site: Site, address: str) -> None:
         )
     has_readers = make_ready(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
-        must_be_of(str(folder.marker()), Reader(connection, None).text(VAULT))
+        must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
     text = with_setting(site.vault, ("team", "database"), address)
     try:
         change(site.vault, site.env, text, [("team", "database")])

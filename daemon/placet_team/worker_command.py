@@ -11,8 +11,9 @@ import click
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.host.state import state_home
-from placet.journal.place import must_have_driver
 from placet.loop.daemon import heeding_signals
+from placet_team.worker import Badge
+from placet_team.working import run
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # As a portal's; it is part of the name of a channel, and PostgreSQL's have 63 bytes at most.
@@ -53,9 +54,6 @@ def worker_command(address: str, name: str, labels: str, slots: int) -> None:
             "For example: placet worker ADDRESS --name build-1 --labels gpu,any",
             exit_code=2,
         )
-    must_have_driver()
-    from placet_team.worker import Badge
-    from placet_team.working import run
 
     folder = state_home(os.environ) / "workers" / name
     with heeding_signals() as ending:

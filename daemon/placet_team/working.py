@@ -15,7 +15,7 @@ from placet.core.wording import counted
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
 from placet.host.state import make_empty, make_ready, write_private
-from placet.journal.place import address_file, must_have_driver
+from placet.journal.place import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.daemon import Ending
@@ -47,7 +47,6 @@ def run(
     the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
     UserError for a database that cannot be reached or used, or a name that another worker has.
     """
-    must_have_driver()
     make_undumpable()
     with ExitStack() as stack:
         path = _prepared(badge.name, folder, stack, say)

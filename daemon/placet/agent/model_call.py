@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 
+from placet.agent.calls import MACHINE_RETRY_S
 from placet.agent.entries import ATTEMPT, PLACE, REPLY, Attempted, Key, Replied
 from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports
@@ -30,7 +32,10 @@ from placet.core.turn.talk import (
     Reply,
 )
 from placet.core.wording import one_line
+from placet.disk import free_bytes
 
+LEAST_FREE_BYTES = 16 * 1024 * 1024
+"""Free space below which no model is called: its reply, and what follows from it, is recorded."""
 BLOCKED_RETRY_S = 60.0
 """Retry interval of work that waits for a person to fix the model."""
 
@@ -49,8 +54,9 @@ def ask_model(
     `room` holds the worst case of an attempt, or raises Stop or Postponed where there is no room
     for it. Retries what can be retried; a failed attempt that the server may have worked on counts
     with all that was held for it. Raises Postponed where waiting longer would hold a worker for
-    nothing, Interrupted when `cancel` is set, and Stop(model_error) where no attempt can help. A
-    call is cut off when the time of its room is over.
+    nothing, and on a disk with less than LEAST_FREE_BYTES free, Interrupted when `cancel` is set,
+    and Stop(model_error) where no attempt can help. A call is cut off when the time of its room is
+    over.
     `spent` is added to; `model.called` is journalled in the transaction that records the reply.
     """
     attempts, failed = _earlier_attempts(ask, turn, record, spent)
@@ -61,6 +67,7 @@ def ask_model(
     clock = record.clock
     while True:
         attempts += 1
+        _must_have_space(ports.journal.path.parent)
         with room(ask) as held:
             found = _attempt(ports, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
             if isinstance(found, _Failed):
@@ -93,6 +100,13 @@ def ask_model(
                 raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
             case NoRetry(reason):
                 raise Stop(End.MODEL_ERROR, reason) from error
+
+
+def _must_have_space(folder: Path) -> None:
+    """Raise Postponed while the disk of the journal's folder is nearly full."""
+    if free_bytes(folder) < LEAST_FREE_BYTES:
+        why = f"The disk of {folder} has less than {LEAST_FREE_BYTES >> 20} MB free"
+        raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,20 +41,16 @@ def cost_command(site: Site, since: str | None, as_json: bool) -> None:
     if not on_terminal() and not as_json:
         for line in _remarks(found):
             say(line)
-    if found["archived"] and not as_json:
-        say("older events were archived: their calls are not in these sums")
 
 
 def cost(site: Site, since: str | None) -> dict[str, Any]:
     """Return the sums of the model's calls, for each day and of all.
 
-    `archived` says that older events are no longer in the journal. Raises UserError for a `since`
-    that is no time (exit code 2), and where there is no journal.
+    Raises UserError for a `since` that is no time (exit code 2), and where there is no journal.
     """
     begin = "" if since is None else rfc3339(moment(since, wall()))
     with open_reader(site.state.journal) as reader:
         calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
-        archived = not reader.calls.all_there()
     days: dict[str, Sums] = {}
     total = Sums()
     for call in calls:
@@ -68,7 +64,6 @@ def cost(site: Site, since: str | None) -> dict[str, Any]:
         "since": begin or None,
         "rows": [{"day": day, **days[day].data()} for day in sorted(days)],
         "total": total.data(),
-        "archived": archived,
     }
 
 

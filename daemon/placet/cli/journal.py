@@ -18,7 +18,7 @@ from placet.core.errors import UserError
 from placet.core.life.case import diagram
 from placet.host.state import from_home
 from placet.journal.maintenance import backup, examine
-from placet.journal.place import address_of, is_begun
+from placet.journal.place import address_of, database_of, is_begun
 from placet.journal.query import query
 from placet.journal.reader import open_reader
 
@@ -100,7 +100,7 @@ def journal_verify_command(site: Site) -> None:
 @click.argument("target", type=click.Path())
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
-    """Copy the journal to TARGET, a new file with all that it names, while the daemon goes on."""
+    """Copy the journal to TARGET, a new file, while the daemon goes on."""
     path = from_home(target).absolute()
     if os.path.lexists(path):
         raise UserError(
@@ -109,15 +109,13 @@ def journal_backup_command(site: Site, target: str) -> None:
             exit_code=2,
         )
     try:
-        lost = backup(site.state.journal, path)
+        backup(site.state.journal, path)
     except OSError as error:
         raise UserError(
             f"{target} cannot be written: {error.strerror}",
             "Name a file, in a folder that is there.",
         ) from error
     click.echo(target)
-    for one in lost:
-        say(f"not in the copy: {one}")
 
 
 @journal_command.command("move")
@@ -132,7 +130,6 @@ def journal_move_command(site: Site) -> None:
     from placet.files.vault import Vault
     from placet.host.clock import Clock
     from placet.host.lock import VaultLock, this_process
-    from placet_team.moving import to_database, to_file
 
     state, wanted = site.state, site.in_force().config.team.database
     there = address_of(state.journal)
@@ -148,7 +145,11 @@ def journal_move_command(site: Site) -> None:
         )
     with Vault(site.vault) as folder, VaultLock(state.lock, this_process(), Clock().now()):
         whose = str(folder.marker())
-        kept = str(to_database(state.journal, wanted, whose)) if wanted else to_file(state.journal)
+        kept = (
+            str(database_of(wanted).move_in(state.journal, wanted, whose))
+            if wanted
+            else database_of(there).move_out(state.journal)
+        )
     click.echo(wanted or state.journal)
     say(f"moved; what it was before is kept as {kept}")
 

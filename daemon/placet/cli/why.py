@@ -121,7 +121,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         if mission is not None:
             meaning = [mission["meaning"], case.outcome.failure, *notices]
             return meaning, mission.pop("next"), mission
-        lost = "Its mission failed. What the journal had on that was lost, or is archived."
+        lost = "Its mission failed. The journal no longer has the details."
         return (
             [lost, *notices],
             [

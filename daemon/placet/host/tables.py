@@ -87,15 +87,6 @@ class BoardTable(_Table):
     hosts: tuple[str, ...] = ()
 
 
-class JournalTable(_Table):
-    """Retention of events in journal.db: older ones move once a day to a database next to it.
-
-    0: never.
-    """
-
-    archive_after_days: int = Field(default=0, ge=0, le=36_500)
-
-
 class TeamTable(_Table):
     """A journal in PostgreSQL, which more than one machine reaches.
 
@@ -275,7 +266,6 @@ class Config(_Table):
 
     vault: VaultTable = VaultTable()
     daemon: DaemonTable = DaemonTable()
-    journal: JournalTable = JournalTable()
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
     guards: GuardsTable = GuardsTable()

@@ -15,17 +15,17 @@ that batch; the other batches of the same transaction are committed. So a worker
 for an hour and wakes up after another took its mission over can write nothing.
 
 Trouble of the machine is waited out. If the disk is full, read-only or locked, batches stay queued,
-a person is told once, and it goes on by itself. Four megabytes kept in reserve next to the journal
-(`files.take_ballast`) are given up first, which is enough to record how everything under way ends.
-Only a daemon that is told to end refuses what cannot be written (JournalPaused).
+a person is told once, and it goes on by itself. While the disk has less than 16 MB free no model is
+called (`agent.model_call`), so that a reply can be recorded. Only a daemon that is told to end
+refuses what cannot be written (JournalPaused).
 
-Damage is found, kept and named. The file is checked when it is opened (`files.check`); a damaged
-one is set aside, never repaired, and the daemon begins a new journal with what reports and branches
-tell. A damaged text or record entry (BodyDamaged) stops the one case that needs it.
+Damage is found, kept and named. The file is checked when it is opened (`files.check`). A damaged
+one is set aside, never repaired, and the daemon begins a new journal. A damaged text or record
+entry (BodyDamaged) stops the one case that needs it.
 
-What happened cannot be changed unnoticed. The events form a hash chain (`chain`), and long texts
-are stored by their hash (`blobs`); `maintenance.examine` reads all of it. Whoever can rewrite the
-whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
+What happened cannot be changed unnoticed. The events form a hash chain (`chain`). Each text and
+each entry of a record stands beside its hash. `maintenance.examine` reads all of it. Whoever can
+rewrite the whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
 
 The database may be PostgreSQL instead of a file (`place`, `postgres`): the same statements (`sql`),
 tables (`postgres_schema`) and promises. What its writer needs of either is `store`. There all
@@ -34,6 +34,5 @@ lost is asked about before it is repeated. A daemon's readers wait while it is a
 
 Readers of a file never wait, and none writes (`reader`). Each has a connection that can only read,
 and sees one moment. Everything asked before a model call, or in each tick, costs the same however
-long the journal is (`sums`; the indexes in `schema`). Old events may move to an archive, which is a
-journal too (`maintenance.archive`); no crash loses an event on the way.
+long the journal is (`sums`; the indexes in `schema`).
 """

@@ -12,8 +12,7 @@ from typing import Any
 
 from placet.core.wording import rfc3339
 from placet.journal.errors import plainly, rollback
-from placet.journal.sql import Connection
-from placet.journal.store import Store
+from placet.journal.sql import Store
 from placet.journal.transaction import Leases, Prepared, Transaction
 from placet.journal.writes import JournalPaused
 
@@ -26,12 +25,11 @@ _LONGEST_DELAY_S = 1.0
 
 @dataclass(slots=True)
 class Batch:
-    """One batch on its way, or one piece of work that needs the writer's connection to itself."""
+    """One batch on its way."""
 
     writes: Sequence[Prepared]
     durable: bool
     future: Future[Any]
-    work: Callable[[Connection], Any] | None = None
 
 
 class Batches:
@@ -73,12 +71,7 @@ class Batches:
                 break
             except (sqlite3.Error, OSError) as error:
                 rollback(self._store.connection)
-                if self._store.makes_room(error):
-                    self._on_trouble(
-                        f"the disk of the journal {self._store.name} is full; it goes on in the"
-                        " space kept for that. Make room now"
-                    )
-                    continue
+                self._store.must_pass(error)
                 if not trouble:
                     trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
                     self._on_trouble(
@@ -97,14 +90,10 @@ class Batches:
             self._on_trouble(
                 f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
             )
-        self._store.committed()
         return sent[0]
 
     def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:
         """Commit the group; its outcome is added to `sent` right before the COMMIT."""
-        if group[0].work is not None:
-            sent.append(([], [group[0].work(self._store.connection)]))
-            return
         transaction = Transaction(
             self._store,
             self._leases,

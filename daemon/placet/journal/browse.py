@@ -14,7 +14,7 @@ from pathlib import Path
 
 from placet.core.activity import CommittedRow
 from placet.core.wording import rfc3339
-from placet.journal.chain import ends
+from placet.journal.chain import last_event
 from placet.journal.connection import snapshot
 from placet.journal.schema import ACTIVITY
 from placet.journal.sql import Connection
@@ -91,8 +91,7 @@ def _moved(moment: str, by: timedelta) -> str:
 
 def _first(connection: Connection, moment: str) -> int:
     """Return the id where, by halves, the rows since a moment begin; the id after the last one."""
-    start, _, last, _ = ends(connection)
-    low, high = start + 1, last + 1
+    low, high = 1, last_event(connection)[0] + 1
     while low < high:
         middle = (low + high) // 2
         found = connection.execute(
@@ -106,8 +105,8 @@ def _first(connection: Connection, moment: str) -> int:
 
 
 def _page(connection: Connection, wanted: Wanted, limit: int) -> RowsPage:
-    start, _, last, _ = ends(connection)
-    lowest = first_since(connection, wanted.since) if wanted.since else start + 1
+    last, _ = last_event(connection)
+    lowest = first_since(connection, wanted.since) if wanted.since else 1
     below = _first(connection, _moved(wanted.until, SLACK)) if wanted.until else last + 1
     below = min(below, wanted.below) if wanted.below else below
     # a request has few rows, which its index finds

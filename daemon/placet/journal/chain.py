@@ -3,7 +3,7 @@ r"""The hash chain over the events.
 A row's hash is the hex SHA-256 of the UTF-8 of `{hash of the row
 before}\n{id}\n{lengths}\n{texts}`: the lengths, in characters and joined by blanks, of timestamp,
 trace_id, actor, agent, action_type, entity_type, entity_id and metadata, then these eight one after
-the other. The first row follows 64 zeros. Table `chain` names both ends.
+the other. The first row follows 64 zeros. Table `chain` names the last one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class ReadyRow(NamedTuple):
     chained: bytes
     adds: CallUse | Paid | None
 
+
+NO_HASH = "0" * 64
+"""The hash that the first row follows."""
 
 _COMPACT = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -78,12 +81,10 @@ def link(before: str, row_id: int, chained: bytes) -> str:
     return hashlib.sha256(b"%b\n%d\n%b" % (before.encode(), row_id, chained)).hexdigest()
 
 
-def ends(connection: Connection) -> tuple[int, str, int, str]:
-    """Return id and hash of the row before the first one, and of the last one."""
-    start_id, start_hash, last_id, last_hash = connection.execute(
-        "SELECT start_id, start_hash, last_id, last_hash FROM chain"
-    ).fetchone()
-    return start_id, start_hash, last_id, last_hash
+def last_event(connection: Connection) -> tuple[int, str]:
+    """Return the last event's id and hash; 0 and NO_HASH for an empty journal."""
+    last_id, last_hash = connection.execute("SELECT last_id, last_hash FROM chain").fetchone()
+    return last_id, last_hash
 
 
 class Chain:

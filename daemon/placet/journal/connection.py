@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import UserError
-from placet.journal.errors import BUSY_MS, CACHE_KB, DatabaseAway, is_damage, may_pass, plainly
-from placet.journal.files import damaged, no_room
-from placet.journal.place import address_file, address_of
+from placet.disk import free_bytes
+from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly
+from placet.journal.files import damaged
+from placet.journal.place import address_file, address_of, database_of
 from placet.journal.schema import schema_of
-from placet.journal.sql import Connection
+from placet.journal.sql import Connection, DatabaseAway
 
+_FULL_BYTES = 1024 * 1024
+"""Free bytes below which SQLite's "I/O error" means a full disk."""
 _SETTINGS = (
     f"busy_timeout = {BUSY_MS}",
     f"cache_size = -{CACHE_KB}",
@@ -35,9 +38,7 @@ def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
         with file_snapshot(path, undecodable) as connection:
             yield connection
         return
-    from placet_team.postgres_reader import postgres_snapshot
-
-    with plain_errors(path), postgres_snapshot(address) as there:
+    with plain_errors(path), database_of(address).snapshot(address) as there:
         yield there
 
 
@@ -98,7 +99,7 @@ def plain_errors(path: Path) -> Iterator[None]:
             raise damaged(path, error) from error
         if may_pass(error):
             # SQLite says "I/O error" if it cannot make a file next to the database
-            full = path.parent.is_dir() and no_room(path)
+            full = path.parent.is_dir() and free_bytes(path.parent) < _FULL_BYTES
             raise UserError(
                 f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
                 "make room there" if full else "check its permissions and who has it open",

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
-from placet.core.errors import FULL
-from placet.journal.sql import Connection
+from placet.journal.sql import Connection, DatabaseAway
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
 CACHE_KB = 256
 """Page cache of a connection. SQLite never frees its default of 2 MB; the system caches, too."""
-
-
-class DatabaseAway(ConnectionError):  # noqa: N818 - named for what is the case
-    """The database of a journal in PostgreSQL cannot be reached, or not written, for now."""
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -48,13 +43,6 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, OSError) or (
         isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING
     )
-
-
-def is_full(error: BaseException) -> bool:
-    """Return whether an error means a full disk or quota."""
-    if isinstance(error, sqlite3.Error):
-        return primary_code(error) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in FULL
 
 
 def plainly(error: BaseException) -> str:

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.journal import schema
-from placet.journal.errors import BUSY_MS, CACHE_KB, LOCKED, is_full, plainly, primary_code
+from placet.journal.errors import BUSY_MS, CACHE_KB, LOCKED, plainly, primary_code
 from placet.journal.files import (
     check,
-    drop_ballast,
     finish_rollback,
     make_private_file,
-    no_room,
     set_aside,
     use_wal,
 )
@@ -56,8 +54,6 @@ def open_journal(
             aside = _sound_file(path, now, say) or aside
             return _connect(path), aside
         except (sqlite3.Error, OSError) as error:
-            if (is_full(error) or no_room(path)) and drop_ballast(path):
-                continue
             busy = isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED
             if not busy or waited_s >= _PATIENCE_S:
                 raise UserError(
@@ -81,7 +77,7 @@ def _sound_file(path: Path, now: Callable[[], datetime], say: Callable[[str], No
         say(f"the journal was damaged ({damage}); it is kept as {aside}, and a new one was begun")
     must_be_released(version, path)
     if 0 < version < schema.latest():
-        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"), whole=False)
+        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"))
     return aside
 
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from placet.core.errors import UserError
+from placet.journal.sql import Database
+from placet.plugins import JOURNALS, plugin
 
 VAULT = "vault"
 """The name of the lease on the vault, and the digest under which its id is kept."""
-
-
-@cache
-def must_have_driver() -> None:
-    """Raise UserError (exit code 2) where psycopg is not installed."""
-    if find_spec("psycopg") is None:
-        raise UserError(
-            "What reaches PostgreSQL is not installed here.",
-            "Install it: pip install 'placet[team]'",
-            exit_code=2,
-        )
 
 
 def address_file(path: Path) -> Path:
@@ -29,26 +18,22 @@ def address_file(path: Path) -> Path:
 
 
 def address_of(path: Path) -> str:
-    """Return the address of a journal in PostgreSQL; empty for one in the file `path`.
-
-    Raises UserError where nothing is installed to reach it.
-    """
+    """Return the address of a journal on a server; empty for one in the file `path`."""
     try:
-        found = address_file(path).read_text("utf-8").strip()
+        return address_file(path).read_text("utf-8").strip()
     except FileNotFoundError:
         return ""
-    must_have_driver()
+
+
+def database_of(address: str) -> Database:
+    """Return the plug-in for a server's address. Raises UserError where it is not installed."""
+    found: Database = plugin(JOURNALS, address.partition(":")[0])
     return found
 
 
 def is_begun(path: Path) -> bool:
     """Return whether there is a journal."""
     return path.exists() or address_file(path).exists()
-
-
-def blobs_of(path: Path) -> Path | None:
-    """Return the folder of a journal's long bodies; None where they are in their rows."""
-    return None if address_of(path) else path.parent / "blobs"
 
 
 def must_be_of(vault_id: str, kept: bytes | None) -> None:

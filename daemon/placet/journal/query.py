@@ -10,7 +10,7 @@ from typing import Any
 from placet.core.errors import UserError
 from placet.journal.connection import file_snapshot, plain_errors
 from placet.journal.errors import is_damage, primary_code
-from placet.journal.place import address_of
+from placet.journal.place import address_of, database_of
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The longest value in a person's query."""
@@ -25,10 +25,8 @@ def query(
     that write. Raises UserError for SQL that fails or runs over `timeout_s`.
     """
     if address := address_of(path):
-        from placet_team.postgres_reader import query_postgres
-
         with plain_errors(path):
-            return query_postgres(address, sql, timeout_s)
+            return database_of(address).query(address, sql, timeout_s)
     deadline = time.monotonic() + timeout_s
     with file_snapshot(path, "replace") as connection:
         connection.set_authorizer(_authorize)

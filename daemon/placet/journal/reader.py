@@ -11,10 +11,8 @@ from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner
 from placet.journal import schema
-from placet.journal.blobs import body_of
-from placet.journal.chain import ends, utf8
+from placet.journal.chain import last_event, utf8
 from placet.journal.connection import snapshot
-from placet.journal.place import blobs_of
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.sql import Connection
 from placet.journal.sums import ModelCalls
@@ -24,6 +22,7 @@ from placet.journal.writes import (
     PendingCommand,
     RecordEntry,
     SeenRow,
+    checked_body,
 )
 
 _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
@@ -39,23 +38,18 @@ class Reader:
     `calls` answers questions about model calls and costs.
     """
 
-    def __init__(self, connection: Connection, blobs: Path | None) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.calls = ModelCalls(connection)
-        self._blobs = blobs
 
     def last(self) -> tuple[int, str]:
         """Return the last event's id and hash; 0 and 64 zeros for an empty journal."""
-        return ends(self.connection)[2:]
+        return last_event(self.connection)
 
     def knows(self, row_id: int, row_hash: str) -> bool:
-        """Return whether the event with this id and hash is in this journal, or archived."""
-        start_id, start_hash, last_id, last_hash = ends(self.connection)
-        if row_id <= start_id or row_id >= last_id:
-            return row_id < start_id or (row_id, row_hash) in (
-                (start_id, start_hash),
-                (last_id, last_hash),
-            )
+        """Return whether the event with this id and hash is in this journal."""
+        if (row_id, row_hash) == self.last():  # which an empty journal has, too
+            return True
         found = self.connection.execute(
             "SELECT hash FROM activity WHERE id = ?", (row_id,)
         ).fetchone()
@@ -169,7 +163,7 @@ class Reader:
             (trace_id, attempt),
         )
         return tuple(
-            RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
+            RecordEntry(seq, kind, key, checked_body(sha256, body))
             for seq, kind, key, sha256, body in rows
         )
 
@@ -183,7 +177,7 @@ class Reader:
         if row is None:
             return None
         seq, kind, key, sha256, body = row
-        return RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
+        return RecordEntry(seq, kind, key, checked_body(sha256, body))
 
     def asked(self) -> tuple[tuple[str, int], ...]:
         """Return the conversations (trace_id, attempt) with an unanswered model call."""
@@ -207,7 +201,7 @@ class Reader:
                 f"the text {digest} in the journal is another one: it was changed",
                 "put it back from a backup",
             )
-        return body_of(self._blobs, *row) if row else None
+        return checked_body(*row) if row else None
 
     def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
         """Return whether a mission's record has an entry whose key begins so."""
@@ -298,7 +292,7 @@ def open_reader(path: Path) -> Iterator[Reader]:
                 f"the journal {path} was written by an older placet (schema {version})",
                 "start the daemon with `placet run`: it brings it up to date",
             )
-        yield Reader(connection, blobs_of(path))
+        yield Reader(connection)
 
 
 def lease_of(connection: Connection, trace_id: str) -> Lease | None:

@@ -35,10 +35,9 @@ SCHEMA: tuple[Step, ...] = (
             "CREATE INDEX activity_action ON activity (action_type, entity_id)",
             "CREATE INDEX activity_human ON activity (actor) WHERE actor = 'human'",
             """CREATE TABLE chain (
-             one INTEGER PRIMARY KEY CHECK (one = 1), start_id INTEGER NOT NULL,
-             start_hash TEXT NOT NULL,
+             one INTEGER PRIMARY KEY CHECK (one = 1),
              last_id INTEGER NOT NULL, last_hash TEXT NOT NULL)""",
-            "INSERT INTO chain VALUES (1, 0, printf('%064d', 0), 0, printf('%064d', 0))",  # 64 0s
+            "INSERT INTO chain VALUES (1, 0, printf('%064d', 0))",  # 64 zeros
             # Frequent queries must not grow with the journal: cases are found by paths of notes.
             # Columns, because a schema that calls SQLite's JSON functions is not trusted.
             """CREATE TABLE cases (
@@ -57,8 +56,6 @@ SCHEMA: tuple[Step, ...] = (
              attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '',
              created_at TEXT NOT NULL, done_at TEXT)""",
             "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
-            # for the archive, which goes case by case
-            "CREATE INDEX outbox_trace ON outbox (trace_id)",
             """CREATE TABLE leases (
              trace_id TEXT PRIMARY KEY, token INTEGER NOT NULL, host TEXT NOT NULL,
              boot_id TEXT NOT NULL,
@@ -68,13 +65,15 @@ SCHEMA: tuple[Step, ...] = (
             """CREATE TABLE records (
              trace_id TEXT NOT NULL, attempt INTEGER NOT NULL, seq INTEGER NOT NULL,
              kind TEXT NOT NULL,
-             key TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB,
+             key TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+             body BLOB NOT NULL,
              UNIQUE (trace_id, attempt, seq))""",
             """CREATE TABLE seen (
              path PRIMARY KEY, digest TEXT NOT NULL, verdict TEXT NOT NULL,
              detail TEXT NOT NULL)""",
             """CREATE TABLE texts (
-             digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB)""",
+             digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+             body BLOB NOT NULL)""",
             # usage of models, as sums
             """CREATE TABLE paid (complexity TEXT NOT NULL, activity_id INTEGER NOT NULL,
              usd REAL NOT NULL,
@@ -205,6 +204,5 @@ def must_be_released(version: int, path: Path) -> None:
         raise UserError(
             f"the journal {path} was written by a placet from before the first release "
             f"(schema {version})",
-            "move it out of that folder and start the daemon: it begins a new one, and reads from "
-            "reports and branches what became of missions",
+            "move it out of that folder and start the daemon: it begins a new one",
         )

@@ -7,69 +7,24 @@ import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
-from placet.journal.blobs import remove_temporaries
 from placet.journal.connection import plain_errors
-from placet.journal.errors import is_damage, is_full, may_pass
+from placet.journal.errors import is_damage, may_pass
 from placet.journal.files import (
     damaged,
-    drop_ballast,
     identity_of,
-    no_room,
     remove_partials,
     same_file,
-    take_ballast,
 )
-from placet.journal.maintenance import ARCHIVING
 from placet.journal.opening import open_journal
-from placet.journal.place import address_of
-from placet.journal.sql import Connection
-
-_BALLAST_S = 60.0  # how long a disk that was full must have had room
-
-
-class Store(Protocol):
-    """A journal's database, for its one writer.
-
-    `name` is for people. Long bodies are files below `blobs`, if that is not None. `set_aside` is a
-    damaged database that was replaced. `bad_values` are the errors of a value that it cannot store.
-    """
-
-    name: str
-    blobs: Path | None
-    set_aside: Path | None
-    bad_values: tuple[type[Exception], ...]
-
-    @property
-    def connection(self) -> Connection:
-        """The writer's connection; after `ready` it may be another one."""
-
-    def ready(self) -> None:
-        """Make sure that it can be written now; raises OSError while it cannot."""
-
-    def begin(self, *, durable: bool) -> float:
-        """Begin a transaction that nobody else writes beside; return the time of leases in s."""
-
-    def was_kept(self) -> bool:
-        """Return whether the transaction was kept whose COMMIT got no answer."""
-
-    def makes_room(self, error: BaseException) -> bool:
-        """Return whether room was made, so that another attempt may succeed at once.
-
-        Raises for an error that does not pass.
-        """
-
-    def committed(self) -> None:
-        """Do what is due after a commit."""
-
-    def checkpoint(self) -> None:
-        """Tidy up before a wait, and at the end."""
+from placet.journal.place import address_of, database_of
+from placet.journal.sql import Store
 
 
 class SqliteStore:
     """A journal in a file of SQLite's."""
 
+    is_shared = False
     bad_values: tuple[type[Exception], ...] = (
         OverflowError,
         TypeError,
@@ -89,29 +44,23 @@ class SqliteStore:
         say: Callable[[str], None],
     ) -> None:
         self.name = str(path)
-        self.blobs: Path | None = path.parent / "blobs"
         self._path = path
         self._boottime_s = boottime_s
         self.connection, self.set_aside = open_journal(path, now, say)
         try:
-            remove_temporaries(path.parent / "blobs")
-            remove_partials(path, f".{path.stem}{ARCHIVING}")
+            remove_partials(path)
             self._identity = identity_of(path)
         except BaseException:
             self.connection.close()
             raise
         self._full_sync = False
-        # when to look for room for another ballast, once one was given up
-        self._ballast_after_s = 0.0
-        take_ballast(path)
 
     def ready(self) -> None:
         """Raise OSError if the path names another file, or none: SQLite would write on."""
         if not same_file(self._path, self._identity):
             raise OSError(
-                f"{self._path.name} was moved, deleted or replaced; put it back, or restart"
-                " the daemon: it takes up what reports and branches tell, and begins a new"
-                " one"
+                f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"
+                " daemon: it begins a new one"
             )
 
     def begin(self, *, durable: bool) -> float:
@@ -126,22 +75,12 @@ class SqliteStore:
         """Return False: a COMMIT that failed was rolled back."""
         return False
 
-    def makes_room(self, error: BaseException) -> bool:
-        """Give up the ballast on a full disk. Raises JournalDamaged, and what does not pass."""
+    def must_pass(self, error: BaseException) -> None:
+        """Raise JournalDamaged for damage, and an error that no wait helps against."""
         if is_damage(error):
             raise damaged(self._path, error) from error
         if not may_pass(error):
             raise error
-        if not ((is_full(error) or no_room(self._path)) and drop_ballast(self._path)):
-            return False
-        self._ballast_after_s = self._boottime_s() + _BALLAST_S
-        return True
-
-    def committed(self) -> None:
-        """Take a new ballast, once the disk had room for a while."""
-        if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
-            take_ballast(self._path)
-            self._ballast_after_s = self._boottime_s() + _BALLAST_S
 
     def checkpoint(self) -> None:
         """Move the WAL into the database and empty it, if the disk and the readers allow it."""
@@ -160,7 +99,5 @@ def store_of(
     """Open the database of a journal for its writer; raises UserError as `Journal` does."""
     if not (address := address_of(path)):
         return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
-    from placet_team.postgres import PostgresStore
-
     with plain_errors(path):
-        return PostgresStore(address)
+        return database_of(address).store(address)

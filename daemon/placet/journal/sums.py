@@ -161,10 +161,6 @@ class ModelCalls:
         )
         return tuple(EndedMission(*row) for row in rows)
 
-    def all_there(self) -> bool:
-        """Return whether no event was archived, so that `sums_since` has every call."""
-        return not self._connection.execute("SELECT start_id FROM chain").fetchone()[0]
-
     def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
         """Return the same of the calls that planned a case since its last mission began.
 

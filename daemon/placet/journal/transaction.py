@@ -8,12 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from placet.core.life.lease import Owner, may_take
-from placet.journal.blobs import keep_body
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.errors import is_damage
 from placet.journal.reader import lease_of
-from placet.journal.sql import Connection, upsert
-from placet.journal.store import Store
+from placet.journal.sql import Connection, Store, upsert
 from placet.journal.writes import (
     AcquireLease,
     AddActivity,
@@ -22,6 +20,7 @@ from placet.journal.writes import (
     Enqueue,
     LeaseHeld,
     Write,
+    hashed_body,
 )
 
 Prepared = ReadyRow | AcquireLease | Change
@@ -89,7 +88,6 @@ class Transaction:
     """One transaction; nobody else writes from its making to its COMMIT, which is the caller's."""
 
     def __init__(self, store: Store, leases: Leases, *, now: str, durable: bool) -> None:
-        self._blobs = store.blobs
         self._leases = leases
         self._times: dict[str, Any] = {"now": now, "now_s": store.begin(durable=durable)}
         self._connection = store.connection
@@ -147,7 +145,7 @@ class Transaction:
         for field in fields(write):  # type: ignore[arg-type] # every Change is a dataclass
             value = getattr(write, field.name)
             if isinstance(value, bytes):
-                values["sha256"], values["size"], value = keep_body(self._blobs, value)
+                values["sha256"], values["size"], value = hashed_body(value)
             values[field.name] = utf8(value) if isinstance(value, str) else value
         first, *more = write.SQL
         done = self._connection.execute(first, values)

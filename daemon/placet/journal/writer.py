@@ -6,7 +6,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +16,9 @@ from placet.core.activity import CommittedRow
 from placet.core.errors import MISTAKES, PlacetError
 from placet.journal.batches import Batch, Batches
 from placet.journal.connection import connect_file, plain_errors
-from placet.journal.errors import DatabaseAway
-from placet.journal.maintenance import archive
-from placet.journal.place import address_of
+from placet.journal.place import address_of, database_of
 from placet.journal.reader import Reader, open_reader
+from placet.journal.sql import DatabaseAway
 from placet.journal.store import store_of
 from placet.journal.transaction import Leases, prepare
 from placet.journal.writes import Change, Committed, JournalPaused, Write
@@ -32,7 +31,7 @@ class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
 
     Opening creates, migrates and checks the database, and sets a damaged one aside: `set_aside`
-    then names it, and the caller rebuilds the cases. It raises UserError for a newer schema, a
+    then names it, and the new one is empty. It raises UserError for a newer schema, a
     read-only or full place, and a lock that another program holds for over 30 s.
 
     `now` is for times that people read; `boottime_s` and `boot_id` are the clock of leases.
@@ -68,7 +67,7 @@ class Journal:
         self.set_aside = self._store.set_aside
         self._batches = Batches(
             self._store,
-            Leases(boot_id, one_clock=self._store.blobs is None),
+            Leases(boot_id, one_clock=self._store.is_shared),
             now=now,
             boottime_s=boottime_s,
             on_trouble=on_trouble,
@@ -113,10 +112,8 @@ class Journal:
             with open_reader(self._path) as reader:
                 yield reader
             return
-        from placet_team.postgres_reader import PatientConnection
-
-        with contextlib.closing(PatientConnection(address, self._wait)) as connection:
-            yield Reader(connection, None)
+        with database_of(address).patient(address, self._wait) as connection:
+            yield Reader(connection)
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
@@ -125,35 +122,14 @@ class Journal:
         Its connection stays open, for the loop's thread, which asks often. Once the journal is
         closed, or where it is no file, this is as `read`.
         """
-        if self._closed or self._store.blobs is None:
+        if self._closed or self._store.is_shared:
             with self.read() as reader:
                 yield reader
             return
         with plain_errors(self._path):
             if self._asking is None:
                 self._asking = connect_file(self._path, one_thread=False)
-            yield Reader(self._asking, self._store.blobs)
-
-    def archive(
-        self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000
-    ) -> Path | None:
-        """Move up to `most` of the oldest events to a database next to the journal; None for none.
-
-        They end before the first event that is not older than `before` (a row's timestamp), or that
-        belongs to a trace in `keep` (open cases). Records and done commands of traces without other
-        events go with them. Return the archive: while its name ends in `ARCHIVING` there is more to
-        move, in this life or another. Then it is a journal for readers, `verify` and queries, and
-        shares `blobs/`. A crash leaves both copies, never none.
-        """
-        kept = frozenset(keep)
-        job = Batch(
-            (),
-            durable=True,
-            future=Future(),
-            work=lambda connection: archive(connection, self._path, before, kept, most),
-        )
-        path: Path | None = self._enqueue(job).result()
-        return path
+            yield Reader(self._asking)
 
     def stop_waiting(self) -> None:
         """From now on refuse what cannot be written at once, with JournalPaused.
@@ -204,7 +180,7 @@ class Journal:
             last = False
             while not last:
                 group, last = self._next_group()
-                self._write(group)
+                self._finish(group)
                 group = []
             self._store.checkpoint()
         except BaseException as error:  # a dead writer must fail its callers, or they hang
@@ -225,16 +201,6 @@ class Journal:
             except queue.Empty:
                 return group, False
         return group, True
-
-    def _write(self, group: list[Batch]) -> None:
-        """Finish all jobs, in order; one with work of its own gets the connection alone."""
-        start = 0
-        for i, job in enumerate(group):
-            if job.work is not None:
-                self._finish(group[start:i])
-                self._finish([job])
-                start = i + 1
-        self._finish(group[start:])
 
     def _finish(self, group: list[Batch]) -> None:
         """Commit those of the group that are still wanted, and answer them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +43,24 @@ class JournalDamaged(UserError):  # noqa: N818 - named for what happened, as Sto
 
 class BodyDamaged(JournalDamaged):
     """A text or a record's entry is missing or changed; this stops the case that needs it alone."""
+
+
+def hashed_body(body: bytes) -> tuple[str, int, bytes]:
+    """Return the columns sha256, size and body of a row."""
+    return hashlib.sha256(body).hexdigest(), len(body), body
+
+
+def checked_body(sha256: str, body: bytes | str) -> bytes:
+    """Return a row's body; raises BodyDamaged if its hash is another.
+
+    A row written by hand may hold text.
+    """
+    if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != sha256:
+        raise BodyDamaged(
+            f"a row of the journal (sha256 {sha256}) is not what was written",
+            "put it back from a backup",
+        )
+    return body
 
 
 REPLY = "reply:"

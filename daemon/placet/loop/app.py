@@ -25,22 +25,19 @@ from placet.core.wording import counted
 from placet.files.vault import Vault
 from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
-from placet.host.config import portal_path
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.host.sockets import places
 from placet.host.state import StateFolder
 from placet.host.tables import Config
 from placet.host.vault_state import remember
 from placet.host.watch import Bell, Mode
-from placet.journal.place import address_of
+from placet.journal.place import address_of, database_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
-from placet.loop.claim import claim, knows_its_marks, mark_end, take
+from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending, told_as_paused
-from placet.loop.database import must_be_there
 from placet.loop.dispatch import CarryOut, Draft
-from placet.loop.hold import held_vault
 from placet.loop.means import (
     model_opener,
     own_secrets,
@@ -49,7 +46,7 @@ from placet.loop.means import (
     systemd_notifier,
     teller,
 )
-from placet.loop.recover import has_past, look_back, reconcile
+from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop
 from placet.loop.workers import Workers
@@ -109,11 +106,13 @@ def daemon(
         stack.enter_context(told_as_paused())
         journal = _journal(state, env, clock, say, follow, notify, stack, config)
         until.rings(journal.stop_waiting)
-        if address_of(state.journal):
-            whose, lease_s = str(folder.marker()), config.team.lease_s
-            stack.enter_context(held_vault(journal, whose, this_process(), lease_s, say, until))
+        if address := address_of(state.journal):
+            whose, lease_s, me = str(folder.marker()), config.team.lease_s, this_process()
+            lock = database_of(address).lock(journal, whose, me, lease_s, say, until)
+            stack.enter_context(lock)
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
-        _recover(loop, state)
+        if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
+            distrust_journal(loop)
         _remove_leftovers(loop.ports)
         journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
@@ -232,18 +231,6 @@ def _hands(
         lambda: settings.held.config, journal, bell.ring, say, stack
     )
     return team
-
-
-def _recover(loop: Loop, state: StateFolder) -> None:
-    """Bring a journal up to date that was lost or put back from a backup."""
-    journal, config, vault = loop.ports.journal, loop.ports.config, loop.ports.vault
-    folder = loop.book.vault
-    if journal.set_aside is None and knows_its_marks(journal, state.mark, folder):
-        return
-    if journal.set_aside is None and not state.mark.exists() and not has_past(folder):
-        return  # a first start: branches that say otherwise are another vault's
-    portals = {name: portal_path(vault, config, name) for name in config.portals}
-    reconcile(loop.book, *look_back(folder, {"": vault} | portals))
 
 
 def _remove_leftovers(ports: Ports) -> None:

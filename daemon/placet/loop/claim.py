@@ -6,6 +6,7 @@ The mark shows that the journal is still the same.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -26,12 +27,13 @@ from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import StateFolder, write_private
+from placet.host.state import MARK, StateFolder, write_private
 from placet.host.tables import Config
 from placet.host.vault_state import known_id, original_of, vault_state
-from placet.journal.files import drop_ballast, no_room
+from placet.journal.place import address_file, address_of, database_of
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
+from placet.journal.writes import PutText
 
 
 def take(
@@ -62,11 +64,6 @@ def take(
     state = vault_state(vault, env)
     for warning in state.ensure():
         say(warning)
-    if no_room(state.journal) and drop_ballast(state.journal):
-        say(
-            f"The disk of {state.folder} is full. Free some space there; until then the daemon "
-            "works in the room that it had kept for that, and waits where that is used up."
-        )
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):
@@ -105,22 +102,21 @@ def refuse_claimed(config: Config, host: str) -> None:
 
 
 def knows_its_marks(journal: Journal, mark: Path, folder: Vault) -> bool:
-    """Return whether the journal is the one that the last daemon left: neither older nor missing.
+    """Return whether the journal is the one that the last daemon left: neither older nor new.
 
     Its last event is written down beside the journal, and in the vault.
     """
-    twin = b""
+    marks: list[bytes] = []
     with suppress(Unreadable):
-        twin = folder.read(TWIN)[0]
+        marks.append(folder.read(TWIN)[0])
+    try:
+        marks.append(mark.read_bytes())
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
     with journal.read() as reader:
-        try:
-            own = mark.read_bytes()
-        except FileNotFoundError:
-            # one of a placet that left no mark; without events it is new, or lost with its mark
-            return reader.last()[0] > 0 and (not twin or _knows(reader, twin))
-        except OSError:
-            return False
-        return _knows(reader, own) and (not twin or _knows(reader, twin))
+        return all(_knows(reader, one) for one in marks)
 
 
 def _knows(reader: Reader, mark: bytes) -> bool:
@@ -133,6 +129,8 @@ def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     said = f"{row_id} {row_hash}\n".encode()
+    # a power cut must not take an event that the marks name: that would look like an older journal
+    journal.commit([PutText(MARK, said)], durable=True)
     with suppress(OSError):
         write_private(mark, said)
     with suppress(VaultTrouble, Stale, NotAFile, TooLarge, AlreadyThere):
@@ -142,3 +140,28 @@ def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
             folder.edit(TWIN, lambda _: said)
         except Gone:
             folder.publish(TWIN, said)
+
+
+def must_be_there(config: Config, state: StateFolder) -> None:
+    """Make sure that the journal is where the settings say, before it is opened.
+
+    Where there is none yet it begins there. Raises UserError where it has to be moved first, and
+    for a database that cannot be used.
+    """
+    there, wanted = address_of(state.journal), config.team.database
+    if there == wanted:
+        if wanted:
+            database_of(wanted).make_ready(wanted)
+        return
+    if not there and not state.journal.exists():
+        database_of(wanted).make_ready(wanted)
+        write_private(address_file(state.journal), f"{wanted}\n".encode())
+        return
+    vault = shlex.quote(str(state.vault))
+    raise UserError(
+        "The journal is "
+        + (f"in the database {there}" if there else f"in the file {state.journal}")
+        + ", and [team] database names "
+        + (f"{wanted}." if wanted else "none."),
+        f"Move it: placet journal move --vault {vault}",
+    )

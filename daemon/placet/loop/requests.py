@@ -179,13 +179,8 @@ class Requests:
                 continue
             if is_request_id(named) and named not in taken:
                 taken.given.add(named)
-                copies = [
-                    n
-                    for n in orphans
-                    if n.trace_id == note.trace_id and n.folder is Folder.ACTIVE and n is not note
-                ]
                 now = self.book.ports.clock.now()
-                self.book.record(adopt_plan(note, asked.get(note.trace_id), now, copies))
+                self.book.record(adopt_plan(note, asked.get(note.trace_id), now))
             else:
                 problems[note.path] = (
                     "The journal does not know this plan, and its request_id is taken by another, "

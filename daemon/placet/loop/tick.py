@@ -27,7 +27,6 @@ from placet.host.state import MARK
 from placet.host.watch import Mode
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.loop.archive import Archive
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Cases
@@ -105,7 +104,6 @@ class Loop:
         self.decisions = Decisions(book, self.sight, self.drafts, self.notices)
         self.dispatch = Dispatch(book, self.decisions, self.drafts, owner, draft, carry_out, team)
         self.branches = BranchWatch(clock, say, ring)
-        self.archive = Archive(book)
 
     @property
     def ports(self) -> Ports:
@@ -191,7 +189,7 @@ class Loop:
         if view.changed or moved:
             self.drafts.look(scan, moved)
         book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
-        asked = self._read_intents()
+        asked = self.read_intents()
         if book.dirty or asked:
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
@@ -199,7 +197,7 @@ class Loop:
         self.dispatch.heartbeat()
         looked = self.branches.take()
         if looked:
-            self._read_intents()  # a command says who did it right after it is done
+            self.read_intents()  # a command says who did it right after it is done
         for found in looked:
             settle(book, found)
         if looked:
@@ -207,7 +205,6 @@ class Loop:
         book.dirty |= book.waits.lift(self.crew.jobs, book.cases.values())
         if not self.stopping:
             self.branches.look(lambda: open_branches(book))
-            self.archive.go_on()
             if not self.ports.config.daemon.paused:
                 self.dispatch.start_work()
         if book.unmarked:
@@ -236,7 +233,7 @@ class Loop:
             return Record.load(self.ports.journal, case, attempt, self.ports.clock)
         return None
 
-    def _read_intents(self) -> bool:
+    def read_intents(self) -> bool:
         """Read what people asked for by commands; return whether anything is to be done."""
         book, mailbox = self.book, self.book.intents
 
@@ -260,7 +257,7 @@ class Loop:
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
         book, jobs = self.book, self.crew.jobs
-        goes_on = book.dirty or book.intents.more or bool(self.archive.before)
+        goes_on = book.dirty or book.intents.more
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = self.ports.config.daemon.scan_interval_s
         if mode is Mode.EVENTS:

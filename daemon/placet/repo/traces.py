@@ -19,27 +19,6 @@ MAX_REVERTS = 50
 _REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
 
 
-def traced_work(repo: Repo) -> dict[str, tuple[str, str]]:
-    """Return the work of each trace on branches `feat…`, by its trace id.
-
-    The commit it starts from ("" for none), and its last. Only the trailer block counts, not a line
-    of the text that looks like one.
-    """
-    out = ask(
-        repo,
-        *("log", "-z", "--no-notes", "--fixed-strings", "--grep=Placet-Trace: "),
-        "--format=%H%x00%P%x00%(trailers:key=Placet-Trace,valueonly,separator=%x01)",
-        "--glob=refs/heads/feat*",
-        timeout_s=BULK_TIMEOUT_S,
-    )
-    rows = out.decode("utf-8", "replace").split("\0")
-    found: dict[str, tuple[str, str]] = {}
-    for sha, parents, values in zip(rows[0::3], rows[1::3], rows[2::3], strict=False):
-        for trace in filter(None, values.split("\x01")):
-            found[trace] = (parents.partition(" ")[0], found[trace][1] if trace in found else sha)
-    return found
-
-
 def commits_traced(
     repo: Repo, trace_id: str, digest: str, among: Sequence[str], since: str
 ) -> list[str]:

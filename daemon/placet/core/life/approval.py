@@ -20,6 +20,7 @@ from placet.core.turn.budget import Complexity
 
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
+NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 OUTDATED = (
     "The scope, the portal or the summary box of this plan changed after you last saw it. placet "
     "updated the box. Read it, then approve the plan again."
@@ -77,10 +78,11 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool 
         )
     if any(same_moment(moment, spent) for spent in case.spent_approvals):
         return (
-            f"This approval (of {moment}) was used already, or given before the journal was lost "
-            "or put back from a backup. To approve the plan again, move it to Inbox/Plans, read "
-            "it, and move it to System/Active from there."
+            f"This approval (of {moment}) was used already. To approve the plan again, move it to "
+            "Inbox/Plans, read it, and move it to System/Active from there."
         )
+    if moment is not None:  # which the daemon stamps with the approval that it records
+        return NO_RECORD
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
     changed = plan.meta.get(KEY, IfChanged.ASK)

@@ -78,14 +78,11 @@ class DecisionBuilder:
         """Make outcomes of work under way void."""
         self.set(generation=self.case.generation + 1)
 
-    def spend_approval(self, moment: str = "") -> None:
-        """Use an approval up, else one of `moment`.
-
-        Its stamp never approves again, wherever a copy of the note turns up.
-        """
-        if spent := moment or self.case.approval.at:
+    def spend_approval(self) -> None:
+        """Use the approval up: its stamp never approves again, wherever a copy turns up."""
+        if self.case.approval.at:
             kept = self.case.spent_approvals[1 - SPENT_KEPT :]
-            self.set(spent_approvals=(*kept, spent))
+            self.set(spent_approvals=(*kept, self.case.approval.at))
         self.set(approval=Approval(level=self.case.approval.level))
 
     def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:

@@ -243,7 +243,6 @@ def _pending(d: DecisionBuilder, g: RequestPending) -> None:
     digest = d.case.request_digest
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
     d.stamp_request(g.request)
-    # Its place counts: a case that was rebuilt from a report does not know it.
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
     if old and d.case.acting is State.PLANNING:
         # the old plan makes room for the new one; its text stays where people find it
@@ -527,8 +526,6 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     d.set(rejection=Rejection())
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
-    if not d.case.request_digest:  # of a case that was rebuilt from its report
-        d.learn_request(g.request, plan)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
     # which the next look decides
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status

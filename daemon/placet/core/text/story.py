@@ -182,7 +182,6 @@ _SAID_BY_THE_LOOP = (
     Action.MODEL_WAITING,
     Action.MODEL_RESUMED,
     Action.JOURNAL_RECONCILED,
-    Action.JOURNAL_ARCHIVED,
     Action.GIT_RAN,
 )
 _TROUBLE = frozenset({

@@ -204,25 +204,3 @@ class Stopped:
 
 Ended = Finished | Stopped
 """The result of a mission; the record tells them apart by `ok`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptOutcome:
-    """The traces of a mission outside the journal: its report, its commits, or both.
-
-    `report_path` is empty if the mission did not end or its report was deleted. `base` and `tip`
-    are the commits before and after its work, empty without any on a branch.
-    """
-
-    trace_id: str
-    request_id: str = ""
-    report_path: str = ""
-    ended_at: str = ""
-    completed: bool = False
-    agent: str = ""
-    branch: str = ""
-    portal: str = ""
-    base: str = ""
-    tip: str = ""
-    became: str = ""
-    title: str = ""

@@ -1,0 +1,49 @@
+"""The journal in PostgreSQL, as `placet.journal.database.Database` describes a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+from placet.journal.connection import snapshot as snapshot_of
+from placet.journal.sql import DatabaseAway
+from placet_team.moving import copy_tables, new_journal
+from placet_team.moving import to_database as move_in
+from placet_team.moving import to_file as move_out
+from placet_team.postgres import PostgresStore
+from placet_team.postgres_reader import PatientConnection
+from placet_team.postgres_reader import postgres_snapshot as snapshot
+from placet_team.postgres_reader import query_postgres as query
+from placet_team.postgres_schema import make_ready
+from placet_team.vault_lock import held_vault as lock
+
+__all__ = [
+    "backup",
+    "lock",
+    "make_ready",
+    "move_in",
+    "move_out",
+    "patient",
+    "query",
+    "snapshot",
+    "store",
+]
+
+
+def store(address: str) -> PostgresStore:
+    """Open a journal for its one writer."""
+    return PostgresStore(address)
+
+
+def patient(
+    address: str, wait: Callable[[DatabaseAway], None]
+) -> AbstractContextManager[PatientConnection]:
+    """Give a reader that waits while the server is away."""
+    return closing(PatientConnection(address, wait))
+
+
+def backup(path: Path, target: Path) -> None:
+    """Copy a journal to the file `target`."""
+    with snapshot_of(path) as there, new_journal(target) as copy:
+        copy_tables(there, copy)

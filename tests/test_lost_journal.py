@@ -1,0 +1,241 @@
+"""With a lost or older journal, plans come back for review and nothing runs again."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gitkit import git
+from looping import Fake, Time, bare_vault, greeter, looping
+from placet.core.life.approval import NO_RECORD
+from placet.core.life.commands import Decision, Move, Publish
+from placet.core.text.note import plan_digest
+from placet.loop.recover import distrust_journal
+from vaultkit import DONE, PLAN, TestVault, make_vault
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    return vault
+
+
+def lose(vault: TestVault) -> Path:
+    """Delete the journal; return where it was."""
+    db = vault.db
+    for path in db.parent.glob("journal.db*"):
+        path.unlink()
+    return db
+
+
+@pytest.mark.parametrize("how", ["lost", "lost with its mark", "damaged"])
+@pytest.mark.thinned(2)
+def test_open_plans_are_reviewed_and_completed_requests_rest(vault: TestVault, how: str) -> None:
+    done = vault.drop("Say hello.\n")
+    vault.drop("Say more.\n", "Say more.md")
+    vault.once()
+    vault.approve()
+    vault.once()
+    waiting = vault.plan("say-more")
+    before = plan_digest(waiting.read_bytes()), git(vault.root, "for-each-ref")
+    (vault.root / "Inbox/Archive" / done.name).rename(done)
+    assert "status: completed" in done.read_text()
+    if how == "damaged":
+        vault.db.write_bytes(b"x" * 8192)
+    else:
+        db = lose(vault)
+        if how != "lost":
+            db.with_name("journal.mark").unlink()
+    assert "The journal was lost" in vault.once()
+    assert not {"model.called", "request.detected", "execution.started"} & set(vault.actions())
+    assert (plan_digest(waiting.read_bytes()), git(vault.root, "for-each-ref")) == before
+    assert "status: completed" in done.read_text()
+    vault.approve("say-more")
+    vault.once()
+    assert [r["entity_id"] for r in vault.rows("execution.completed")] == ["say-more"]
+    assert len(vault.rows("journal.reconciled")) == 1
+
+
+@pytest.mark.parametrize("how", ["lost", "journal", "state folder"])
+def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    kept = vault.root.parent / "kept"
+    shutil.copytree(vault.state, kept, symlinks=True)
+    vault.cli("pause")
+    vault.approve()
+    vault.once()
+    assert "approved_at" in vault.active().read_text()
+    if how == "state folder":
+        shutil.rmtree(vault.state)
+        shutil.copytree(kept, vault.state, symlinks=True)
+    else:
+        db = lose(vault)
+        if how == "journal":
+            shutil.copy(next(kept.rglob("journal.db")), db)
+    vault.cli("resume")
+    vault.once()
+    assert not {"plan.approved", "execution.started"} & set(vault.actions())
+    assert NO_RECORD in vault.plan().read_text()
+    assert "approved_at" not in vault.plan().read_text()
+    vault.approve()
+    vault.once()
+    assert len(vault.rows("plan.approved")) == len(vault.rows("execution.completed")) == 1
+
+
+def test_older_journal_with_an_approval_runs_nothing(vault: TestVault) -> None:
+    request = vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("pause")
+    vault.approve()
+    vault.once()
+    then = [(path, path.read_bytes()) for path in (request, vault.active())]
+    kept = vault.root.parent / "kept"
+    shutil.copytree(vault.state, kept, symlinks=True)
+    vault.cli("resume")
+    vault.once()
+    before = {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()}
+    refs = git(vault.root, "for-each-ref")
+    for path, raw in then:  # a sync tool brings them back
+        path.write_bytes(raw)
+    shutil.rmtree(vault.state)
+    shutil.copytree(kept, vault.state, symlinks=True)
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    assert vault.rows("journal.reconciled")[0]["metadata"]["to_review"] == ["say-hello"]
+    assert NO_RECORD in vault.plan().read_text()
+    archive = {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()}
+    assert (archive, git(vault.root, "for-each-ref")) == (before, refs)
+
+
+def test_older_journal_performs_no_old_command(tmp_path: Path) -> None:
+    """It was copied between a decision and what follows from it."""
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        vault.drop("Say hello\n")
+        running.settle()
+        book = running.loop.book
+        (case,) = book.cases.values()
+        old = Publish(f"Inbox/Plans/{case.request_id}_plan_r2.md", case.plan.digest)
+        book.record(Decision(case, (), (old, Move(case.plan.path, "Inbox/Archive/x.md"))))
+        before = sorted((vault.root / "Inbox").rglob("*.md"))
+        distrust_journal(running.loop)
+        running.settle()
+    assert sorted((vault.root / "Inbox").rglob("*.md")) == before
+
+
+def test_older_journal_performs_no_old_intent(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.click("approve", "say-hello", "--yes")
+    lose(vault)
+    assert "was not performed" in vault.once()
+    assert not {"plan.approved", "execution.started"} & set(vault.actions())
+    assert vault.plan().exists()
+
+
+def test_a_new_vault_has_lost_nothing_whatever_branches_its_repository_has(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    other = make_vault(tmp_path / "other")
+    other.configure(
+        f'[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n'
+        f'[portals.code]\npath = "{vault.root}"\n'
+    )
+    other.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    other.drop("Say hello.\n")
+    said = other.once()
+    assert "The journal was lost" not in said
+    assert not other.rows("journal.reconciled")
+
+
+@pytest.mark.parametrize("how", ["row", "mark"])
+def test_a_row_or_a_mark_that_is_no_more_stops_no_start(vault: TestVault, how: str) -> None:
+    vault.once()
+    mark = vault.db.with_name("journal.mark")
+    marked = mark.read_text()
+    vault.once()
+    if how == "row":
+        mark.write_text(marked)
+        with closing(sqlite3.connect(vault.db)) as connection, connection:
+            connection.execute("DELETE FROM activity WHERE id = ?", (marked.split()[0],))
+    else:
+        mark.unlink()
+        mark.mkdir()
+    vault.once()
+    assert len(vault.rows("journal.reconciled")) == 1
+
+
+def test_a_plan_whose_journal_is_gone_is_not_written_anew(vault: TestVault) -> None:
+    """Also where the request says that it is being planned: the plan that is there is the plan."""
+    request = vault.drop("Say hello.\n")
+    vault.once()
+    request.write_text(request.read_text().replace("status: planned", "status: planning"))
+    lose(vault)
+    vault.once()
+    assert vault.actions().count("plan.adopted") == 1
+    assert {"model.called", "request.detected"} & set(vault.actions()) == set()
+
+
+def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVault) -> None:
+    """The same request again has the same trace, so its mission would be called the same."""
+
+    def attempt(text: str) -> str:
+        vault.script(
+            ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+            (
+                "execute",
+                [
+                    {
+                        "calls": [
+                            ("write_file", {"path": "hello.txt", "content": text}),
+                            ("give_up", {"reason": "No."}),
+                        ]
+                    }
+                ],
+            ),
+        )
+        vault.drop("Say hello.\n")
+        vault.once()
+        vault.approve()
+        vault.once()
+        (failed,) = vault.rows("execution.failed")
+        assert failed["metadata"]["reason"] == "gave_up"
+        return str(failed["metadata"]["kept"])
+
+    first = attempt("first\n")
+    state = lose(vault).parent
+    for note in (*vault.root.glob("Inbox/*/*.md"), *vault.reports()):
+        note.unlink()
+    name = first.removeprefix("refs/placet/failed/say-hello-")
+    git(vault.root, "worktree", "add", "-q", "-b", "left", str(state / "worktrees" / name))
+    (state / "worktrees" / name / "left.txt").write_text("work\n")
+    second = attempt("second\n")
+    assert [git(vault.root, "show", f"{ref}:hello.txt") for ref in (first, second)] == [
+        "first",
+        "second",
+    ]
+    assert (state / "worktrees" / name / "left.txt").read_text() == "work\n"
+
+
+def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(
+    vault: TestVault,
+) -> None:
+    vault.drop("Say hello")
+    vault.once()
+    vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+    vault.once()
+    shutil.rmtree(vault.state)
+    said = vault.once()
+    assert "the journal does not know was taken up: Inbox/Rejected/say-hello_rejected.md" in said
+    assert "waits for you" not in said
+    assert vault.actions().count("plan.rejected") == 1

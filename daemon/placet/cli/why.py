@@ -11,7 +11,7 @@ import click
 
 from placet.cli.asked import asked_line
 from placet.cli.carriers import carrier, is_carried, with_worker
-from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
+from placet.cli.failed_mission import failed_mission, request_after_failure
 from placet.cli.glance import Glance, drafts, glance, too_many
 from placet.cli.held import IS_DRAFT, NEEDS_HISTORY, held_back
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
@@ -22,9 +22,7 @@ from placet.core.errors import UserError
 from placet.core.life.case import Case, State
 from placet.core.life.waiting import ALLOW_HISTORY, Why
 from placet.core.life.why import standing
-from placet.core.life.why_failed import (
-    of_last_mission,
-)
+from placet.core.life.why_failed import of_last_mission
 from placet.core.text.names import Folder, request_id
 from placet.core.text.names import show as visible
 from placet.files.vault import Vault
@@ -125,8 +123,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if case.state is State.FAILED and case.outcome.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
-            meaning = [mission["meaning"], case.outcome.failure, *notices]
-            return meaning, mission.pop("next"), mission
+            return [*mission.pop("happened"), *notices], mission.pop("next"), mission
         lost = "Its mission failed. What the journal had on that was lost, or is archived."
         return (
             [lost, *notices],
@@ -243,8 +240,6 @@ def why_text(found: Mapping[str, Any]) -> str:
         f"{colour(visible(found['request_id']), 'white', bold=True)}  {found['state']}",
         *(local_times(visible_lines("\n".join(found["why"])))),
     ]
-    if mission := found["mission"]:
-        lines += mission_lines(mission)
     following = local_times(visible_lines("\n".join(found["next"])))
     if found["next"]:
         lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]

@@ -27,7 +27,7 @@ from placet.files.errors import Stale
 from placet.files.handles import EntryKind
 from placet.files.replace import new_file
 from placet.files.vault import Vault
-from placet.host import mounts, observer, watch
+from placet.host import observer, watch
 from placet.host.watch import Bell, Mode
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
@@ -520,45 +520,6 @@ def test_where_no_event_arrives_auto_stays_with_the_timer(root):
         env=ENVIRONMENT,
     )
     assert done.stdout == "False polling\n", done.stderr
-
-
-MOUNTS = b"""\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw
-36 22 0:42 / /mnt/a\\040share rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2
-37 22 0:43 / /mnt/c rw,noatime - 9p C:\\\\ rw,aname=drvfs
-38 22 0:44 / /home/me/cloud rw,nosuid - fuse.rclone remote: rw
-39 22 0:45 / /tmp rw - tmpfs tmpfs rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("device", "kind"),
-    [
-        ("8:1", ""),
-        ("0:42", "nfs4"),
-        ("0:43", "9p"),
-        ("0:44", "fuse.rclone"),
-        ("0:45", ""),
-        ("9:9", ""),
-    ],
-)
-def test_file_systems_that_others_change_unseen_are_known(device, kind):
-    assert mounts.kind_in(MOUNTS, device) == kind
-
-
-def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(
-    root, monkeypatch
-):
-    monkeypatch.setattr(
-        mounts, "_REMOTE", mounts._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
-    )
-    if not mounts.remote_kind(root):
-        pytest.skip("the file system of this machine's temporary folder is not in the list")
-    with Bell(root, FLAT, DEEP) as bell:
-        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
-        assert bell.mode is Mode.POLLING
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        assert bell.mode is Mode.EVENTS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -25,7 +25,6 @@ from watchdog.events import FileClosedEvent, FileMovedEvent, FileSystemEvent
 from placet.core.errors import UserError
 from placet.core.text.names import is_temporary
 from placet.disk import stamp_of
-from placet.host.mounts import remote_kind
 from placet.host.observer import Observer, Warnings
 
 GAP_S = 0.05
@@ -95,7 +94,6 @@ class Bell:
         self._last_s = float("-inf")
         self._observer: Observer | None = None
         self._identities: tuple[tuple[int, int] | None, ...] = ()
-        self._is_unreliable = False
         self._log = Warnings(self)
 
     def __enter__(self) -> Self:
@@ -118,7 +116,7 @@ class Bell:
         EVENTS: some arrived, so a slow timer is enough. POLLING: look every second or two; events
         that arrive nevertheless still ring.
         """
-        if self._observer is None or self._is_unreliable:
+        if self._observer is None:
             return Mode.POLLING
         return Mode.EVENTS if self._heard or self._wanted is Mode.EVENTS else Mode.POLLING
 
@@ -196,7 +194,7 @@ class Bell:
         if self._wanted is Mode.POLLING:
             return
         self._identities = self._look()
-        self._heard, self._is_unreliable = False, False
+        self._heard = False
         try:
             self._observer = Observer(self)
             for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
@@ -215,8 +213,6 @@ class Bell:
                     '[daemon] watch = "auto".',
                 ) from error
             return
-        # changes made elsewhere cause no event there
-        self._is_unreliable = self._wanted is Mode.AUTO and bool(remote_kind(self._root))
         self._probe()
 
     def _disarm(self) -> None:

@@ -60,8 +60,7 @@ def take(
                 "journal of its own."
             )
     state = vault_state(vault, env)
-    for warning in state.ensure():
-        say(warning)
+    state.ensure()
     if no_room(state.journal) and drop_ballast(state.journal):
         say(
             f"The disk of {state.folder} is full. Free some space there; until then the daemon "

@@ -324,7 +324,7 @@ def test_a_configuration_that_init_makes_anew_is_accepted_by_that(tmp_path: Path
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[1]", "3", '{"model": 3}', '{"model": {"base_url": {"a": 1}}}', '{"a":' * 5000],
+    ["", "null", "[1]", "3", '{"model": 3}', '{"model": {"base_url": {"a": 1}}}'],
 )
 def test_what_was_accepted_and_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     vault = make_vault(tmp_path)

@@ -5,16 +5,14 @@ others.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.text.names import QUEUES, Folder
+from placet.core.text.names import QUEUES
 from placet.files.vault import Vault
 from placet.host.watch import Mode
-from placet.loop import casebook, decisions, requests, tick
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -115,40 +113,6 @@ def test_a_reason_goes_when_its_cause_does(vault: TestVault) -> None:
     assert vault.plan("do-it").exists()
 
 
-def state_of(path: Path) -> tuple[int, int, int]:
-    """What writing a file anew changes; reading it changes the time of its last access too."""
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_ctime_ns
-
-
-def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bad requests, and a plan that nobody knows, beside more requests than a tick takes up."""
-    vault, time = bare_vault(tmp_path), Time()
-    with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
-        vault.drop("---\npriority: 77\n---\nDo it.\n", "z.md")
-        lost = vault.drop(
-            "---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n",
-            "zz.md",
-        )
-        running.settle()
-        sides = {path: state_of(path) for path in lost.parent.glob("*.placet.md")}
-        explained = len(vault.rows("request.invalid"))
-        assert len(sides) == explained == 2
-        for module in (casebook, decisions, requests, tick):
-            monkeypatch.setattr(module, "SLICE_S", -1.0)
-        monkeypatch.setattr(requests, "TAKE_UP_AT_ONCE", 1)
-        for name in ("a.md", "b.md", "c.md"):
-            vault.drop("Do it.\n", name)
-        for _ in range(10):
-            running.loop.tick(frozenset(), Mode.POLLING)
-            time.pass_time(0.5)
-        assert len(running.loop.cases) == 3
-        assert {path: state_of(path) for path in sides} == sides, "each is the same file"
-        assert len(vault.rows("request.invalid")) == explained
-
-
 def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(
     tmp_path: Path,
 ) -> None:
@@ -165,25 +129,6 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
         in (vault.root / "Inbox/Requests/empty.placet.md").read_text()
     )
     assert f"About `{plan.name}`" in plan.with_name("say-hello_plan.placet.md").read_text()
-
-
-def test_explaining_is_cut_into_slices(tmp_path: Path) -> None:
-    """A thousand bad requests must not keep leases and SIGTERM waiting."""
-    vault, time = bare_vault(tmp_path), Time()
-    notices = {f"{Folder.REQUESTS}/{number}.md": "It is empty." for number in range(4)}
-    with looping(vault, time=time) as running:
-
-        def explained(notices: Mapping[str, str]) -> int:
-            more = running.loop.notices.show(
-                notices, running.loop.book.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0
-            )
-            there = vault.notes(Folder.REQUESTS)
-            assert more is (len(there) > 0 or notices == {}), "the next tick goes on"
-            return len(there)
-
-        assert [explained(notices) for _ in range(4)] == [1, 2, 3, 4]
-        assert [explained({}) for _ in range(4)] == [3, 2, 1, 0]
-        assert len(vault.rows("request.invalid")) == 4
 
 
 def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> None:

@@ -295,16 +295,3 @@ def test_a_new_setting_stands_by_the_comment_that_shows_it(vault: TestVault, lin
     path.write_text('[vault]\nown_keys = [\n  "a",\n  "b", # [x]\n]\n')
     vault.click("config", "set", "vault.quiet_s", "3")
     assert load(vault.root).vault.own_keys == ("a", "b")
-
-
-@pytest.mark.parametrize("name", ["vault.json", "accepted.json"])
-def test_a_file_of_the_state_that_is_nested_without_end_is_a_damaged_one(
-    vault: TestVault, name: str
-) -> None:
-    vault.once()
-    state = vault.db.parent
-    (state / name).write_text("[" * 100_000)
-    done = vault.cli("run", "--once", check=False)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == (0 if name == "vault.json" else 2), done.stderr
-    assert vault.db.parent == state

@@ -205,7 +205,7 @@ def test_a_failed_mission_s_report_has_the_remarks_too(vault: TestVault) -> None
         run.settle()
     (failed,) = rows(vault, "execution.failed")
     report = (vault.root / failed["report"]).read_text()
-    assert "## Remarks on the Approval\n- mind the tests\n\n## What Happened" in report
+    assert "## Remarks on the Approval\n- mind the tests\n\n## Work So Far" in report
     assert "\n- mind the tests\n" in vault.plan("hello").read_text(), (
         "approved again it goes along again"
     )

@@ -121,13 +121,3 @@ def test_a_file_in_the_way_is_a_persons_to_mend(tmp_path):
 def test_a_state_names_absolute_folders():
     with pytest.raises(ValueError, match="absolute"):
         StateFolder(Path("vault"), Path("/state"))
-
-
-def test_a_state_folder_on_a_network_file_system_is_warned_of(tmp_path, monkeypatch):
-    state = vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")})
-    assert state.ensure() == ()
-    # no network file system can be mounted here
-    monkeypatch.setattr("placet.host.state.remote_kind", lambda _: "nfs4")
-    (warning,) = state.ensure()
-    assert "nfs4" in warning
-    assert "PLACET_STATE_HOME" in warning

@@ -156,7 +156,7 @@ def test_a_command_that_a_person_stopped_is_in_journal_and_report(tmp_path: Path
     ]
     report = vault.reports()[0].read_text()
     assert "run\\_command (1)" in report or "run_command (1)" in report
-    assert "run_command sleep 60: failed, interrupted" in report
+    assert "Last tool error: `run_command sleep 60: failed, interrupted`." in report
     assert "Do not do again" not in report, "nothing failed: a person stopped it"
 
 

@@ -6,7 +6,6 @@ Bursts lose nothing; folders may come and go.
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import shutil
 import signal
@@ -27,7 +26,7 @@ from placet.files.errors import Stale
 from placet.files.handles import EntryKind
 from placet.files.replace import new_file
 from placet.files.vault import Vault
-from placet.host import mounts, observer, watch
+from placet.host import watch
 from placet.host.watch import Bell, Mode
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
@@ -298,18 +297,6 @@ def test_anybody_may_ring_and_many_rings_are_one(root):
         assert time.monotonic() - began < 30
 
 
-def test_a_signal_handler_may_ring(root):
-    before = signal.signal(signal.SIGALRM, lambda *_: bell.ring())
-    try:
-        with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.001)
-            for _ in range(5):
-                assert bell.wait(5).any
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
     with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
         stop = threading.Event()
@@ -329,16 +316,7 @@ def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
         assert 2 <= rings <= took_s / watch.GAP_S + 2
 
 
-def test_auto_finds_out_that_events_arrive_and_leaves_no_file(root):
-    with Bell(root, FLAT, DEEP) as bell:
-        end = time.monotonic() + 60
-        while bell.mode is not Mode.EVENTS and time.monotonic() < end:
-            bell.wait(0.01)
-        assert bell.mode is Mode.EVENTS
-    assert not list(root.rglob(f"{watch.PROBE}*"))
-
-
-def test_polling_starts_nothing_and_says_why(root):
+def test_polling_watches_only_the_folder_outside(root, tmp_path):
     before = set(threading.enumerate())  # some of an earlier test may end meanwhile
     with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
         assert set(threading.enumerate()) <= before
@@ -346,6 +324,13 @@ def test_polling_starts_nothing_and_says_why(root):
         bell.check()
         (root / "Inbox/Requests/a.md").write_bytes(b"x")
         assert not bell.wait(0.1).any
+    outside = tmp_path / "intents"
+    outside.mkdir()
+    with Bell(root, FLAT, DEEP, Mode.POLLING, outside) as bell:
+        (root / "Inbox/Requests/b.md").write_bytes(b"x")
+        assert not bell.wait(0.5).any
+        (outside / "intent").write_bytes(b"x")
+        assert bell.wait(60) == watch.Rung(frozenset(), any=True)
 
 
 def test_opening_is_quick_and_closing_ends_all_threads(root):
@@ -360,7 +345,6 @@ def test_opening_is_quick_and_closing_ends_all_threads(root):
     assert time.monotonic() - began < 60
     assert set(threading.enumerate()) <= before
     assert len(list(Path("/dev/fd").iterdir())) <= handles
-    assert logging.getLogger("watchdog").handlers == []
 
 
 def until_heard(bell: Bell, act) -> None:
@@ -396,56 +380,14 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads are those of inotify")
 def test_a_dead_thread_is_noticed(root):
     with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        for number in range(3):
-            thread = bell._observer.threads[number]
+        for _ in range(3):
+            thread = next(iter(bell._observer.emitters))
             thread.stop()
             thread.join()
             bell.check()
             while bell.wait(0.3).any:
                 pass
             until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
-
-
-def test_an_event_that_cannot_be_understood_rings_and_kills_nothing(root):
-    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-        observer._Handler(bell).dispatch(None)
-        assert bell.wait(1).any
-
-
-def test_a_warning_of_watchdog_rings(root):
-    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-        logging.getLogger("watchdog.observers.inotify_c").warning("queue overflowed")
-        assert bell.wait(1).any
-
-
-def test_hints_are_bounded(root, monkeypatch):
-    monkeypatch.setattr(watch, "MAX_HINTS", 3)
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        for n in range(10):
-            (root / f"Inbox/Requests/{n}.md").write_bytes(b"x")
-        last = threading.Event()
-        hear = bell.hear
-        monkeypatch.setattr(
-            bell,
-            "hear",
-            lambda event: (hear(event), "last" in str(event.dest_path) and last.set()),
-        )
-        (root / "last").write_bytes(b"x")
-        (root / "last").rename(root / "Inbox/Requests/last")
-        assert last.wait(60), "events come in order: all were heard"
-        assert len(bell.wait(1).paths) == 3
-
-
-def test_many_sub_folders_are_left_to_the_timer(root, monkeypatch):
-    monkeypatch.setattr(watch, "MAX_WATCHED", 3)
-    for n in range(4):
-        (root / f"Inbox/Requests/{n}").mkdir()
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        while bell.wait(0.3).any:
-            pass
-        (root / "Inbox/Requests/0/a.md").write_bytes(b"x")
-        assert not bell.wait(0.2).any
-        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
 
 
 @pytest.mark.skipif(
@@ -489,76 +431,6 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
     assert [lines[1], lines[3]] == ["1", "1"]
     assert lines[2].startswith("file events cannot be had: inotify")
     assert "fs.inotify" in lines[2]
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace"
-)
-def test_where_no_event_arrives_auto_stays_with_the_timer(root):
-    """A file system that takes watches and tells nothing, as network file systems and WSL do."""
-    done = subprocess.run(
-        [
-            "strace",
-            "-f",
-            "-qq",
-            "-o",
-            os.devnull,
-            "-e",
-            "inject=inotify_add_watch:retval=1",
-            *command(
-                """
-        with bell() as auto:
-            (root / "Inbox/Requests/a.md").write_text("x")
-            print(auto.wait(0.5).any, auto.mode)
-        """,
-                str(root),
-            ),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=ENVIRONMENT,
-    )
-    assert done.stdout == "False polling\n", done.stderr
-
-
-MOUNTS = b"""\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw
-36 22 0:42 / /mnt/a\\040share rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2
-37 22 0:43 / /mnt/c rw,noatime - 9p C:\\\\ rw,aname=drvfs
-38 22 0:44 / /home/me/cloud rw,nosuid - fuse.rclone remote: rw
-39 22 0:45 / /tmp rw - tmpfs tmpfs rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("device", "kind"),
-    [
-        ("8:1", ""),
-        ("0:42", "nfs4"),
-        ("0:43", "9p"),
-        ("0:44", "fuse.rclone"),
-        ("0:45", ""),
-        ("9:9", ""),
-    ],
-)
-def test_file_systems_that_others_change_unseen_are_known(device, kind):
-    assert mounts.kind_in(MOUNTS, device) == kind
-
-
-def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(
-    root, monkeypatch
-):
-    monkeypatch.setattr(
-        mounts, "_REMOTE", mounts._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
-    )
-    if not mounts.remote_kind(root):
-        pytest.skip("the file system of this machine's temporary folder is not in the list")
-    with Bell(root, FLAT, DEEP) as bell:
-        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
-        assert bell.mode is Mode.POLLING
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        assert bell.mode is Mode.EVENTS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -83,7 +83,7 @@ def test_it_works_without_the_daemons_socket(vault: TestVault) -> None:
     vault.extra["XDG_RUNTIME_DIR"] = ""
     vault.drop("# Say hello\n")
     vault.once()
-    (vault.db.parent / "run" / SOCKET).write_text("no socket\n")
+    (vault.db.parent / "run" / SOCKET).mkdir()
     with running(vault):
         assert vault.cli("events", check=False).returncode == 1
         with printing(vault, "watch", "say-hello") as watching:

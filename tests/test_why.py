@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from messages_api import MessagesApi, call, reply
 from placet.cli.notes import not_there
@@ -23,18 +21,13 @@ from placet.core.errors import End
 from placet.core.life.case import Case, KnownPlan, Request, State
 from placet.core.life.ends import ENDS, FailureClass
 from placet.core.life.estimate import against_estimate, estimate, median
-from placet.core.life.timeline import MAX_BARS, chart
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
-    MAX_TRIED,
-    PROOF,
     Remains,
     advice,
     of_last_mission,
-    proof,
     ready_request,
-    row_line,
-    tried,
+    what_happened,
 )
 from placet.core.text.plan import Plan, Step
 from placet.core.text.scope import Scope
@@ -137,41 +130,50 @@ MISSION = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("end", "ids"),
-    [
-        (End.REPETITION, [13, 15, 20]),
-        (End.ITERATION_CAP, [10, 14, 19]),
-        (End.BUDGET, [10, 14, 19]),
-        (End.TOOL_CALL_CAP, [13, 15, 20]),
-        (End.UNRESOLVED_ERROR, [8, 11, 17]),
-        (End.SCOPE, [7, 17, 21]),
-        (End.STALL, [15, 17, 20]),
-        (End.MODEL_ERROR, [10, 14, 19]),
-        (End.STOPPED_BY_PERSON, [19, 20, 21]),
-        (End.REPOSITORY, [4, 20, 21]),
-        (End.CRASH_LOOP, [2, 3, 16]),
-        (End.GAVE_UP, [15, 17, 20]),
-    ],
-)
-def test_three_rows_prove_an_end(end: End, ids: list[int]) -> None:
-    rows = of_last_mission([*MISSION[:2], *MISSION])  # an earlier mission's rows are no proof
-    assert [row.id for row in proof(end, rows)] == ids
+def facts(end: End, **others: Any) -> dict[str, Any]:
+    return {"reason": end.value, "iterations": 3, "cost_usd": 0.5, "files_changed": [], **others}
+
+
+MENDING = Plan("Mend it", "Soon.", (Step("One"),), Scope())
+
+
+def test_a_failure_is_told_in_four_sentences() -> None:
+    rows = of_last_mission([*MISSION[:2], *MISSION])
+    saved = {"kept": "refs/placet/failed/x", "files_changed": ["a.py"], "files_more": 1}
+    assert what_happened(facts(End.ITERATION_CAP, **saved), MENDING, rows) == [
+        "The agent had as many turns as the plan allows. It ended after 3 turns. Cost: $0.5000; "
+        "no estimate (fewer than three similar missions are known); no limit of its own.",
+        "Last tool error: `run_command make: exit code 2`.",
+        "Refused: `write_file x`, `write_file y`.",
+        "Its work is saved at `refs/placet/failed/x`: 2 changed files.",
+    ]
+
+
+def test_calls_of_a_failure_are_told_without_tricks() -> None:
+    rows = [
+        called(1, target="a\nb\u202e`x` ![y](https://example.com)", ok=False),
+        called(2, target="ok.py"),
+        *(refused(n, f"{n}") for n in range(3, 13)),
+        refused(13, "x" * 5000),
+        refused(14, "3"),
+    ]
+    _, error, barred, saved = what_happened(
+        facts(End.SCOPE, left_at="/state/worktrees/x"), MENDING, rows
+    )
+    assert error.count("\n") == 0
+    assert "\u202e" not in error
+    assert error.endswith("failed, not_found``.")
+    assert barred.endswith("`write_file 7` and 6 more.")
+    assert saved == "Its work is still in `/state/worktrees/x`."
+    assert what_happened(facts(End.TALK), MENDING, [])[1:] == ["No work of it is saved."]
 
 
 @pytest.mark.parametrize("end", list(End))
-def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_is(
-    end: End,
-) -> None:
+def test_every_end_has_a_class_a_meaning_and_advice(end: End) -> None:
     found = ENDS[end]
     assert (found.kind is FailureClass.NONE) is (end is End.FINISHED)
     assert found.meaning.endswith(".")
     assert found.advice.endswith(".")
-    for count in range(len(MISSION)):
-        rows = proof(end, [row for row in MISSION[:count] if row.action_type != "git.ran"])
-        assert [r.id for r in rows] == sorted({r.id for r in rows})
-        # of these rows only the last one is no cause of anything
-        assert len(rows) == min(PROOF, count)
 
 
 def test_who_went_in_circles_at_the_edge_of_the_scope_is_advised_to_widen_it() -> None:
@@ -180,58 +182,6 @@ def test_who_went_in_circles_at_the_edge_of_the_scope_is_advised_to_widen_it() -
     assert advice(End.REPETITION, [*edge, called(4)]) == ENDS[End.REPETITION].advice
     assert advice(End.TIMEOUT, edge) == ENDS[End.TIMEOUT].advice
     assert advice(End.REPETITION, []) == ENDS[End.REPETITION].advice
-
-
-def test_equal_calls_are_told_once_and_only_the_last_are_listed() -> None:
-    assert tried(
-        [
-            called(1),
-            called(2),
-            called(3, ok=False),
-            refused(4),
-            called(5, "run_command", "make", exit_code=2),
-        ]
-    ) == (
-        "read_file a.py: done (2 times)",
-        "read_file a.py: failed, not_found",
-        "write_file x: refused, outside_scope",
-        "run_command make: exit code 2",
-    )
-    many = tried([called(n, target=f"{n}.py") for n in range(100)])
-    assert len(many) == MAX_TRIED + 1
-    assert many[-1] == "read_file 99.py: done"
-
-
-TASK = re.compile(r"  \d+ [^:#;%`\n]* :(done|crit), \d+, \d+")
-
-
-@given(st.lists(st.text(), max_size=5))
-def test_the_chart_is_one_whatever_calls_were_about(targets: Sequence[str]) -> None:
-    rows = [
-        row
-        for n, target in enumerate(targets)
-        for row in (model(2 * n), called(2 * n + 1, target=target))
-    ]
-    lines = chart(rows).splitlines()
-    assert len(lines) == (4 + 3 * len(targets) if targets else 0)
-    for line in lines[4:]:
-        assert TASK.fullmatch(line) or re.fullmatch(r"  section Turn \d+", line), line
-
-
-def test_the_chart_shows_when_what_happened_and_for_how_long() -> None:
-    first, *_, last = chart(
-        [model(1), called(2, "run_command", "make: all; #1", exit_code=2)]
-    ).splitlines()
-    assert first == "gantt"
-    assert last == "  2 run_command make all 1 exit code 2 :crit, 1767323045428, 1767323045678"
-    assert chart([called(n) for n in range(200)]).count("read_file") == MAX_BARS
-    assert chart([]) == ""
-
-
-def test_a_row_is_one_line_without_tricks() -> None:
-    assert row_line(called(7, target="a\nb\u202e" + "x" * 500)).count("\n") == 0
-    assert "\u202e" not in row_line(called(7, target="a\u202e"))
-    assert len(row_line(called(7, target="x" * 5000))) < 400
 
 
 def test_the_estimate_is_a_median_of_three_at_least() -> None:
@@ -463,26 +413,21 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
             ["hello.txt"],
         )
         report = vault.reports()[0].read_text()
-        assert "**The agent came to nothing** (`gave_up`, after 2 iterations)" in report
-        assert f"Cost: ${facts['cost_usd']:.4f}; no estimate" in report
-        assert "limit $2.5000" in report
-        ids = [int(number) for number in re.findall(r"^#(\d+) ", report, re.MULTILINE)]
-        assert [row["action_type"] for row in vault.rows() if row["id"] in ids] == [
-            "tool.called",
-            "tool.called",
-            "model.called",
-        ]
-        assert "```mermaid\ngantt\n" in report
-        assert "- `write_file hello.txt: done`" in report
+        summary = report.split("## Error Summary\n")[1].split("\n\n")[0].splitlines()
+        assert len(summary) == 4
+        assert summary[0].startswith(
+            "- The agent said that the plan cannot be carried out. It ended after 2 turns. "
+            f"Cost: ${facts['cost_usd']:.4f}; no estimate"
+        )
+        assert "limit $2.5000" in summary[0]
+        assert summary[1].startswith("- There is no paper.")
+        assert summary[2] == f"- Its work is saved at `{facts['kept']}`: 1 changed file."
         assert facts["kept"] in report
         request = vault.click("why", "say-hello", "--request").stdout
         folded = report.split("> [!example]- ")[1]
         assert all(f"> {line}".rstrip() in folded.splitlines() for line in request.splitlines())
         told = vault.click("why", "say-hello").stdout
-        assert all(
-            piece in told
-            for piece in ("gave_up", "There is no paper.", *(f"#{n} " for n in ids), facts["kept"])
-        )
+        assert all(line.removeprefix("- ").rstrip(".") in told for line in summary)
 
         # what a person adds to it is read as well
         vault.reports()[0].write_text(report + "\nThe paper is in the cupboard.\n")

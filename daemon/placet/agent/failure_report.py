@@ -1,4 +1,4 @@
-"""The Failure Report: the class of the failure, its proof, what is kept, and how to go on."""
+"""Write the Failure Report: what happened, what is kept, and how to go on."""
 
 from __future__ import annotations
 
@@ -19,23 +19,17 @@ from placet.agent.report_parts import (
     template,
 )
 from placet.core.errors import End, with_last_words
-from placet.core.life.ends import ENDS
-from placet.core.life.estimate import against_estimate
-from placet.core.life.timeline import chart
 from placet.core.life.why_failed import (
     Remains,
     advice,
-    proof,
     ready_request,
     remains,
-    row_line,
-    tried,
+    what_happened,
 )
-from placet.core.text.markdown import code, link, literal, paragraphs
+from placet.core.text.markdown import code, link, literal
 from placet.core.text.names import Folder, show
 from placet.core.text.note import new_note
 from placet.core.turn.mission import Stopped
-from placet.core.wording import counted
 
 
 def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
@@ -56,7 +50,7 @@ def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) ->
     )
     text = template("failure_report.md").substitute(
         {**common(at), "plan": plan},
-        error_summary=paragraphs(with_last_words(_summary_line(ended), ended.last_words)),
+        error_summary=_summary(ended, at, facts),
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.work.branch}` (taken away; see Work So Far)"
         if ended.work.branch
@@ -65,7 +59,6 @@ def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) ->
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended.work, at),
         end=ended.end.value,
-        happened=_happened(ended, at),
         work=_work(ended),
         next_steps=_next_steps(ended, at)
         + "\n\n"
@@ -86,10 +79,20 @@ def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) ->
     )
 
 
-def _summary_line(ended: Stopped) -> str:
-    if ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR):
-        return f"Execution failed during tool operation: {ended.failed_tool}"
-    return ended.detail
+def error_of(ended: Stopped) -> str:
+    """Return the error that ended a mission, with the model's last words."""
+    failed = ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR)
+    what = (
+        f"Execution failed during tool operation: {ended.failed_tool}" if failed else ended.detail
+    )
+    return with_last_words(what, ended.last_words)
+
+
+def _summary(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> str:
+    """Say in at most six lines what happened and what to do next."""
+    first, *rest = what_happened(facts, at.plan, at.rows)
+    lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _work(ended: Stopped) -> str:
@@ -117,31 +120,6 @@ def _work(ended: Stopped) -> str:
     )
 
 
-def _happened(ended: Stopped, at: Circumstances) -> str:
-    """Return a failure's class, the rows that prove it, timeline, calls tried, and cost."""
-    found, rounds = ENDS[ended.end], counted(ended.work.iterations, "iteration")
-    limit = at.plan.scope.budget_usd
-    cost = against_estimate(
-        None if ended.work.spent.cost_usd is None else float(ended.work.spent.cost_usd),
-        at.typical_usd,
-        None if limit is None else float(limit),
-    )
-    parts = [
-        f"**{found.kind.capitalize()}** (`{ended.end.value}`, after {rounds}): {found.meaning}",
-        f"Cost: {cost}.",
-    ]
-    if rows := proof(ended.end, at.rows):
-        parts += [
-            "The journal's rows that show it:",
-            fenced_text("\n".join(row_line(row) for row in rows), "text"),
-        ]
-    if drawn := chart(at.rows):
-        parts += ["### Timeline", fenced_text(drawn, "mermaid")]
-    if lines := tried(at.rows):
-        parts += ["### What Was Tried", "\n".join(f"- {code(line)}" for line in lines)]
-    return "\n\n".join(parts)
-
-
 def _ready(at: Circumstances, left: Remains) -> str:
     """Return a request that starts from where the mission broke, as a callout that is folded."""
     text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
@@ -156,18 +134,17 @@ def _ready(at: Circumstances, left: Remains) -> str:
 
 
 def _next_steps(ended: Stopped, at: Circumstances) -> str:
-    case, first = at.case, advice(ended.end, at.rows)
+    case = at.case
     name = case.request_path or "the request"
     moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
     place = "where it was put when it was stopped" if moved else "in `Inbox/Plans`"
     return "\n".join(
         [
-            f"1. {first}",
-            f"2. For a new plan: {code(f'placet retry {case.request_id}')}, "
+            f"1. For a new plan: {code(f'placet retry {case.request_id}')}, "
             f"or set `status: pending` in {code(name)}. "
             "For a revision of this one set `decision: revise` in the plan: "
             "whoever writes it reads this report. Or approve the plan again, to repeat it as "
             f"it is: it is {place}.",
-            "3. Or leave it: nothing more happens by itself.",
+            "2. Or leave it: nothing more happens by itself.",
         ]
     )

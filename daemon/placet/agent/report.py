@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from textwrap import shorten
 from typing import Any
 
-from placet.agent.failure_report import failure_note
+from placet.agent.failure_report import error_of, failure_note
 from placet.agent.report_parts import (
     Circumstances,
     common,
@@ -19,7 +19,7 @@ from placet.agent.report_parts import (
     listed,
     template,
 )
-from placet.core.errors import End, with_last_words
+from placet.core.errors import End
 from placet.core.life.case import Case, EventKind
 from placet.core.life.events import MissionEnded
 from placet.core.text.characters import shortened
@@ -63,18 +63,15 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
         "kept": ended.work.kept,
         "kept_commit": ended.kept_commit,
+        **({"left_at": ended.left_at} if ended.left_at else {}),
     }
-    reason = (
-        with_last_words(f"{ended.error_type or ended.end.value}: {ended.detail}", ended.last_words)
-        + f" (see {path})"
-    )
     return MissionEnded(
         case.generation,
         EventKind.MISSION_FAILED,
         failure_note(ended, at, facts),
         path,
         facts,
-        reason,
+        f"{error_of(ended)} (see {path})",
         ended.work.branch,
         ended.drift,
         ended.detail,

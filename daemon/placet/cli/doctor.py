@@ -28,7 +28,6 @@ from placet.core.wording import rfc3339
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
-from placet.host.mounts import remote_kind
 from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config
 from placet.journal.maintenance import examine
@@ -124,13 +123,6 @@ def _folders(site: Site) -> Iterator[Line]:
 def _state_folder(folder: Path) -> Iterator[Line]:
     if not folder.is_dir():
         return
-    if kind := remote_kind(folder):
-        yield finding(
-            "state",
-            "warn",
-            f"{folder} is on {kind}: locks and SQLite are not safe there",
-            "Stop the daemon, then move it to a local folder: export PLACET_STATE_HOME=DIR",
-        )
     try:
         write_private(folder / "doctor", bytes(NO_ROOM))
         (folder / "doctor").unlink()

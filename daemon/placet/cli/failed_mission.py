@@ -1,32 +1,24 @@
-"""A mission that failed, as `placet why` shows it: what its report has, from the same rows."""
+"""Say of a failed mission what its report says, from the same journal rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from placet.cli.site import Site, find
-from placet.cli.terminal import colour, local_times
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import Case
 from placet.core.life.ends import ENDS
-from placet.core.life.estimate import against_estimate
-from placet.core.life.timeline import timeline
 from placet.core.life.why_failed import (
     advice,
     of_last_mission,
-    proof,
     ready_request,
     remains,
-    row_line,
-    tried,
+    what_happened,
 )
-from placet.core.text.names import show as visible
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import parse_plan
-from placet.core.wording import counted
 from placet.journal.reader import Reader
 
 
@@ -63,20 +55,14 @@ def failed_mission(
     assert text is not None, "what is carried out was stored when it was approved"
     plan = parse_plan(read_note(text).body, None)
     found = ENDS[left.end]
-    limit = plan.scope.budget_usd
+    first, *rest = what_happened(facts, plan, rows)
     return {
         "class": found.kind.value,
         "end": left.end.value,
         "iterations": facts["iterations"],
         "meaning": found.meaning,
-        "cost": against_estimate(
-            facts["cost_usd"],
-            facts.get("typical_cost_usd"),
-            None if limit is None else float(limit),
-        ),
-        "proof": [row_line(row) for row in proof(left.end, rows)],
-        "timeline": [asdict(bar) for bar in timeline(rows)],
-        "tried": list(tried(rows)),
+        "cost_usd": facts["cost_usd"],
+        "happened": [first, case.outcome.failure, *rest],
         "kept": left.kept,
         "kept_commit": left.kept_commit,
         "files": list(left.files),
@@ -91,35 +77,3 @@ def failed_mission(
             f"A request that starts from where it broke: placet why {case.request_id} --request",
         ],
     }
-
-
-def mission_lines(mission: Mapping[str, Any]) -> list[str]:
-    """Return a failed mission as lines for people."""
-    return [
-        f"{mission['class']} "
-        f"({mission['end']}, after {counted(mission['iterations'], 'iteration')})",
-        f"cost   {mission['cost']}",
-        f"kept   {mission['kept'] or 'nothing: it had changed nothing'}",
-        "",
-        colour("── the journal's rows that show it ", "white", bold=True),
-        *local_times(mission["proof"]),
-        "",
-        colour("── what happened when ", "white", bold=True),
-        *_timeline(mission["timeline"]),
-        "",
-        colour("── what was tried ", "white", bold=True),
-        *mission["tried"],
-    ]
-
-
-def _timeline(bars: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not bars:
-        return ["nothing took time"]
-    began = bars[0]["began_ms"]
-    return [
-        f"{(bar['began_ms'] - began) / 1000:>8.1f} s  "
-        f"+{(bar['ended_ms'] - bar['began_ms']) / 1000:.1f} s  "
-        f"{'turn ' + str(bar['turn']) if bar['turn'] else 'before'}  "
-        + (visible(bar["what"]) if bar["ok"] else colour(visible(bar["what"]), "red"))
-        for bar in bars
-    ]

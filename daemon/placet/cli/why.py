@@ -12,7 +12,7 @@ import click
 
 from placet.cli.asked import asked_line
 from placet.cli.case_line import AT_WORK, carrier
-from placet.cli.failed_mission import failed_mission, mission_lines, request_after_failure
+from placet.cli.failed_mission import failed_mission, request_after_failure
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
@@ -119,8 +119,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if case.state is State.FAILED and case.outcome.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
-            meaning = [mission["meaning"], case.outcome.failure, *notices]
-            return meaning, mission.pop("next"), mission
+            return [*mission.pop("happened"), *notices], mission.pop("next"), mission
         lost = "Its mission failed. The journal no longer has the details."
         return (
             [lost, *notices],
@@ -226,8 +225,6 @@ def why_text(found: Mapping[str, Any]) -> str:
         f"{colour(visible(found['request_id']), 'white', bold=True)}  {found['state']}",
         *(local_times(visible_lines("\n".join(found["why"])))),
     ]
-    if mission := found["mission"]:
-        lines += mission_lines(mission)
     following = local_times(visible_lines("\n".join(found["next"])))
     if found["next"]:
         lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]

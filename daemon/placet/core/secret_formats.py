@@ -111,44 +111,14 @@ _FORMATS = (
     ),
 )
 
-HINTS = tuple((hint, form) for form in _FORMATS for hint in form.hints)
-
 KEY_HINT = "PRIVATE KEY"
 
-_RARE = "JXZKQ9G1ACIPSx-_./"  # characters of the hints, the rarest in code and prose first
 
-
-def _any_hint() -> re.Pattern[str]:
-    """Return a pattern that is found in every text with a hint in it, and in no other.
-
-    It looks for the rarest character of each hint and then at what stands round it, which takes a
-    quarter of the time of looking for the hints one by one; few texts have any.
-    """
-    ways: dict[str, list[str]] = {}
-    # what stands right before it, or after one that comes first
-    around: dict[str, tuple[set[str], set[str]]] = {}
-    for hint in (*(hint for hint, _ in HINTS), KEY_HINT):
-        # -1, not among them, comes last
-        at = min(range(len(hint)), key=lambda i: _RARE.find(hint[i]) % 100)
-        ways.setdefault(hint[at], []).append(
-            f"(?<={re.escape(hint[: at + 1])}){re.escape(hint[at + 1 :])}"
-        )
-        around.setdefault(hint[at], (set(), set()))[not at].add(hint[at - 1 if at else 1])
-    return re.compile(
-        "|".join(
-            f"{re.escape(char)}(?:{_beside(char, *around[char])})(?:{'|'.join(rest)})"
-            for char, rest in ways.items()
-        )
-    )
-
-
-def _beside(char: str, before: set[str], after: set[str]) -> str:
-    """Return a pattern for right after `char`, next to one of these, the quick test first."""
-    ways = [f"(?<=[{re.escape(''.join(sorted(before)))}]{re.escape(char)})"] if before else []
-    return "|".join([*ways, *([f"(?=[{re.escape(''.join(sorted(after)))}])"] if after else [])])
-
-
-ANY_HINT = _any_hint()
+def formats_in(text: str, start: int, end: int) -> list[_Format]:
+    """Return the formats of which a part of a text has a hint."""
+    return [
+        form for form in _FORMATS if any(text.find(hint, start, end) >= 0 for hint in form.hints)
+    ]
 
 
 # --- values of keys that are named like credentials

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from placet.core.secret_formats import (
-    ANY_HINT,
     CREDENTIAL_HINTS,
     CREDENTIAL_WORDS,
-    HINTS,
     KEY_HINT,
     SEPARATORS,
+    formats_in,
     value_after,
 )
 
@@ -79,7 +78,8 @@ def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterato
     if (
         len(text) <= WINDOW
         and not values
-        and not ANY_HINT.search(text)
+        and KEY_HINT not in text
+        and not formats_in(text, 0, len(text))
         and not any(word in text for word in words)
     ):
         return  # most texts of a row: the merge below takes five times as long
@@ -113,12 +113,8 @@ def _tokens(text: str) -> Iterator[Span]:
     past: dict[str, int] = {}  # the end of the last find of each kind
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
-        if not ANY_HINT.search(text, start, end):
-            continue
         here: list[Span] = []
-        for form in dict.fromkeys(
-            [form for hint, form in HINTS if text.find(hint, start, end) >= 0]
-        ):
+        for form in formats_in(text, start, end):
             group = "secret" if "secret" in form.pattern.groupindex else 0
             for found in _in_window(form.pattern, text, start, past.get(form.kind, 0)):
                 past[form.kind] = found.end()

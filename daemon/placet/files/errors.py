@@ -19,7 +19,6 @@ _HINTS = {
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
     errno.EROFS: f"Mount that file system writable; {RETRIED}",
-    errno.ETXTBSY: f"Another program has it open for writing. Close it there; {RETRIED}",
     errno.EXDEV: "The two folders are on different file systems. Keep the whole vault on one.",
     errno.ENOTDIR: "A file stands where a folder must be. Move it away, then run `placet init`.",
     errno.ELOOP: "A link stands where a file or a folder must be. placet does not follow links "

@@ -10,13 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import secrets
-import signal
 import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import sha256
@@ -28,9 +25,6 @@ from placet.disk import lock
 from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
 from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.files.scan import NOTE_LIMIT, fingerprint
-
-# Longest wait for programs that have the old file open: opening and writing are µs apart.
-WRITERS_S = 0.5
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
 # this kernel or file system lacks them
@@ -133,12 +127,10 @@ def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fi
         raise Changed(path)
     with new_file(folder, data, like=info) as temp:
         _keep_attributes(folder, name, temp.handle)
-        if not _await_writers(folder, name):
-            raise OSError(errno.ETXTBSY, "")
         if not holds(folder, name, expected):
             raise Changed(path)
         if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
-            if not _unchanged(folder, temp.name, expected):
+            if not holds(folder, temp.name, expected):
                 _put_back(folder, temp, name)
                 ours = identity(os.fstat(temp.handle))
                 _keep_written(folder, temp, name, {identity(info): expected, ours: digest(data)})
@@ -208,41 +200,6 @@ def _keep_attributes(folder: int, name: str, handle: int) -> None:
                     os.setxattr(handle, attribute, os.getxattr(old, attribute))
 
 
-def _unchanged(folder: int, name: str, expected: str) -> bool:
-    return _await_writers(folder, name) and holds(folder, name, expected)
-
-
-def _await_writers(folder: int, name: str) -> bool:
-    """Wait until no program has the file open for writing; return False after WRITERS_S.
-
-    Somebody may have opened it by its old name, just before that went to another file, and not have
-    written yet. A read lease (F_SETLEASE in fcntl(2)) is granted only while nobody has the file
-    open for writing. Where a file system has no leases, or this user may have none on the file,
-    nothing is waited for.
-    """
-    if sys.platform != "linux":
-        return True
-    try:
-        handle = os.open(name, FILE | os.O_NOFOLLOW, dir_fd=folder)
-    except FileNotFoundError:
-        return True
-    with Held(handle):
-        # A broken lease is told by a signal: one that is ignored, instead of SIGIO, which kills.
-        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
-        until = time.monotonic() + WRITERS_S
-        while time.monotonic() < until:
-            try:
-                fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            except BlockingIOError:
-                time.sleep(0.0005)
-                continue
-            except OSError:
-                return True
-            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-            return True
-        return False
-
-
 def _put_back(folder: int, temp: Temporary, name: str) -> None:
     """Undo an exchange that brought out a newer save: the newest text gets its name back.
 
@@ -272,11 +229,8 @@ def _keep_written(
     `texts` are the digests of the old file and of the new one. A whole save that another one came
     after is not kept.
     """
-    os.close(temp.handle)  # or this would be a program that has it open
-    temp.handle = os.open(temp.name, FILE | os.O_NOFOLLOW, dir_fd=folder)
-    _lock(temp.handle)
-    left = texts.get(identity(os.fstat(temp.handle)))
-    if left is None or _unchanged(folder, temp.name, left):
+    left = texts.get(identity(os.stat(temp.name, dir_fd=folder, follow_symlinks=False)))
+    if left is None or holds(folder, temp.name, left):
         return
     copy = with_suffix(name, f" (conflicted copy {secrets.token_hex(4)})")
     rename_new(folder, temp.name, folder, copy)

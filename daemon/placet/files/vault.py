@@ -134,12 +134,11 @@ class Vault(VaultFolder):
 
         Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a
         crash. Raises Changed if other bytes are there: where the kernel can exchange two names
-        (Linux), also if they were saved in the very instant of the replacement, by a program that
-        had the file open too; elsewhere that instant, some microseconds, is not covered. If
-        somebody wrote into both the old file and the new one in that instant, both are kept, one as
-        a conflict copy. Raises VaultTrouble if a program has the file open for writing for longer
-        than WRITERS_S; Gone, NotAFile, TooLarge, NotSettled. Mode is kept, owner and group as far
-        as the system lets this user set them.
+        (Linux), also if they were saved in the very instant of the replacement. If somebody wrote
+        into both the old file and the new one in that instant, both are kept, one as a conflict
+        copy. What a program that had the file open writes some microseconds later is not covered.
+        Raises Gone, NotAFile, TooLarge, NotSettled. Mode is kept, owner and group as far as the
+        system lets this user set them.
         """
         with explained(path), self._parent(path) as (folder, name):
             return replace(folder, name, path, expected, data)

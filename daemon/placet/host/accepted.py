@@ -192,12 +192,7 @@ def _read(state: StateFolder) -> dict[Key, Any] | None:
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
     except FileNotFoundError:
         return None
-    except (
-        OSError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:  # the last but one: it is no table
+    except (OSError, ValueError, AttributeError) as error:  # the last: it is no table
         raise UserError(
             f"{state.accepted} cannot be read: {error}",
             "It holds the settings that were accepted on this machine. Look at System/placet.toml, "

@@ -52,7 +52,7 @@ def configured(vault: Path, env: Mapping[str, str]) -> Configured:
                 **kept
                 | {"day_usd": Decimal(kept["day_usd"]), "unaccepted": tuple(kept["unaccepted"])}
             )
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         pass
     return _some(read_settings(state))
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 from placet.disk import delete_tree, put, sweep
-from placet.host.mounts import remote_kind
 
 
 def state_home(env: Mapping[str, str]) -> Path:
@@ -136,8 +135,8 @@ class StateFolder:
         """Delete the temporary files of killed processes. Raises OSError."""
         sweep(self.folder)
 
-    def ensure(self) -> tuple[str, ...]:
-        """Make the folders, readable by their owner alone; return warnings for a person.
+    def ensure(self) -> None:
+        """Make the folders, readable by their owner alone.
 
         Raises UserError for a folder in the vault, is another user's, or cannot be made.
         """
@@ -157,12 +156,6 @@ class StateFolder:
                 "set PLACET_STATE_HOME to a folder that you may write to",
                 exit_code=2,
             ) from error
-        kind = remote_kind(self.folder)
-        warning = (
-            f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
-            "set PLACET_STATE_HOME to a local folder"
-        )
-        return (warning,) if kind else ()
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -73,7 +73,7 @@ class _Whose(NamedTuple):
         try:
             found = json.loads(path.read_bytes())
             return cls(str(found["id"]), str(found["path"]), int(found["dev"]), int(found["ino"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
 

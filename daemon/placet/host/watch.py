@@ -1,4 +1,4 @@
-"""The bell: something may have happened in the vault, so look now.
+"""Ring when something happens in the vault.
 
 An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses
 nine of ten), come twice, or never come (network file systems, WSL). So the bell never says what
@@ -12,40 +12,57 @@ import contextlib
 import logging
 import os
 import stat
-import threading
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Self
 
-from watchdog.events import FileClosedEvent, FileMovedEvent, FileSystemEvent
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers.api import BaseObserver
+from watchdog.observers.polling import PollingObserver
 
 from placet.core.errors import UserError
 from placet.core.text.names import is_temporary
-from placet.disk import stamp_of
-from placet.host.mounts import remote_kind
-from placet.host.observer import Observer, Warnings
 
 GAP_S = 0.05
-"""Shortest time between rings by events: a burst causes 20 looks a second, not one per file."""
+"""Shortest time between rings: a burst causes 20 looks a second, not one per file."""
 
 POLL_S = 0.2
-"""Interval at which the folder outside is looked at where there are no events."""
+"""Interval at which the folder outside is listed where there are no events."""
 
-MAX_HINTS = 10_000
-"""Hints kept between two waits; files beyond it settle by two looks."""
+_EVENTS: list[type[FileSystemEvent]] = [
+    FileCreatedEvent,
+    FileClosedEvent,
+    FileMovedEvent,
+    FileDeletedEvent,
+    DirCreatedEvent,
+    DirMovedEvent,
+    DirDeletedEvent,
+]  # never opened or closed without writing: our own listing and reading would ring
+if sys.platform == "darwin":
+    _EVENTS.append(FileModifiedEvent)  # FSEvents knows no "closed after writing"
 
-MAX_WATCHED = 256
-"""Watched subfolders of a deep folder; the timer sees the rest. 5,050 cost 0.3 s of CPU."""
-
-PROBE = ".placet-tmp-probe-"
-"""Begins the name of the file that tests whether events arrive; no scan lists it."""
+# An overflown queue needs no word: the next look at the folders shows what it would have told.
+logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 
 class Mode(StrEnum):
-    """The source of changes. `auto`: events if they arrive, else the timer alone."""
+    """The source of changes. `auto`: events if the system gives them, else the timer alone."""
 
     AUTO = "auto"
     EVENTS = "events"
@@ -65,7 +82,7 @@ class Rung:
     moved: frozenset[str] = frozenset()
 
 
-class Bell:
+class Bell(FileSystemEventHandler):
     """Rings when something happens in the watched folders, or by `ring`. A context manager.
 
     `flat` and `deep` are folders relative to `root`; deep ones are watched with their subfolders.
@@ -82,173 +99,125 @@ class Bell:
         outside: Path | None = None,
     ) -> None:
         self._root = root.resolve()
-        self._outside = outside
-        self._stamp = None if outside is None else stamp_of(outside)
-        self._flat = tuple(flat)
-        self._deep = tuple(deep)
+        self._inside = {self._root / folder: folder in deep for folder in (*flat, *deep)}
+        self._outside = {} if outside is None else {outside: False}
         self._wanted = mode
-        self._changed = threading.Condition()
-        self._rung = False
-        self._hints: set[str] = set()
-        self._moved: set[str] = set()
-        self._heard = False
+        self._heard: SimpleQueue[tuple[str, bool]] = SimpleQueue()
         self._last_s = float("-inf")
-        self._observer: Observer | None = None
-        self._identities: tuple[tuple[int, int] | None, ...] = ()
-        self._is_unreliable = False
-        self._log = Warnings(self)
+        self._observer: BaseObserver | None = None
+        self._identities: list[tuple[int, int] | None] = []
+        self.mode = Mode.POLLING
+        """EVENTS: a slow timer is enough. POLLING: only the timer tells of the vault."""
 
     def __enter__(self) -> Self:
         """Start listening. Raises UserError if the mode is `events` and there are none."""
-        logging.getLogger("watchdog").addHandler(self._log)
-        try:
-            self._arm()
-        except BaseException:
-            self.close()
-            raise
+        self._arm()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def mode(self) -> Mode:
-        """Return how far events can be relied on: EVENTS or POLLING; `check` may change it.
-
-        EVENTS: some arrived, so a slow timer is enough. POLLING: look every second or two; events
-        that arrive nevertheless still ring.
-        """
-        if self._observer is None or self._is_unreliable:
-            return Mode.POLLING
-        return Mode.EVENTS if self._heard or self._wanted is Mode.EVENTS else Mode.POLLING
-
     def ring(self) -> None:
         """End the wait. Safe in any thread."""
-        with self._changed:
-            self._rung = True
-            self._changed.notify_all()
+        self._heard.put(("", False))
 
     def wait(self, timeout_s: float) -> Rung:
         """Wait for a ring, at most `timeout_s` seconds; rings since the last wait count as one."""
-        end_s = time.monotonic() + timeout_s
-        with self._changed:
-            if self._observer is None and self._outside is not None:
-                self._poll(self._outside, end_s)
-            self._changed.wait_for(lambda: self._rung, end_s - time.monotonic())
-            if self._rung:
-                rest_s = min(self._last_s + GAP_S, end_s) - time.monotonic()
-                if rest_s > 0:
-                    self._changed.wait_for(lambda: False, rest_s)  # let a burst gather
-                self._last_s = time.monotonic()
-            rung = Rung(frozenset(self._hints), self._rung, frozenset(self._moved))
-            self._hints.clear()
-            self._moved.clear()
-            self._rung = False
-            return rung
+        try:
+            heard = {self._heard.get(timeout=max(0.0, timeout_s))}
+        except Empty:
+            return Rung(frozenset(), any=False)
+        time.sleep(max(0.0, self._last_s + GAP_S - time.monotonic()))  # let a burst gather
+        heard.update(self._heard.get() for _ in range(self._heard.qsize()))
+        self._last_s = time.monotonic()
+        moved = frozenset(path for path, is_moved in heard if is_moved)
+        return Rung(frozenset(path for path, _ in heard if path), any=True, moved=moved)
 
     def check(self) -> None:
         """Listen again, and ring, if a watched folder was replaced or a watching thread died.
 
         It costs some stat calls; call it with every timed look.
         """
-        if self._wanted is Mode.POLLING:
-            return
         if self._look() != self._identities or not self._is_alive():
-            self._disarm()
+            self.close()
             self._arm()
             self.ring()
 
     def close(self) -> None:
         """Stop listening and end the threads. Safe to repeat."""
-        self._disarm()
-        logging.getLogger("watchdog").removeHandler(self._log)
-
-    def hear(self, event: FileSystemEvent) -> None:
-        """Take one event, in watchdog's thread."""
-        places = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
-        base = f"{self._root}{os.sep}"
-        # only these prove that events of the vault arrive
-        self._heard |= any(place.startswith(base) for place in places)
-        named = [p for p in places if not is_temporary(p.rpartition("/")[2])]
-        if not named:
-            return
-        # An unpaired move has an empty source (into the folder) or target (out of it).
-        into = os.fsdecode(event.dest_path) if isinstance(event, FileMovedEvent) else ""
-        settled = isinstance(event, FileClosedEvent) or named[-1] == into
-        with self._changed:
-            if settled and named[-1].startswith(base) and len(self._hints) < MAX_HINTS:
-                self._hints.add(named[-1][len(base) :])
-                if named[-1] == into:
-                    self._moved.add(named[-1][len(base) :])
-            self._rung = True
-            self._changed.notify_all()
-
-    def _poll(self, folder: Path, end_s: float) -> None:
-        """Wait for a ring or for a change of a folder, with the lock held."""
-        while not self._rung and (left_s := end_s - time.monotonic()) > 0:
-            self._changed.wait_for(lambda: self._rung, min(left_s, POLL_S))
-            before, self._stamp = self._stamp, stamp_of(folder)
-            self._rung |= self._stamp != before
-
-    # Listening
-
-    def _arm(self) -> None:
-        if self._wanted is Mode.POLLING:
-            return
-        self._identities = self._look()
-        self._heard, self._is_unreliable = False, False
-        try:
-            self._observer = Observer(self)
-            for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
-                if identity is not None:
-                    path = self._root / folder
-                    self._observer.watch(path, deep=folder in self._deep and _is_small(path))
-            if self._outside is not None and self._outside.is_dir():
-                self._observer.watch(self._outside, deep=False)
-            self._observer.start()
-        except OSError as error:  # too many watches or instances, or a folder that just vanished
-            self._disarm()
-            if self._wanted is Mode.EVENTS:
-                raise UserError(
-                    f"file events cannot be had: {error.strerror or error}.",
-                    "Raise fs.inotify.max_user_watches and max_user_instances, or set "
-                    '[daemon] watch = "auto".',
-                ) from error
-            return
-        # changes made elsewhere cause no event there
-        self._is_unreliable = self._wanted is Mode.AUTO and bool(remote_kind(self._root))
-        self._probe()
-
-    def _disarm(self) -> None:
         observer, self._observer = self._observer, None
         if observer is not None:
+            was_started = observer.is_alive()
             observer.stop()
+            if was_started:
+                observer.join()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Take one event, in watchdog's thread."""
+        # An unpaired move has an empty source (into the folder) or target (out of it).
+        into = os.fsdecode(event.dest_path or b"")
+        path = into or os.fsdecode(event.src_path)
+        if is_temporary(path.rpartition("/")[2]):
+            return
+        is_moved = isinstance(event, FileMovedEvent) and bool(into)
+        base = f"{self._root}{os.sep}"
+        if (is_moved or isinstance(event, FileClosedEvent)) and path.startswith(base):
+            self._heard.put((path[len(base) :], is_moved))
+        else:
+            self.ring()
+
+    def _arm(self) -> None:
+        self._identities = self._look()
+        if self._wanted is not Mode.POLLING:
+            try:
+                self._watch(_observer, {**self._inside, **self._outside})
+            except OSError as error:  # too many watches or instances, or a folder just vanished
+                self.close()
+                if self._wanted is Mode.EVENTS:
+                    raise UserError(
+                        f"file events cannot be had: {error.strerror or error}.",
+                        "Raise fs.inotify.max_user_watches and max_user_instances, or set "
+                        '[daemon] watch = "auto".',
+                    ) from error
+            else:
+                self.mode = Mode.EVENTS
+                return
+        self.mode = Mode.POLLING
+        with contextlib.suppress(OSError):  # it just vanished: `check` sees that
+            self._watch(lambda: PollingObserver(timeout=POLL_S), self._outside)
+
+    def _watch(self, make: Callable[[], BaseObserver], folders: Mapping[Path, bool]) -> None:
+        """Watch folders, those with True deeply. Raises OSError."""
+        folders = {path: deep for path, deep in folders.items() if path.is_dir()}
+        if not folders:
+            return
+        self._observer = make()
+        for path, deep in folders.items():
+            self._observer.schedule(self, str(path), recursive=deep, event_filter=_EVENTS)
+        self._observer.start()
 
     def _is_alive(self) -> bool:
-        """Return whether all watchdog threads run; true without events, and so without threads."""
-        return self._observer is None or all(t.is_alive() for t in self._observer.threads)
+        """Return whether all watchdog threads run; true without any."""
+        if self._observer is None:
+            return True
+        return all(thread.is_alive() for thread in (self._observer, *self._observer.emitters))
 
-    def _look(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(_folder_identity(self._root / folder) for folder in (*self._flat, *self._deep))
-
-    def _probe(self) -> None:
-        """Write and delete a dot file in a watched folder: one event proves that events work."""
-        for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
-            if identity is None:
-                continue
-            # not writable: then the first event by anyone is the proof
-            with contextlib.suppress(OSError):
-                _touch(self._root, f"{folder}/{PROBE}{os.getpid()}-{id(self):x}")
-                return
+    def _look(self) -> list[tuple[int, int] | None]:
+        return [_folder_identity(path) for path in (*self._inside, *self._outside)]
 
 
-def _is_small(folder: Path) -> bool:
-    count = 0
-    for _, inner, _ in os.walk(folder):
-        count += len(inner)
-        if count > MAX_WATCHED:
-            return False
-    return True
+def _observer() -> BaseObserver:
+    """Return watchdog's observer. Raises OSError if the system has no more watches."""
+    if sys.platform == "linux":
+        from watchdog.observers.inotify import InotifyObserver
+
+        # Full events tell a file that was moved in (whole) from one that was created (half written,
+        # maybe).
+        return InotifyObserver(generate_full_events=True)
+    else:  # noqa: RET505 - mypy leaves out a branch for another system, but not what follows a return
+        from watchdog.observers import Observer
+
+        return Observer()
 
 
 def _folder_identity(path: Path) -> tuple[int, int] | None:
@@ -257,19 +226,3 @@ def _folder_identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return (info.st_dev, info.st_ino) if stat.S_ISDIR(info.st_mode) else None
-
-
-def _touch(root: Path, path: str) -> None:
-    """Make an empty file and delete it, following no link below the root."""
-    *folders, name = path.split("/")
-    with contextlib.ExitStack() as held:
-        handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        held.callback(os.close, handle)
-        for part in folders:
-            handle = os.open(
-                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle
-            )
-            held.callback(os.close, handle)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(name, flags, 0o600, dir_fd=handle))
-        os.unlink(name, dir_fd=handle)

@@ -33,12 +33,6 @@ from placet.loop.rows import of_case
 from placet.loop.waits import Waits
 from placet.loop.workers import Crew
 
-SLICE_S = 1.0
-"""Longest time for reading, taking up and performing in one tick, each.
-
-People, leases and SIGTERM get their turn.
-"""
-
 
 @dataclass(slots=True)
 class Casebook:
@@ -126,7 +120,7 @@ class Casebook:
         """Perform the commands that are due."""
         kind = Frontmatter(self.ports.config.vault.frontmatter)
         desk = OutboxPorts(self.vault, self.text, kind)
-        self.dirty |= self.outbox.perform(self.cases, desk, SLICE_S)
+        self.dirty |= self.outbox.perform(self.cases, desk)
 
     def reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
         """Return the writes for a report published at `place`, also if `wanted` was taken."""

@@ -55,15 +55,14 @@ def take(
     if original_of(vault, env) is not None:
         with MarkerLock(marker, say):  # no daemon works on it under the id that it has
             original = original_of(vault, env)
-        if original is not None:  # unlocked: a file that is open for writing is not replaced
+        if original is not None:
             folder.renew_marker(os.urandom(16).hex())
             say(
                 f"This vault is a copy of {original}, which is still there. It gets an id and a "
                 "journal of its own."
             )
     state = vault_state(vault, env)
-    for warning in state.ensure():
-        say(warning)
+    state.ensure()
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):

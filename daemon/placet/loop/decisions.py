@@ -25,7 +25,7 @@ from placet.core.text.note import plan_text, stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.files.scan import Found
-from placet.loop.casebook import SLICE_S, Casebook
+from placet.loop.casebook import Casebook
 from placet.loop.cases import Taken
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake, View
@@ -92,7 +92,7 @@ class Decisions:
         else:
             notices |= self.requests.adopt(found.orphans, intake.notes.values(), taken)
         new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
-        problems, later = self.requests.take_up(new, taken)
+        problems = self.requests.take_up(new, taken)
         known = {path for case in book.cases.values() for path in case.places}
         problems |= {
             n.path: notices.pop(n.path)
@@ -109,8 +109,8 @@ class Decisions:
             for path, why in self._beside(book.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
-        unjudged |= later | self.drafts.unfinished
-        book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known, SLICE_S)
+        unjudged |= self.drafts.unfinished
+        book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known)
         book.cases.let_go(
             intake.notes.values(),
             intake.notes.keys() | view.unread | view.unsure,

@@ -79,10 +79,8 @@ class Intake:
     # folders below the queues that cannot be listed, and why
     _shut: dict[str, str] = field(default_factory=dict)
 
-    def look(
-        self, scan: Scan, hinted: Iterable[str], expected: Collection[str], slice_s: float
-    ) -> View:
-        """Take in a scan, and read what is new in it for as long as `slice_s`.
+    def look(self, scan: Scan, hinted: Iterable[str], expected: Collection[str]) -> View:
+        """Take in a scan, and read what is new in it.
 
         `hinted` are paths that were just closed or moved into place, `expected` those of notes that
         should be there.
@@ -98,7 +96,7 @@ class Intake:
         )
         self._looks = verdict.looks
         unlisted = verdict.looks.seen.keys() - found.keys()
-        changed = self._read(found, verdict.fresh, verdict.settled, unlisted, slice_s)
+        changed = self._read(found, verdict.fresh, verdict.settled, unlisted)
         shut = {
             p.path: f"What lies in this folder is not seen: {p.why}."
             for p in scan.problems
@@ -199,7 +197,7 @@ class Intake:
     def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
         """Return whether a file with an unread text may be any note, a missing or a second one.
 
-        A file that came just now may be it, and so may one that a later slice reads. A file that
+        A file that came just now may be it, and so may one that a later look reads. A file that
         was read and is being written is not, nor is one that does not rest for `young_s`.
         """
         never_read = self._read_as.get(path) != _file(thing)
@@ -239,7 +237,6 @@ class Intake:
         fresh: frozenset[str],
         settled: frozenset[str],
         unlisted: Set[str],
-        slice_s: float,
     ) -> bool:
         """Read the notes that are new or changed, people's decisions before requests.
 
@@ -258,8 +255,6 @@ class Intake:
         for path in there:
             self._to_read.discard(path)
             self._read_one(path, found[path])
-            if self.clock.monotonic() > now + slice_s:
-                break
         return bool(there)
 
     def _read_one(self, path: str, thing: Found) -> None:

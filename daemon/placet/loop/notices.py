@@ -85,15 +85,13 @@ class Notices:
         unsure: Set[str],
         notes: Mapping[str, NoteSeen],
         known: Collection[str],
-        slice_s: float,
     ) -> bool:
         """Write the side notes that are `wanted`, by path, and remove those that are answered.
 
         `there` are the explanations that the vault has. What was said of the notes `unsure`, which
         cannot be judged yet, stays as it is. `known` are the paths of notes that belong to cases.
-        Changes as many as `slice_s` lets; return whether there is more to do.
+        Return whether there is more to do.
         """
-        until = self.clock.monotonic() + slice_s
         sides = _by_side(wanted)
         more = forgets = False
         own = {mark for marks in self.said.values() for mark in marks.split()}
@@ -109,21 +107,15 @@ class Notices:
             except VaultTrouble as error:
                 forgets = True
                 self.say(f"cannot take {side} away: {error}")
-            if self.clock.monotonic() > until:
-                return True
         for side, told in sides.items():
             path, why = told[0][0], "\n".join(why for _, why in told)
             text = side_note(told, known)
             try:
-                changed = self._put(side, text, path, why, notes.get(path), known=path in known)
+                self._put(side, text, path, why, notes.get(path), known=path in known)
             except (Stale, AlreadyThere):
                 more = True
-                continue
             except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
-                continue
-            if changed and self.clock.monotonic() > until:
-                return True
         answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
         # else what is still there would not be known for placet's own any more
         if answered and not (more or forgets):
@@ -133,11 +125,8 @@ class Notices:
 
     def _put(
         self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool
-    ) -> bool:
-        """Make the explanation at `side` say `text`; return whether that changed anything.
-
-        Raises what the vault raises.
-        """
+    ) -> None:
+        """Make the explanation at `side` say `text`. Raises what the vault raises."""
         try:
             # first: it costs no fsync, and most of them stand there from look to look
             there, _ = self.vault.read(side)
@@ -158,11 +147,11 @@ class Notices:
                 known=known,
             )
         if not is_own or there == text:
-            return False
+            return
         if there is None:
-            return self.vault.publish(side, text)
-        self.vault.replace(side, found, text)
-        return True
+            self.vault.publish(side, text)
+        else:
+            self.vault.replace(side, found, text)
 
     def _journal(
         self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool

@@ -92,10 +92,8 @@ class Outbox:
         """
         return {command.trace_id for command in self.pending}
 
-    def perform(self, cases: Mapping[str, Case], desk: OutboxPorts, slice_s: float) -> bool:
-        """Perform the commands that are due, in order, for as long as `slice_s`.
-
-        Return whether any was performed.
+    def perform(self, cases: Mapping[str, Case], desk: OutboxPorts) -> bool:
+        """Perform the commands that are due, in order; return whether any was performed.
 
         One that fails holds back the later ones of its case.
         """
@@ -108,10 +106,7 @@ class Outbox:
         in_order = sorted(
             self.pending, key=lambda pending: cases[pending.trace_id].acting is State.PLANNING
         )
-        for number, pending in enumerate(in_order):
-            if self.clock.monotonic() > now + slice_s:
-                left += in_order[number:]
-                break
+        for pending in in_order:
             if pending.trace_id in held or self._retry_at.get(pending.id, now) > now:
                 held.add(pending.trace_id)
                 left.append(pending)

@@ -23,13 +23,10 @@ from placet.core.text.names import Folder, is_request_id, is_unnamed, request_id
 from placet.core.text.note import read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.scan import Scan
-from placet.loop.casebook import SLICE_S, Casebook
+from placet.loop.casebook import Casebook
 from placet.loop.cases import Taken
 from placet.loop.intake import Intake
 from placet.loop.workers import expect_model
-
-TAKE_UP_AT_ONCE = 100
-"""New requests that share one durable commit."""
 
 
 @dataclass(slots=True)
@@ -117,21 +114,16 @@ class Requests:
             return str(error)
         return request
 
-    def take_up(
-        self, new: Sequence[NoteSeen], taken: Taken
-    ) -> tuple[dict[str, str], frozenset[str]]:
-        """Open cases for new requests, as many as a slice of the tick lets.
+    def take_up(self, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
+        """Open cases for new requests, and return the problems of others by path.
 
-        `taken` are the request ids in use; the new ones are added. Return the problems by path, and
-        the paths that have to wait for the next tick.
+        `taken` are the request ids in use; the new ones are added.
         """
         book = self.book
         clock = book.ports.clock
         problems: dict[str, str] = {}
         opened: dict[str, Decision] = {}
-        later: frozenset[str] = frozenset()
-        until = clock.monotonic() + SLICE_S
-        for number, note in enumerate(new, 1):
+        for note in new:
             request, name = self.read(note), PurePosixPath(note.path).name
             if isinstance(request, str):
                 problems[note.path] = request
@@ -147,16 +139,10 @@ class Requests:
             self.drafts.known[trace] = False
             ready = not self.drafts.left_s(note.path)
             opened[trace] = open_case(note, request, trace, named, clock.now(), ready=ready)
-            if len(opened) == TAKE_UP_AT_ONCE:
-                book.record(*opened.values())
-                opened.clear()
-                if clock.monotonic() > until:
-                    later = frozenset(note.path for note in new[number:])
-                    break  # recording made the book dirty: the next tick goes on
-        book.record(*opened.values())
         if opened:
+            book.record(*opened.values())
             expect_model(book.ports)
-        return problems, later
+        return problems
 
     def adopt(
         self, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken

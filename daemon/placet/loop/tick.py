@@ -28,7 +28,7 @@ from placet.host.watch import Mode
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
-from placet.loop.casebook import SLICE_S, Casebook
+from placet.loop.casebook import Casebook
 from placet.loop.cases import Cases
 from placet.loop.claim import mark_end
 from placet.loop.decisions import Decisions
@@ -184,7 +184,7 @@ class Loop:
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
-        view = self.sight.look(scan, hinted, expected, SLICE_S)
+        view = self.sight.look(scan, hinted, expected)
         book.dirty |= view.changed
         if view.changed or moved:
             self.drafts.look(scan, moved)

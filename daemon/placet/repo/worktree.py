@@ -126,7 +126,7 @@ def _register(repo: Repo, path: Path, head_line: str) -> Path:
     for n in range(1, 1_000):
         admin = stale if n == 1 else stale.with_name(f"{path.name}{n}")
         with suppress(FileExistsError):
-            _make(admin)
+            admin.mkdir(parents=True)
             break
     else:
         raise UserError(f"there are too many worktrees named {path.name} in {repo.common_dir}")
@@ -259,17 +259,6 @@ def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
         raise ValueError(f"not references of placet's own: {refs!r}")
     with holding(wt.path):
         remove_locks(wt, refs)
-
-
-def _make(admin: Path) -> None:
-    """Make a private git directory; somebody may remove their common folder at any moment."""
-    for _ in range(100):
-        with suppress(FileExistsError):  # also where it was there, and is not any more
-            admin.parent.mkdir()
-        with suppress(FileNotFoundError):
-            admin.mkdir()
-            return
-    admin.mkdir()
 
 
 def delete(wt: Worktree) -> None:

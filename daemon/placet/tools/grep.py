@@ -168,7 +168,7 @@ def _may_match(pattern: regex.Pattern[str], text: str) -> bool:
 def _matches(pattern: regex.Pattern[str], line: str) -> bool:
     try:
         return pattern.search(line, timeout=LINE_S, concurrent=True) is not None
-    except (TimeoutError, MemoryError, RecursionError) as error:
+    except (TimeoutError, MemoryError) as error:
         raise ToolError(
             "pattern_too_slow",
             "The pattern takes too long on a line: its repetitions can be taken in too many ways. "

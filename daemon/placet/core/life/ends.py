@@ -15,7 +15,7 @@ class FailureClass(StrEnum):
     NONE = "no failure"
     LIMIT = "a limit was reached"
     CIRCLES = "the agent went in circles"
-    AGENT = "the agent came to nothing"
+    AGENT = "the agent gave up"
     TOOL = "a tool call failed"
     MODEL = "the model could not go on"
     REPOSITORY = "the repository stood in the way"

@@ -1,7 +1,4 @@
-"""Explain a failed mission from its journal rows.
-
-The explanation has the rows that prove the end, the calls tried, and what is left.
-"""
+"""Explain a failed mission from its journal rows, and write a request that continues it."""
 
 from __future__ import annotations
 
@@ -14,20 +11,18 @@ from placet.core.activity import Action, CommittedRow
 from placet.core.errors import End
 from placet.core.life.case import Case
 from placet.core.life.ends import ENDS, FailureClass
+from placet.core.life.estimate import against_estimate
+from placet.core.text.markdown import code
 from placet.core.text.names import show
 from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import escaped
-from placet.core.wording import at_most
+from placet.core.wording import at_most, counted
 
-PROOF = 3  # rows shown as proof
-MAX_TRIED = 25  # calls listed, the last ones
-MAX_CHARS = 160  # of a value in a row
+MAX_REFUSED = 5  # refused calls named
+MAX_CHARS = 160  # of a tool's name or target
 
 Rows = Sequence[CommittedRow]
-
-
-# --- the journal's word
 
 
 def of_last_mission(rows: Rows) -> Rows:
@@ -38,69 +33,7 @@ def of_last_mission(rows: Rows) -> Rows:
     return ()
 
 
-def proof(end: End, rows: Rows) -> Rows:
-    """Return the three rows of a mission that show its end best, in order.
-
-    They are the last ones that fit, else the last ones.
-    """
-    rows = [
-        row
-        for row in rows
-        if row.action_type not in _AFTERWARDS
-        # a git process that went well shows nothing
-        and (row.action_type != Action.GIT_RAN or "stderr" in row.details)
-    ]
-    fitting = [row for row in rows if _shows(end, row, rows)][-PROOF:]
-    others = [row for row in rows if row not in fitting]
-    # who may carry a mission out is the daemon's concern: only where there is nothing else
-    others.sort(key=lambda row: not row.action_type.startswith("lease."))
-    missing = PROOF - len(fitting)
-    return sorted([*fitting, *(others[-missing:] if missing else ())], key=lambda row: row.id)
-
-
-_AFTERWARDS = (
-    Action.EXECUTION_FAILED,
-    Action.EXECUTION_COMPLETED,
-    Action.GIT_ROLLED_BACK,
-    Action.REPORT_WRITTEN,
-    Action.LEASE_RELEASED,
-)
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
-
-
-def _shows(end: End, row: CommittedRow, rows: Rows) -> bool:
-    kind, data = row.action_type, row.details
-    if end is End.REPETITION:
-        last = next((r.details for r in reversed(rows) if r.action_type in _TOOLS), {})
-        return kind in _TOOLS and (data["tool"], data["target"]) == (last["tool"], last["target"])
-    if end is End.SCOPE:
-        return kind == Action.TOOL_REFUSED
-    match ENDS[end].kind:
-        case FailureClass.TOOL:
-            return kind in _TOOLS and went_wrong(data)
-        case FailureClass.LIMIT:
-            return kind == (Action.TOOL_CALLED if end is End.TOOL_CALL_CAP else Action.MODEL_CALLED)
-        case FailureClass.CIRCLES:
-            return (
-                kind in (*_TOOLS, Action.FAILURE_DETECTED)
-                if end is End.STALL
-                else kind == Action.MODEL_CALLED
-            )
-        case FailureClass.MODEL:
-            return kind in (Action.MODEL_CALLED, Action.MODEL_FAILED)
-        case FailureClass.REPOSITORY:
-            return kind.startswith("git.")
-        case FailureClass.PERSON:
-            return row.actor == "human"
-        case FailureClass.DAEMON:
-            return kind in (
-                Action.EXECUTION_STARTED,
-                Action.EXECUTION_RESUMED,
-                Action.LEASE_ACQUIRED,
-                Action.LEASE_EXPIRED,
-            )
-        case _:
-            return kind in _TOOLS
 
 
 def advice(end: End, rows: Rows) -> str:
@@ -116,58 +49,52 @@ def advice(end: End, rows: Rows) -> str:
     )
 
 
-def went_wrong(data: Mapping[str, Any]) -> bool:
-    """Return whether a call failed, by its row."""
+def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Rows) -> list[str]:
+    """Say how a mission ended, its last tool error, what was refused, and what is saved.
+
+    `facts` are those of its `execution.failed`. What a model named stands as inline code.
+    """
+    budget = plan.scope.budget_usd
+    cost = against_estimate(
+        facts["cost_usd"],
+        facts.get("typical_cost_usd"),
+        None if budget is None else float(budget),
+    )
+    lines = [
+        f"{ENDS[End(facts['reason'])].meaning} It ended after "
+        f"{counted(facts['iterations'], 'turn')}. Cost: {cost}."
+    ]
+    called = [row for row in rows if row.action_type == Action.TOOL_CALLED]
+    if wrong := next((row for row in reversed(called) if _went_wrong(row.details)), None):
+        lines.append(f"Last tool error: {code(f'{_call(wrong)}: {_result(wrong)}')}.")
+    refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
+    if names := list(dict.fromkeys(code(_call(row)) for row in refused)):
+        more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
+        lines.append(f"Refused: {', '.join(names[:MAX_REFUSED])}{more}.")
+    if facts.get("left_at"):
+        saved = f"Its work is still in {code(show(facts['left_at']))}."
+    elif facts.get("kept"):
+        count = counted(len(facts["files_changed"]) + facts.get("files_more", 0), "changed file")
+        saved = f"Its work is saved at {code(facts['kept'])}: {count}."
+    else:
+        saved = "No work of it is saved."
+    return [*lines, saved]
+
+
+def _went_wrong(data: Mapping[str, Any]) -> bool:
     return not data["ok"] or data.get("exit_code") not in (None, 0)
 
 
-def row_line(row: CommittedRow) -> str:
-    """Return a row as one line of text: its number, time, actor, action and facts."""
-    facts = " ".join(
-        f"{key}={_value(value)}"
-        for key, value in row.details.items()
-        if value not in (None, "", [])
-    )
-    return f"#{row.id} {row.timestamp} {row.actor} {row.action_type} {facts}".rstrip()
+def _call(row: CommittedRow) -> str:
+    """Return the tool and target of a call on one line."""
+    tool, target = (at_most(show(str(row.details[key])), MAX_CHARS) for key in ("tool", "target"))
+    return f"{tool} {target}".strip()
 
 
-def _value(value: object) -> str:
-    text = show(value if isinstance(value, str) else str(value))
-    return at_most(text, MAX_CHARS)
-
-
-def tried(rows: Rows) -> tuple[str, ...]:
-    """Return a mission's calls with their results, a line each; repeats in a row share a line."""
-    lines: list[tuple[str, int]] = []
-    for row in rows:
-        if row.action_type not in _TOOLS:
-            continue
-        line = f"{call_of(row)}: {came_to(row)}"
-        if lines and lines[-1][0] == line:
-            lines[-1] = line, lines[-1][1] + 1
-        else:
-            lines.append((line, 1))
-    left_out = len(lines) - MAX_TRIED
-    head = (f"({left_out} earlier ones: see the journal)",) if left_out > 0 else ()
-    return (
-        *head,
-        *(line + (f" ({count} times)" if count > 1 else "") for line, count in lines[-MAX_TRIED:]),
-    )
-
-
-def call_of(row: CommittedRow) -> str:
-    """Return the tool and target of a call, by its row."""
-    return f"{_value(row.details['tool'])} {_value(row.details['target'])}".strip()
-
-
-def came_to(row: CommittedRow) -> str:
-    """Return the result of a call in a few words, by its row."""
-    data = row.details
-    if row.action_type == Action.TOOL_REFUSED:
-        return f"refused, {data['error_type']}"
-    if data.get("exit_code") is not None:
-        return f"exit code {data['exit_code']}"
-    return "done" if data["ok"] else f"failed, {data['error_type']}"
+def _result(row: CommittedRow) -> str:
+    if (exit_code := row.details.get("exit_code")) is not None:
+        return f"exit code {exit_code}"
+    return f"failed, {row.details['error_type']}"
 
 
 # --- going on

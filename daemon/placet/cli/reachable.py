@@ -14,7 +14,8 @@ from placet.cli.service import key_file
 from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.core.turn.talk import ModelError, ModelErrorKind
-from placet.host.sockets import address_of, places
+from placet.host.sockets import address_of as socket_address
+from placet.host.sockets import places
 from placet.host.tables import Config
 from placet.loop.means import model_answers
 from placet.models.server import is_without_key
@@ -104,7 +105,7 @@ def event_lines(site: Site) -> Iterator[Line]:
 def _listens(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
-            with address_of(path) as address:
+            with socket_address(path) as address:
                 sock.connect(address)
         except OSError:
             return False

@@ -30,7 +30,7 @@ from placet.host.clock import wall
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Case = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 
 
 def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | None = None) -> str:
@@ -40,7 +40,7 @@ def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | N
     """
     vault = Path(found["vault"])
     since = day_of(day_of(now or wall())[0] - timedelta(hours=1))[0]
-    cases: Sequence[Case] = found["cases"]
+    cases: Sequence[CaseData] = found["cases"]
     waiting = [case for case in cases if waits_for_you(case)]
     going = [case for case in cases if case not in waiting and _goes_on(case)]
     ended = [case for case in cases if case not in waiting and case not in going]
@@ -65,7 +65,7 @@ def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | N
     return drawn(*parts, width=width)
 
 
-def plans_screen(found: Sequence[Case], vault: Path, *, width: int = 0) -> str:
+def plans_screen(found: Sequence[CaseData], vault: Path, *, width: int = 0) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
         return drawn(words("No plan waits for you."), width=width)
@@ -79,7 +79,7 @@ def plans_screen(found: Sequence[Case], vault: Path, *, width: int = 0) -> str:
     )
 
 
-def _goes_on(case: Case) -> bool:
+def _goes_on(case: CaseData) -> bool:
     return case["state"] in OPEN or bool(case["intent"])
 
 
@@ -110,7 +110,7 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
     return table(rows, indent=0)
 
 
-def _id(case: Case, vault: Path) -> RenderableType:
+def _id(case: CaseData, vault: Path) -> RenderableType:
     """Return a case's id; it opens the note that has to be read next."""
     asking = case["asking"] or {"path": ""}
     over = "" if case["state"] in OPEN else case["report"]
@@ -125,11 +125,11 @@ def _path(path: str, vault: Path) -> RenderableType:
     return link(path, vault / path, "dim")
 
 
-def _waiting(case: Case, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+def _waiting(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
     return _ended(case, found, vault) if case["state"] == "failed" else _plan(case, vault)
 
 
-def _plan(case: Case, vault: Path) -> list[RenderableType]:
+def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
     asking = case["asking"]
     if asking:
         colour = "yellow"
@@ -145,7 +145,7 @@ def _plan(case: Case, vault: Path) -> list[RenderableType]:
     return [_id(case, vault), stacked(*what, _path(where, vault)), words(age(case["age_s"]))]
 
 
-def _going(case: Case, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+def _going(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
     told = words(turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"])))
     progress = case.get("progress")
     shown = (
@@ -156,7 +156,7 @@ def _going(case: Case, found: Mapping[str, Any], vault: Path) -> list[Renderable
     return [_id(case, vault), shown, words(age(case["age_s"]))]
 
 
-def _ended(case: Case, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+def _ended(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
     told: list[RenderableType] = [words(turn(case, daemon=bool(found["daemon"])))]
     if ways := next_step(case):
         told.append(words(ways, "dim"))

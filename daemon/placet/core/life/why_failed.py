@@ -22,10 +22,10 @@ from placet.core.wording import at_most, counted
 MAX_REFUSED = 5  # refused calls named
 MAX_CHARS = 160  # of a tool's name or target
 
-Rows = Sequence[CommittedRow]
+Events = Sequence[CommittedRow]
 
 
-def of_last_mission(rows: Rows) -> Rows:
+def of_last_mission(rows: Events) -> Events:
     """Return the rows of a case from its last mission's beginning on."""
     for i in range(len(rows) - 1, -1, -1):
         if rows[i].action_type == Action.EXECUTION_STARTED:
@@ -36,7 +36,7 @@ def of_last_mission(rows: Rows) -> Rows:
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
 
 
-def advice(end: End, rows: Rows) -> str:
+def advice(end: End, rows: Events) -> str:
     """Return what to do after a mission that ended so; `rows` are its own."""
     last = next((row for row in reversed(rows) if row.action_type in _TOOLS), None)
     circles = ENDS[end].kind is FailureClass.CIRCLES
@@ -49,7 +49,7 @@ def advice(end: End, rows: Rows) -> str:
     )
 
 
-def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Rows) -> list[str]:
+def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[str]:
     """Say how a mission ended, its last tool error, what was refused, and what is saved.
 
     `facts` are those of its `execution.failed`. What a model named stands as inline code.
@@ -116,7 +116,7 @@ class Remains:
     kept_commit: str
 
 
-def remains(facts: Mapping[str, Any], detail: str, rows: Rows) -> Remains:
+def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> Remains:
     """Return a mission's remains.
 
     They come from the facts of its `execution.failed`, the error's `detail`, and its rows.

@@ -11,7 +11,7 @@ from placet.agent.entries import CALL, Begun, Key
 from placet.agent.record import Recorded
 from placet.core.activity import Action, CommittedRow
 from placet.core.life.case import Case
-from placet.core.life.why_failed import Rows
+from placet.core.life.why_failed import Events
 from placet.core.text.facts import answer_kind, more_scope
 from placet.core.text.markdown import code, link, literal
 from placet.core.wording import local
@@ -28,7 +28,7 @@ _OVER = {
 }
 
 
-def asked_section(case: Case, rows: Rows, record: Recorded, reader: Reader) -> str:
+def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) -> str:
     """Return the section, with two line ends after it; empty where nothing was asked.
 
     `rows` are the case's, `record` is the mission's. A question of the planning has words where it
@@ -55,7 +55,7 @@ def asked_section(case: Case, rows: Rows, record: Recorded, reader: Reader) -> s
     return "\n".join([_HEADING, *lines]) + "\n\n" if lines else ""
 
 
-def _begin(rows: Rows) -> int:
+def _begin(rows: Events) -> int:
     """Return where the story of the last mission begins, its planning among it."""
     starts = [n for n, row in enumerate(rows) if row.action_type == Action.EXECUTION_STARTED]
     last = starts[-1] if starts else len(rows)

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from string import Template
 
 from placet.core.life.case import Case
-from placet.core.life.why_failed import Rows
+from placet.core.life.why_failed import Events
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.characters import visible
 from placet.core.text.comments import Comment
@@ -42,7 +42,7 @@ class Circumstances:
     now: datetime
     stamp: str
     kind: Frontmatter
-    rows: Rows = ()
+    rows: Events = ()
     typical_usd: float | None = None
     is_there: Callable[[str], bool] = lambda _path: False
     pictures: Sequence[bytes] = ()

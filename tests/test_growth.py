@@ -4,7 +4,6 @@ behind.
 
 from __future__ import annotations
 
-import inspect
 import json
 import subprocess
 import sys
@@ -19,13 +18,9 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
 from placet.core.life.observe import observe
 from placet.core.text.note import REQUEST_STAMPS, digest
-from placet.host.config import load
-from placet.host.configured import DEFAULTS, configured
-from placet.host.tables import Config
 from placet.journal.connection import connect_file
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
@@ -321,43 +316,6 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
         check=True,
     )
     assert not HEAVY & set(done.stderr.split()), done.stderr[-500:]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
-        "[limits]\nday_usd = 3.10\n",
-        "[limits]\nday_usd = 3\n",
-    ],
-)
-def test_those_who_look_read_the_configuration_as_the_daemon_does(vault, text):
-    vault.configure(text)
-    whole, seen = load(vault.root), configured(vault.root, vault.env)
-    assert (seen.provider, seen.model, seen.paused, seen.day_usd, seen.day_tokens) == (
-        whole.model.provider,
-        whole.model.name,
-        whole.daemon.paused,
-        whole.limits.day_usd,
-        whole.limits.day_tokens,
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["[model]\nname = 7\n", "not toml", "[daemon]\npaused = 'yes, do'\n", "model = 3\n"]
-)
-def test_those_who_look_say_what_is_wrong_with_the_configuration_as_the_daemon_does(vault, text):
-    vault.configure(text)
-    with pytest.raises(UserError) as whole:
-        load(vault.root)
-    with pytest.raises(UserError) as seen:
-        configured(vault.root, vault.env)
-    assert str(seen.value) == str(whole.value)
-
-
-def test_new_defaults_of_a_new_version_are_read_again() -> None:
-    assert Path(inspect.getfile(Config)) == DEFAULTS
 
 
 def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):

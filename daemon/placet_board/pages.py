@@ -827,7 +827,9 @@ def _scripted(site: Site) -> str:
         found = site.configured()
     except UserError:  # the page says it, if it needs the settings
         return ""
-    return model_line(found.provider, found.model) if found.provider == "scripted" else ""
+    model = found.model
+    scripted = site.problem is None and model.provider == "scripted"
+    return model_line(model.provider, model.name) if scripted else ""
 
 
 def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:

@@ -89,14 +89,14 @@ def case_line(
 def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
     """Return whether work on a case has not begun because all work is paused."""
     waits = case.acting in DRAFTING or case.acting is State.APPROVED
-    if not waits or case.asking is not None or not site.configured().paused:
+    if not waits or case.asking is not None or not site.configured().daemon.paused:
         return False
     return not any(True for _ in reader.records(case.trace_id, case.generation))
 
 
 def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
     """Return which worker of a team has a case, and how far it is; None without a team."""
-    if not case.is_working or not site.configured().workers:
+    if not case.is_working or not site.configured().team.workers:
         return None
     found: dict[str, str] | None = plugin(WORKERS, "progress").carrier(site, reader, case)
     return found

@@ -128,24 +128,24 @@ def status(site: Site) -> dict[str, Any]:
     return {
         "vault": str(site.vault),
         "daemon": daemon,
-        "provider": config.provider,
-        "model": config.model,
-        "paused": config.paused,
+        "provider": "" if site.problem else config.model.provider,
+        "model": "" if site.problem else config.model.name,
+        "paused": config.daemon.paused,
         "waits": waits,
         "stuck": stuck,
         "cases": sorted(
             cases, key=lambda c: (not waits_for_you(c), c["asking"] is None, c["since"])
         ),
         "earlier": earlier,
-        "unaccepted": list(config.unaccepted),
+        "unaccepted": site.unaccepted,
         "explained": unusable,
         "changed": 0 if daemon else count_changed(notes.values(), last_event),
         "intents": [_asked(one) for one in intents],
         "today": {
             "tokens": today.tokens,
             "cost_usd": as_float(today.usd),
-            "day_tokens": config.day_tokens or None,
-            "day_usd": as_float(config.day_usd) or None,
+            "day_tokens": config.limits.day_tokens or None,
+            "day_usd": as_float(config.limits.day_usd) or None,
         },
     }
 

@@ -21,8 +21,8 @@ from placet.core.text.names import CONFIG_PATH
 if TYPE_CHECKING:
     from placet.core.life.case import Case
     from placet.host.accepted import InForce
-    from placet.host.configured import Configured
     from placet.host.state import StateFolder
+    from placet.host.tables import Config
     from placet.journal.reader import Reader
 
 Command = Callable[..., Any]
@@ -51,7 +51,9 @@ class Site:
         self.who = who or user()
         self.via = via
         self.problem: UserError | None = None
-        self._configured: Configured | None = None
+        self._configured: Config | None = None
+        self.unaccepted: list[str] = []
+        """Settings that nobody accepted on this machine, once `configured` was asked."""
 
     @cached_property
     def vault(self) -> Path:
@@ -82,22 +84,23 @@ class Site:
 
         return in_force(self.vault, self.env)
 
-    def configured(self) -> Configured:
-        """Return the settings that status, plans, show and why need; they are read once.
+    def configured(self) -> Config:
+        """Return the settings that hold; they are read once.
 
         A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
-        shown without it is shown first.
+        shown with the defaults is shown first.
         """
-        from placet.host.configured import configured, unknown
+        from placet.host.tables import Config
 
         if self._configured is None:
             try:
-                self._configured = configured(self.vault, self.env)
+                held = self.in_force()
+                self._configured, self.unaccepted = held.config, held.names
             except UserError as error:
                 if not (self.vault / CONFIG_PATH).is_file():  # it is no vault
                     raise
                 self.problem = error
-                self._configured = unknown()
+                self._configured = Config()
         return self._configured
 
     def raise_problem(self) -> None:

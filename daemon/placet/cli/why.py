@@ -136,17 +136,17 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     found = carrier(site, reader, case)
     carried = found is not None and found["state"] == AT_WORK
     reason, helps = standing(
-        case, rows, daemon_runs=runs or carried, paused=config.paused and not carried
+        case, rows, daemon_runs=runs or carried, paused=config.daemon.paused and not carried
     )
     working = case.is_working and case.acting is not State.RUNNING
-    if not config.paused and notices and working:
+    if not config.daemon.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
         follow = "Do what is said there; it goes on by itself. Follow it: placet journal --follow"
         helps = (follow,) if runs else helps
     if found is not None:
         with_worker = plugin(WORKERS, "progress").with_worker
         reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
-    if is_draft and not config.paused:
+    if is_draft and not config.daemon.paused:
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)
     said = [reason, *_asks(asked)]
     if case.is_working and (waits := waits_for_model(reader)) is not None:

@@ -102,11 +102,6 @@ class StateFolder:
         return self.folder / "accepted.json"
 
     @property
-    def settings(self) -> Path:
-        """The settings that `placet status` needs, as last read."""
-        return self.folder / "settings.json"
-
-    @property
     def whose(self) -> Path:
         """The id and the last path of the vault that this state belongs to."""
         return self.folder / "vault.json"

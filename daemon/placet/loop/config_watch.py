@@ -18,9 +18,8 @@ from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.settle import SETTLE_S
 from placet.core.text.names import CONFIG_PATH, show
-from placet.host.accepted import InForce, accept, differing
+from placet.host.accepted import InForce, accept, differing, in_force
 from placet.host.clock import Clock
-from placet.host.configured import read_settings
 from placet.host.state import StateFolder
 from placet.host.tables import FOR_NEXT_START, Config
 from placet.journal.writer import Journal
@@ -80,7 +79,7 @@ class ConfigWatch:
         """Read the configuration; raises UserError for one that cannot be used."""
         # before it is read: an edit while we start up is taken up too
         seen = _rested(vault, state) or stamps(vault, state)
-        return cls(vault, env, state, clock, say, seen, read_settings(state))
+        return cls(vault, env, state, clock, say, seen, in_force(vault, env))
 
     def reload(self, ports: Ports) -> Ports:
         """Return the ports with today's configuration.
@@ -97,7 +96,7 @@ class ConfigWatch:
         try:
             if now[0].size == 0 and before.config != Config():
                 raise _emptied(self.vault / CONFIG_PATH)
-            held = read_settings(self.state)
+            held = in_force(self.vault, self.env)
         except UserError as error:
             if stamps(self.vault, self.state) == now:
                 self.seen = now

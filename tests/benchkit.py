@@ -17,18 +17,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from gitkit import make_repo, write
-from placet.agent.calls import call_on_record
 from placet.agent.entries import CALL
 from placet.agent.record import Record
-from placet.core.box import Box, BoxLimits, Level
-from placet.core.text.scope import Scope
-from placet.core.turn.talk import ToolUse
-from placet.files.confine import Root
+from placet.agent.tool_calls import call_on_record
+from placet.chat.messages import ToolUse
+from placet.disk.confine import Root
 from placet.files.denied import ALWAYS, Denied
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal
-from placet.sandbox.process import never, run
+from placet.plan.scope import Scope
+from placet.sandbox.box import Box, BoxLimits, Level
+from placet.sandbox.run import never, run
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Outcome, Run, Toolbox, Workplace
 from placet.tools.control import SubmitPlan

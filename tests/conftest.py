@@ -30,7 +30,7 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
 
     `vaultkit` does so around those of its own.
     """
-    from placet.loop.daemon import Daemon
+    from placet.loop.run import Daemon
     from vaultkit import hands_off
 
     run_once = Daemon.run_once

@@ -31,27 +31,18 @@ from typing import Any
 import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
-from placet.core.text.note import stamp
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.git import checkout, checkpoint, history, index, removal, repository, worktree
+from placet.git import commit as committing
+from placet.git import run as runner
 from placet.host.lock import MarkerLock, VaultLock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddRecord, Guard, MarkDone, PutCase
 from placet.loop.app import daemon
 from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
-from placet.repo import (
-    checkout,
-    checkpoints,
-    history,
-    init,
-    removal,
-    repository,
-    rules,
-    runner,
-    staging,
-    worktree,
-)
-from placet.repo import commit as committing
+from placet.note.frontmatter import stamp
+from placet.repo import init, rules
 from vaultkit import PLAN, TestVault, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
@@ -344,8 +335,8 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
     for module in (
-        *(checkout, history, init, repository, runner, staging),
-        *(worktree, rules, committing, checkpoints, removal),
+        *(checkout, history, init, repository, runner, index),
+        *(worktree, rules, committing, checkpoint, removal),
     ):
         wrap(module, "run_git", "git")
     for name in CALLS:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from placet.repo.commit import writing
+from placet.git.commit import writing
+from placet.git.worktree import Worktree
 from placet.repo.values import Author
-from placet.repo.worktree import Worktree
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""

@@ -21,9 +21,9 @@ from typing import Any
 
 from gitkit import make_repo
 from placet.cli.init import init
-from placet.core.box import Level
-from placet.core.text.note import read_note
 from placet.host.config import write_setting
+from placet.note.frontmatter import read_note
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from vaultkit import ME, TestVault, meddling, running, until
 

@@ -16,22 +16,22 @@ from typing import Any
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
-from placet.core.box import Level
-from placet.core.life.case import Case
-from placet.core.life.lease import Owner
-from placet.core.life.waiting import Hold
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
-from placet.files.vault import Vault
+from placet.case.case import Case
+from placet.case.lease import Owner
+from placet.case.waiting import Hold
+from placet.chat.messages import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
+from placet.chat.retry import RetryPolicy
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
 from placet.host.accepted import holding
 from placet.host.clock import Clock
 from placet.host.config import load
 from placet.host.vault_state import vault_state
-from placet.host.watch import Mode
 from placet.journal.writer import Journal
 from placet.loop.config_watch import ConfigWatch, stamps
-from placet.loop.means import model_opener, own_secrets, prices
+from placet.loop.ports import model_opener, own_secrets, prices
 from placet.loop.tick import Loop, Tick
+from placet.sandbox.box import Level
 from vaultkit import PLAN, TestVault
 
 TICKS = 400

@@ -22,26 +22,42 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from placet.activity import Action, Activity
 from placet.agent.asking import answered_before
-from placet.agent.calls import AsksPerson
 from placet.agent.entries import CALL, Begun, Key
 from placet.agent.plan_writing import Assignment
 from placet.agent.record import Postponed, Record
-from placet.agent.underway import Mission
+from placet.agent.tool_calls import AsksPerson
+from placet.agent.work import Mission
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, Activity
-from placet.core.box import Level
-from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.asking import ANSWERS_KEPT
-from placet.core.life.case import CASE_JSON, OPEN, STATUSES, WORKING, Case, NoteSeen, State
-from placet.core.life.events import Asked, Drafted, PlanningFailed
-from placet.core.life.intents import Intent
-from placet.core.life.lease import Owner
-from placet.core.life.observe import RESTS_IN
-from placet.core.life.question_note import answer_in, is_approved, is_of, shown_digest
-from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import APPROVE, ASKS, DRAFT, REJECT, decision_of, look_at
-from placet.core.text.names import (
+from placet.case.case import CASE_JSON, OPEN, STATUSES, WORKING, Case, NoteSeen, State
+from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.intents import Intent
+from placet.case.lease import Owner
+from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, look_at
+from placet.case.observe import RESTS_IN
+from placet.case.question import ANSWERS_KEPT
+from placet.case.question_note import answer_in, is_approved, is_of, shown_digest
+from placet.case.request import RequestProblems, read_request
+from placet.chat.cancel import Cancel
+from placet.chat.result import Ended, Finished, Spent, Stopped, WorkDone
+from placet.chat.retry import RetryPolicy
+from placet.core.text.scalars import UnsafeEdit
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
+from placet.errors import End, Interrupted, UserError
+from placet.host.clock import Clock
+from placet.host.intents import leave
+from placet.host.tables import Config, VaultTable
+from placet.journal.maintenance import verify
+from placet.journal.query import query
+from placet.journal.reader import open_reader
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
+from placet.loop.tick import Loop
+from placet.note.boxes import box
+from placet.note.frontmatter import read_note, stamp
+from placet.note.paths import (
     QUEUES,
     TEMP_PREFIX,
     Folder,
@@ -49,25 +65,9 @@ from placet.core.text.names import (
     is_side_note,
     side_note_name,
 )
-from placet.core.text.note import read_note, stamp
-from placet.core.text.plan_reader import parse_plan
-from placet.core.text.scalars import UnsafeEdit
-from placet.core.text.scope import Scope
-from placet.core.text.ticks import box
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Ended, Finished, Spent, Stopped, WorkDone
-from placet.core.turn.retry import RetryPolicy
-from placet.files.vault import Vault
-from placet.host.clock import Clock
-from placet.host.intents import leave
-from placet.host.tables import Config, VaultTable
-from placet.host.watch import Mode
-from placet.journal.maintenance import verify
-from placet.journal.query import query
-from placet.journal.reader import open_reader
-from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
-from placet.loop.tick import Loop
+from placet.plan.parse import parse_plan
+from placet.plan.scope import Scope
+from placet.sandbox.box import Level
 from placet.tools.registry import PLANNABLE
 
 STEPS = 60

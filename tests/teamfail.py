@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from placet.cli.main import main
+from placet.git import run
 from placet.journal.writer import Journal
 from placet.journal.writes import RenewLease, Write
-from placet.repo import runner
 from placet_team.team_journal import Beat, DropMember
 
 _APART = (Beat, DropMember, RenewLease)
@@ -52,7 +52,7 @@ def patch(at: int, log: Path) -> None:
         return answer
 
     Journal.commit = committed  # type: ignore[method-assign]
-    start, read = runner.start_git, runner._read_all
+    start, read = run.start_git, run._read_all
 
     def started(place: Any, args: Sequence[str], *rest: Any) -> Any:
         point(f"before git {args[0]}", at, log)
@@ -63,7 +63,7 @@ def patch(at: int, log: Path) -> None:
         point("after git", at, log)
         return answer
 
-    runner.start_git, runner._read_all = started, read_all
+    run.start_git, run._read_all = started, read_all
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.accepted import accept, guarded, holding, in_force
 from placet.host.config import load, parse
 from placet.host.tables import LimitsTable, ModelTable

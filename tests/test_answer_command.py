@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gitkit import git
-from placet.core.life.question_note import option_meant, with_answer
-from placet.core.text.note import read_note
-from placet.core.text.story import Story
+from placet.case.question_note import option_meant, with_answer
+from placet.case.story import Story
 from placet.host.events import EVENT, event_of, line_of
 from placet.journal.reader import open_reader
+from placet.note.frontmatter import read_note
 from test_desk import on_a_terminal
 from vaultkit import ME, PLAN, TestVault, make_vault, running
 

@@ -14,24 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.life.builder import sha256
-from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.commands import Decision, Publish, Rewrite, Stamp
-from placet.core.life.decide import decide
-from placet.core.life.events import Started
+from placet.case.callout import box_of, with_box
+from placet.case.case import Case, KnownPlan, State
+from placet.case.commands import Decision, Publish, Rewrite, Stamp
+from placet.case.decide import decide
+from placet.case.decision import sha256
+from placet.case.events import Started
+from placet.case.notes import look_at
+from placet.case.observe import observe
+from placet.case.sorting import CaseNotes, sort_notes
 from placet.core.life.gestures import PlanGone, RequestGone
-from placet.core.life.observe import observe
-from placet.core.life.plan_note import box_of, with_box
-from placet.core.life.sight import look_at
-from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.box import BEGIN, END
-from placet.core.text.names import Folder
-from placet.core.text.note import plan_digest, read_note, stamp
-from placet.core.text.note import plan_text as approved_text
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
+from placet.note.box import BEGIN, END
+from placet.note.frontmatter import plan_digest, read_note, stamp
+from placet.note.frontmatter import plan_text as approved_text
+from placet.note.paths import Folder
 from placet.tools.registry import PLANNABLE
 from simulation import plan_text
 

@@ -12,10 +12,10 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
-from placet.core.life.case import State
-from placet.core.text.note import read_note, stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.case.case import State
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.watch import Mode
+from placet.note.frontmatter import read_note, stamp
 from vaultkit import PLAN, TestVault
 
 QUESTION = {

@@ -12,9 +12,9 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Time, bare_vault, looping, results, says, turns_taken
-from placet.core.life.case import State
-from placet.core.text.note import read_note, stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.case.case import State
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.note.frontmatter import read_note, stamp
 from test_asking import (
     QUESTION,
     amendment,

@@ -15,11 +15,11 @@ import pytest
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, says, turns_taken
 from placet.agent.replay import replay
-from placet.core.box import Level
-from placet.core.life.case import State
-from placet.core.text.note import read_note, stamp, without_keys
-from placet.core.text.plan import Plan
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.case.case import State
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.note.frontmatter import read_note, stamp, without_keys
+from placet.plan.plan import Plan
+from placet.sandbox.box import Level
 from test_asking import (
     QUESTION,
     WIDER,
@@ -370,7 +370,7 @@ def test_a_mission_that_asked_is_replayed_without_asking(
         plans.append(plan)
         return replay(bounds, worktrees, case, plan, record)
 
-    monkeypatch.setattr("placet.loop.replays.replay", seen)
+    monkeypatch.setattr("placet.loop.replay.replay", seen)
     done = vault.click("replay", "hello")
     (plan,) = plans
     assert plan.scope.allows_write("test_hello.py") is (sort == "amendment")

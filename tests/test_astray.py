@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.life.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
-from placet.core.life.commands import Decision, Move, Stamp
-from placet.core.life.decide import decide
-from placet.core.life.events import Drafted, MissionEnded
+from placet.case.callout import box_of, with_box
+from placet.case.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
+from placet.case.commands import Decision, Move, Stamp
+from placet.case.decide import decide
+from placet.case.events import Drafted, MissionEnded
+from placet.case.notes import look_at
+from placet.case.observe import observe
+from placet.case.sorting import sort_notes
 from placet.core.life.gestures import Gesture, Hand, RevisionAsked
-from placet.core.life.observe import observe
-from placet.core.life.plan_note import box_of, with_box
-from placet.core.life.sight import look_at
-from placet.core.life.sorting import sort_notes
-from placet.core.text.note import plan_text, read_note
+from placet.note.frontmatter import plan_text, read_note
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.text.names import QUEUES
-from placet.files.vault import Vault
-from placet.host.watch import Mode
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
+from placet.note.paths import QUEUES
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.life.case import (
+from placet.case.case import (
     Asking,
     Branch,
     Case,
@@ -23,20 +23,20 @@ from placet.core.life.case import (
     Rejection,
     State,
 )
-from placet.core.life.commands import Stamp
-from placet.core.life.decide import decide
-from placet.core.life.events import MissionEnded
+from placet.case.commands import Stamp
+from placet.case.decide import decide
+from placet.case.events import MissionEnded
+from placet.case.notes import look_at, rejection_in
+from placet.case.observe import observe, stale_statuses
+from placet.case.request import RequestProblems, read_request
+from placet.case.sorting import CaseNotes, sort_notes
+from placet.case.warnings import beside
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.core.life.fates import settle_branch, settle_revert
-from placet.core.life.notice import beside
-from placet.core.life.observe import observe, stale_statuses
-from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import look_at, rejection_in
-from placet.core.life.sorting import CaseNotes, sort_notes
-from placet.core.text.note import read_note
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
 from placet.files.errors import VaultTrouble
-from placet.files.vault import Vault
-from placet.host.watch import Mode
+from placet.note.frontmatter import read_note
 from placet.tools.registry import PLANNABLE
 from test_astray import BODY, CASE, NOW, REQUEST, TRACE, plan_at
 from vaultkit import TestVault, until

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from boardhttp import Browser, Served, served
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet_board.address import Address
 from placet_board.auth import FORM_S, KEY, KEY_BYTES, MAX_LOGIN_BYTES, key_at
 from placet_board.command import hosts_of

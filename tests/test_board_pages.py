@@ -18,8 +18,8 @@ import pytest
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls
 from placet.cli.site import find
-from placet.core.errors import UserError
 from placet.core.wording import dollars
+from placet.errors import UserError
 from placet.journal.browse import Wanted, all_rows, rows_page
 from placet.journal.query import query
 from placet_board.charts import falling, lying, upright

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet_board.address import Address
 from placet_board.auth import Door, Session, Tokens, logged_in, tell_link
 from placet_board.live import Live

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.text.box import BEGIN, END, find_box, with_box, without_box
-from placet.core.text.note import plan_digest, read_note
-from placet.core.text.plan_reader import parse_plan
-from placet.core.text.unseen import find_unseen
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.files.vault import Vault
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.vault import Vault
+from placet.note.box import BEGIN, END, find_box, with_box, without_box
+from placet.note.frontmatter import plan_digest, read_note
+from placet.note.hidden_text import find_unseen
+from placet.plan.parse import parse_plan
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITES: list[dict[str, object]] = [

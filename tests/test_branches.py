@@ -22,18 +22,18 @@ import pytest
 from benchkit import planned_mission
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
+from placet.case.case import Branch
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import branches
 from placet.cli.undo import drop, undo
-from placet.core.errors import UserError
-from placet.core.life.case import Branch
-from placet.core.text.note import stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.errors import UserError
+from placet.git.removal import tidy
+from placet.git.repository import open_repo
+from placet.git.worktree import add_worktree
 from placet.host.vault_state import vault_state
 from placet.loop import branches as watching
+from placet.note.frontmatter import stamp
 from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches
-from placet.repo.removal import tidy
-from placet.repo.repository import open_repo
-from placet.repo.worktree import add_worktree
 from placet.tools.commits import blank_secrets
 from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 
@@ -1345,7 +1345,7 @@ def test_git_is_started_by_no_other_program(repo: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
     open_repo(repo)
-    monkeypatch.setattr("placet.repo.runner.subprocess.Popen", popen)
+    monkeypatch.setattr("placet.git.run.subprocess.Popen", popen)
     open_repo(repo)
     assert started == ["git"]
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.errors import End
-from placet.core.turn.budget import (
+from placet.chat.budget import (
     Amount,
     Exceeded,
     Ledger,
@@ -23,6 +22,7 @@ from placet.core.turn.budget import (
     no_tool_call_left,
     tell,
 )
+from placet.chat.messages import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
 from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
 from placet.core.turn.reservation import (
     LEAST_OUTPUT_TOKENS,
@@ -33,7 +33,7 @@ from placet.core.turn.reservation import (
     reserve,
     worst_case,
 )
-from placet.core.turn.talk import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
+from placet.errors import End
 
 FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))
 UNPRICED = ModelCall(100, 1000, None, None)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, looping, says
-from placet.core.life.case import State
-from placet.core.text.comments import comments
-from placet.core.text.note import stamp
-from placet.core.text.partial import left_out, with_other_tick
-from placet.core.text.plan import Plan, Step, render_plan
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.scope import Scope
-from placet.core.text.ticks import BOX_WORDS
+from placet.case.case import State
+from placet.note.boxes import BOX_WORDS
+from placet.note.frontmatter import stamp
+from placet.plan.comments import comments
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import left_out, with_other_tick
+from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.scope import Scope
 from test_asking import amendment, asker, drop_and_approve, question, state, widener, written
 from test_parts import PARTS, TICKED, planned
 from vaultkit import TestVault

@@ -27,12 +27,12 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
-from placet.core.box import BoxLimits, Level
 from placet.core.secret_files import git_config_secrets
-from placet.core.text.scope import Scope
 from placet.files.denied import ALWAYS, VAULT, Denied
-from placet.repo.repository import head, open_repo
-from placet.repo.worktree import add_worktree
+from placet.git.repository import head, open_repo
+from placet.git.worktree import add_worktree
+from placet.plan.scope import Scope
+from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
 from vaultkit import PLAN, TestVault, make_vault, running, until
 

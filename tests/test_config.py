@@ -13,10 +13,10 @@ from unittest.mock import patch
 import pytest
 
 import placet.loop.app
-from placet.core.errors import UserError
-from placet.core.life.request import RequestProblems, read_request
-from placet.core.text.note import read_note
+from placet.case.request import RequestProblems, read_request
+from placet.errors import UserError
 from placet.host.config import load
+from placet.note.frontmatter import read_note
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 NUMBERS = [

@@ -20,9 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.errors import ToolError, UserError
-from placet.files import confine, links, paths
-from placet.files.confine import Entry, Root
+from placet.disk.confine import Entry, Root
+from placet.disk.files import confine
+from placet.errors import ToolError, UserError
+from placet.files import links, paths
 from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.files.handles import EntryKind, enter, open_below
 from placet.files.paths import Fault
@@ -422,8 +423,8 @@ class TestWriting:
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path) -> None:
         script = f"""
 from pathlib import Path
-from placet.files.confine import Root
-from placet.core.errors import ToolError
+from placet.disk.confine import Root
+from placet.errors import ToolError
 where = Path({str(tmp_path)!r})
 with Root(where, writable=True) as root:
     root.write("kept", b"old")
@@ -446,8 +447,8 @@ with Root(where, writable=True) as root:
         script = f"""
 import resource
 from pathlib import Path
-from placet.files.confine import Root
-from placet.core.errors import ToolError
+from placet.disk.confine import Root
+from placet.errors import ToolError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 with Root(Path({str(folder)!r}), writable=True) as root:
     try:
@@ -470,8 +471,8 @@ def test_permissions_are_told_as_such(folder: Path) -> None:
     script = f"""
 import os
 from pathlib import Path
-from placet.files.confine import Root
-from placet.core.errors import ToolError
+from placet.disk.confine import Root
+from placet.errors import ToolError
 root = Root(Path({str(folder)!r}), writable=True)
 if os.geteuid() == 0:
     os.setgroups([])

@@ -22,10 +22,10 @@ from messages_api import Answer, MessagesApi, call, reply, status, text, thinkin
 from placet.agent.entries import Attempted
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
 from placet.agent.record import Record
-from placet.core.stored import Stored
-from placet.core.turn.budget import Amount
+from placet.chat.budget import Amount
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
+from placet.codec import Stored
 from placet.core.turn.price import DEFAULT_PRICES
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.journal.writes import AddRecord
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -388,7 +388,7 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
     copy = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
     literal = {**PLAN, "steps": [{"title": "Copy", "tools": ["write_file"], "actions": copy}]}
     with patch(
-        "placet.loop.workers.prepare", lambda provider: when.append((provider, len(model.asks)))
+        "placet.loop.threads.prepare", lambda provider: when.append((provider, len(model.asks)))
     ):
         with looping(vault, model=lambda: model, time=Time()) as running:
             running.settle()

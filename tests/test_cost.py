@@ -16,10 +16,10 @@ import pytest
 from gitkit import git
 from guidekit import blocks
 from looping import Fake, bare_vault, greeter, looping
+from placet.activity import Action, Activity, Actor, Entity
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.cli.cost import cost, moment
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.errors import UserError
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.errors import UserError
 from placet.journal.query import query
 from placet.journal.writes import AddActivity
 from ptykit import on_terminal, seen, too_long

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.life.approval import NO_RECORD
-from placet.core.life.plan_note import box_of
+from placet.case.approval import NO_RECORD
+from placet.case.callout import box_of
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.note import read_note, stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
+from placet.note.frontmatter import read_note, stamp
 from vaultkit import PLAN, TestVault
 
 

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.text.box import find_box, unmarked
-from placet.core.text.comments import Comment, comments, open_comments, with_answers, with_comment
-from placet.core.text.delta import delta
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.note import plan_digest, read_note, stamp
-from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.text.plan_changes import Said, matched
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.plan_text import outline_of
-from placet.core.text.scope import Scope
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.note.box import find_box, unmarked
+from placet.note.frontmatter import plan_digest, read_note, stamp
+from placet.note.outline import outline_of
+from placet.plan.changes import delta
+from placet.plan.comments import Comment, comments, open_comments, with_answers, with_comment
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.scope import Scope
 from vaultkit import ME, PLAN, TestVault
 
 TWO = {

@@ -17,9 +17,9 @@ from gitkit import make_repo
 from messages_api import MessagesApi
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
-from placet.core.box import Level
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.sockets import places
+from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe
 from test_init import listing, server
 from vaultkit import TestVault, make_vault, running

@@ -303,7 +303,7 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
 
 TWICE = """
 import os, signal
-from placet.loop.daemon import heeding_signals
+from placet.loop.run import heeding_signals
 with heeding_signals() as ending:
     told = ending._cond.notify_all
     def meanwhile():  # the moment at which the event's own lock is held
@@ -317,7 +317,7 @@ print("in order")
 """
 NOT_WOKEN = """
 import signal, threading
-from placet.loop.daemon import heeding_signals
+from placet.loop.run import heeding_signals
 def of_another_thread():  # it does not end the main thread's wait, nor does one that came before
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 with heeding_signals() as ending:
@@ -329,7 +329,7 @@ print("in order")
 """
 STUCK = """
 import os, signal, threading
-from placet.loop.daemon import heeding_signals
+from placet.loop.run import heeding_signals
 with heeding_signals():
     print("stuck", flush=True)
     threading.Event().wait()

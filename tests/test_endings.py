@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.demo import called
-from placet.cli.look import plans, status
 from placet.cli.main import main
+from placet.cli.status import plans, status
 from placet.cli.status_screen import status_screen
-from placet.core.text.comment_blocks import REMARKS
-from placet.core.text.comments import comments
 from placet.core.text.facts import facts
-from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.core.wording import counted
+from placet.plan.comment_blocks import REMARKS
+from placet.plan.comments import comments
 from vaultkit import TestVault
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
-from placet.core.life.lease import Owner
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.case.lease import Owner
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.chat.retry import RetryPolicy
 from placet.journal.writes import AcquireLease
 from placet.tools.base import Outcome, Toolbox
 from vaultkit import PLAN, TestVault

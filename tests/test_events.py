@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 
+from placet.activity import Action
 from placet.cli.events import events_path, live_events
-from placet.core.activity import Action
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.broadcast import MAX_CLIENTS, MAX_WAITING, POLL_S, Broadcast
 from placet.host.events import EVENT, FailureDetected, Skipped, event_of, line_of
 from placet.host.sockets import listen, places

@@ -14,7 +14,7 @@ import pytest
 
 from exercises import EXERCISES, Exercise
 from gitkit import git, make_repo, settle_home, write
-from placet.core.box import Level
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from vaultkit import PLAN, TestVault, make_vault
 

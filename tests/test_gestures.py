@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from messages_api import closed_port
-from placet.core.life.settle import SETTLE_S
-from placet.core.text.note import REQUEST_STAMPS, digest
+from placet.case.settle import SETTLE_S
+from placet.note.frontmatter import REQUEST_STAMPS, digest
 from vaultkit import TestVault, make_vault, running, until
 
 CONFIG = """\

@@ -17,14 +17,14 @@ from unittest.mock import patch
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
-from placet.core.life.observe import observe
-from placet.core.text.note import REQUEST_STAMPS, digest
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.case.observe import observe
 from placet.journal.connection import connect_file
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
+from placet.note.frontmatter import REQUEST_STAMPS, digest
 from vaultkit import PLAN, TestVault, make_vault, started
 
 TRACE = "{:08x}-0000-4000-8000-000000000000".format
@@ -191,7 +191,7 @@ def test_a_drop_looks_at_no_case_that_waits_unchanged(tmp_path: Path) -> None:
 
         with (
             patch("placet.loop.gestures.observe", look),
-            patch("placet.core.life.sorting.settled", side_effect=AssertionError("parsed")),
+            patch("placet.case.sorting.settled", side_effect=AssertionError("parsed")),
         ):
             vault.drop("Say hello.\n", "New.md")
             run.settle()

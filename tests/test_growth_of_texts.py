@@ -13,27 +13,27 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
-from placet.core.life.approval import plan_problems
-from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.plan_note import box_of, with_box
-from placet.core.life.sight import look_at
-from placet.core.secrets import outside, redact
-from placet.core.shorten import cut, fold
-from placet.core.text.comments import (
+from placet.case.approval import plan_problems
+from placet.case.callout import box_of, with_box
+from placet.case.case import Case, KnownPlan, State
+from placet.case.notes import look_at
+from placet.core.text.kept_comments import with_old_comments
+from placet.note.escape import code, paragraphs, sentence
+from placet.note.hidden_text import find_unseen
+from placet.plan.comments import (
     comments,
     comments_section,
     rejection_reason,
     uncommented,
 )
-from placet.core.text.dangers import dangers
-from placet.core.text.differences import diff_callout
-from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.limits import MAX_NOTE_CHARACTERS
-from placet.core.text.markdown import code, paragraphs, sentence
-from placet.core.text.partial import contradictions, left_out, ticks
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.scope import Scope, ScopeProblems, scope_from
-from placet.core.text.unseen import find_unseen
+from placet.plan.dangers import dangers
+from placet.plan.differences import diff_callout
+from placet.plan.limits import MAX_NOTE_CHARACTERS
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import contradictions, left_out, ticks
+from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.secrets import outside, redact
+from placet.shorten import cut, fold
 
 MOST = 2.5
 """What twice the text may take: twice, and what a loaded machine adds."""

@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.errors import End
-from placet.core.turn.budget import (
+from placet.chat.budget import (
     Amount,
     Complexity,
     Ledger,
     Limits,
 )
-from placet.core.turn.compaction import (
+from placet.chat.compaction import (
     WORTH_STUBBING,
     Compaction,
     compacted,
     make_room,
 )
-from placet.core.turn.guards import (
+from placet.chat.guards import (
     REPEATED,
     Fine,
     GuardSettings,
@@ -33,9 +32,10 @@ from placet.core.turn.guards import (
     check_call,
     iteration_cap,
 )
+from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, canonical
 from placet.core.turn.reservation import prompt_at_most, prompt_likely
-from placet.core.turn.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
+from placet.errors import End
 from placet.tools.base import Effect
 
 SETTINGS = GuardSettings(1000)

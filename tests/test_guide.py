@@ -19,21 +19,21 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from guidekit import GUIDE, README, ROOT, blocks, follow, matches, pages
-from placet.cli.interactive import LETTERS
+from placet.case.ends import ENDS
 from placet.cli.main import COMMANDS, main
-from placet.core.box import Level
-from placet.core.errors import End
-from placet.core.life.ends import ENDS
+from placet.cli.walk_through import LETTERS
 from placet.core.text import programs
 from placet.core.text.characters import UnseenKind
-from placet.core.text.dangers import dangers
-from placet.core.text.markdown import code
-from placet.core.text.scope import scope_from
 from placet.core.turn.price import DEFAULT_PRICES
+from placet.errors import End
 from placet.host.config import parse
 from placet.host.tables import Config, PortalTable, PriceRow
 from placet.journal.query import query
 from placet.models import PROVIDERS
+from placet.note.escape import code
+from placet.plan.dangers import dangers
+from placet.plan.scope import scope_from
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from placet.tools.registry import BY_NAME, TOOLS
 from vaultkit import make_vault

@@ -12,7 +12,7 @@ import pytest
 
 from looping import bare_vault, looping
 from messages_api import Answer, MessagesApi, call, drip, pouring, reply, text
-from placet.core.turn.retry import RetryPolicy
+from placet.chat.retry import RetryPolicy
 from placet.models.anthropic import prepare
 from vaultkit import PLAN, TestVault
 

@@ -16,7 +16,7 @@ import pytest
 
 from gitkit import git, make_repo
 from placet.cli.local_models import speaks_messages
-from placet.core.text.names import CONFIG_PATH
+from placet.note.paths import CONFIG_PATH
 from ptykit import Person, terminal
 from vaultkit import TestVault
 

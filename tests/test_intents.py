@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from gitkit import git
+from placet.case.intents import INTENT_JSON, Intent
+from placet.case.notes import look_at
 from placet.cli import decisions
-from placet.cli.look import status
+from placet.cli.status import status
 from placet.core.life.gestures import SOMEONE
-from placet.core.life.intents import INTENT_JSON, Intent
-from placet.core.life.sight import look_at
-from placet.core.text.note import read_note
 from placet.host import intents
 from placet.host.intents import Mailbox
+from placet.note.frontmatter import read_note
 from test_who import planned
 from vaultkit import ME, TestVault, running, started, until
 

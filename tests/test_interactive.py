@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from placet.cli.look import status
 from placet.cli.rendered import rendered
-from placet.core.text.note import read_note, stamp
-from placet.core.text.partial import with_other_tick
-from placet.core.text.plan_reader import parse_plan
+from placet.cli.status import status
+from placet.note.frontmatter import read_note, stamp
+from placet.plan.parse import parse_plan
+from placet.plan.partial import with_other_tick
 from ptykit import Person, terminal
 from test_answer_command import QUESTION, WIDER, amendment, asking_vault, question, told
 from vaultkit import ME, PLAN, TestVault, make_vault, running, until

@@ -28,11 +28,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disks import small_disk_at
-from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
-from placet.core.errors import UserError
-from placet.core.life.lease import Owner
-from placet.core.text.names import show
+from placet.activity import Action, Activity, Actor, CommittedRow, Entity
+from placet.case.lease import Owner
 from placet.core.wording import rfc3339
+from placet.errors import UserError
 from placet.journal import schema
 from placet.journal.browse import Wanted, all_rows, first_since
 from placet.journal.maintenance import backup, verify
@@ -63,6 +62,7 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
+from placet.note.paths import show
 from placet_team.postgres import PostgresConnection
 
 LATE_S = (0, 10, 20, 13, 30, 31, 25, 40, 400, 45, 700, 900, 901, 700, 2_000)
@@ -648,7 +648,7 @@ FULL_DISK = """
 import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from placet.core.activity import *
+from placet.activity import *
 from placet.journal.writer import *
 from placet.journal.reader import *
 from placet.journal.writes import *
@@ -768,7 +768,7 @@ PRODUCER = """
 import os, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from placet.core.activity import *
+from placet.activity import *
 from placet.journal.writer import *
 from placet.journal.reader import *
 from placet.journal.writes import *

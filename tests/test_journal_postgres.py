@@ -19,15 +19,15 @@ import pytest
 
 import pgkit
 from linekit import line
-from placet.core.errors import UserError
-from placet.core.life.lease import Owner
+from placet.case.lease import Owner
+from placet.errors import UserError
 from placet.host.lock import this_process
+from placet.journal.database import DatabaseAway
 from placet.journal.errors import rollback
 from placet.journal.maintenance import verify
 from placet.journal.place import address_file
 from placet.journal.query import query
 from placet.journal.reader import open_reader
-from placet.journal.sql import DatabaseAway
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,

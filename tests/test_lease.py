@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core.errors import UserError
-from placet.core.life.lease import Lease, Owner, may_take
+from placet.case.lease import Lease, Owner, may_take
+from placet.errors import UserError
 from placet.host.lock import VaultLock, boot_id, boottime_s, lock_holder, this_process
 
 OTHER = Owner("elsewhere", "boot-9", 7, "70")

@@ -15,12 +15,13 @@ from functools import cache
 
 import pytest
 
-from placet.cli import again, look, text
-from placet.core.life import builder, plan_note, sorting, why
-from placet.core.life import observe as observing
-from placet.core.life.approval import may_begin
-from placet.core.life.builder import sha256
-from placet.core.life.case import (
+from placet.case import callout as plan_note
+from placet.case import decision as builder
+from placet.case import explain, sorting
+from placet.case import observe as observing
+from placet.case.approval import may_begin
+from placet.case.callout import box_written
+from placet.case.case import (
     ANSWERS,
     CASE_JSON,
     OPEN,
@@ -33,9 +34,10 @@ from placet.core.life.case import (
     State,
     target,
 )
-from placet.core.life.commands import Move, Publish, Rewrite, Stamp, WriteBox
-from placet.core.life.decide import decide, open_case
-from placet.core.life.events import (
+from placet.case.commands import Move, Publish, Rewrite, Stamp, WriteBox
+from placet.case.decide import decide, open_case
+from placet.case.decision import sha256
+from placet.case.events import (
     Asked,
     Drafted,
     Event,
@@ -43,17 +45,18 @@ from placet.core.life.events import (
     PlanningFailed,
     Started,
 )
+from placet.case.notes import look_at, trace_of
+from placet.case.observe import observe, stale_statuses
+from placet.case.question_note import shown_digest
+from placet.case.request import read_request
+from placet.case.sorting import CaseNotes, sort_notes
+from placet.chat.result import Drifted
+from placet.cli import again, text
+from placet.cli import status as look
 from placet.core.life.gestures import ApprovalVoid, FilesChanged, PlanSuperseded, ScopeWidened
-from placet.core.life.observe import observe, stale_statuses
-from placet.core.life.plan_note import box_written
-from placet.core.life.question_note import shown_digest
-from placet.core.life.request import read_request
-from placet.core.life.sight import look_at, trace_of
-from placet.core.life.sorting import CaseNotes, sort_notes
-from placet.core.text.names import QUEUES, Folder
-from placet.core.text.note import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
-from placet.core.text.scope import Scope
-from placet.core.turn.mission import Drifted
+from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
+from placet.note.paths import QUEUES, Folder
+from placet.plan.scope import Scope
 from placet_board import pages
 
 TOOLS = ("read_file", "write_file")
@@ -557,7 +560,7 @@ def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [why._STATES, text.COLOURS, text._TURN, pages._OF_STATE])
+@pytest.mark.parametrize("table", [explain._STATES, text.COLOURS, text._TURN, pages._OF_STATE])
 def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 

@@ -13,7 +13,7 @@ import pytest
 
 from looping import Fake, Running, bare_vault, greeter, looping
 from placet.cli.branches import diff
-from placet.cli.look import show
+from placet.cli.status import show
 from placet.cli.terminal import harmless
 from placet.cli.text import case_text
 from placet.cli.why import why, why_text

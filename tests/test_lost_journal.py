@@ -11,10 +11,10 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.life.approval import NO_RECORD
-from placet.core.life.commands import Decision, Move, Publish
-from placet.core.text.note import plan_digest
+from placet.case.approval import NO_RECORD
+from placet.case.commands import Decision, Move, Publish
 from placet.loop.recover import distrust_journal
+from placet.note.frontmatter import plan_digest
 from vaultkit import DONE, PLAN, TestVault, make_vault
 
 

@@ -43,8 +43,7 @@ from messages_api import (
     text,
     thinking,
 )
-from placet.core.errors import UserError
-from placet.core.turn.talk import (
+from placet.chat.messages import (
     Ask,
     ModelError,
     ModelErrorKind,
@@ -56,6 +55,7 @@ from placet.core.turn.talk import (
     text_block,
     user_turn,
 )
+from placet.errors import UserError
 from placet.models import PROVIDERS, ModelSettings, check, open_model
 from placet.models.api_errors import kind_of, quoted, retry_after_s
 from placet.models.messages import reply_of
@@ -895,7 +895,7 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
     )
     code = (
         "import sys, time, placet.models as models\n"
-        "from placet.core.turn.talk import Ask, ModelError, Purpose\n"
+        "from placet.chat.messages import Ask, ModelError, Purpose\n"
         "model = models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
         "began, asked = time.monotonic(), []\n"
         "try:\n"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core.text import names
+from placet.note import paths
 
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Surrogates too: that is how bytes that are no UTF-8 come.
@@ -39,46 +39,46 @@ anything = st.text(st.characters(exclude_categories=()), max_size=80)
     ],
 )
 def test_request_id_is_the_slug_of_the_name(file_name, slug):
-    assert names.request_id(file_name, ()) == slug
+    assert paths.request_id(file_name, ()) == slug
 
 
 def test_a_name_without_ascii_gets_a_stable_id_of_its_own():
-    one, other = names.request_id("修复登录.md", ()), names.request_id("修复登出.md", ())
+    one, other = paths.request_id("修复登录.md", ()), paths.request_id("修复登出.md", ())
     assert re.fullmatch(r"request-[0-9a-f]{8}", one)
     assert one != other
-    assert one == names.request_id("修复登录.md", ())
+    assert one == paths.request_id("修复登录.md", ())
 
 
 def test_taken_ids_are_counted_up_within_the_length():
-    assert names.request_id("a.md", {"a"}) == "a-2"
-    assert names.request_id("a.md", {"a", "a-2", "a-3"}) == "a-4"
+    assert paths.request_id("a.md", {"a"}) == "a-2"
+    assert paths.request_id("a.md", {"a", "a-2", "a-3"}) == "a-4"
     long = "x" * 48
-    assert names.request_id(f"{long}.md", {long}) == "x" * 46 + "-2"
+    assert paths.request_id(f"{long}.md", {long}) == "x" * 46 + "-2"
 
 
 @given(st.lists(anything, max_size=12))
 def test_ids_are_valid_unique_and_deterministic(file_names):
     taken: list[str] = []
     for name in file_names:
-        slug = names.request_id(name, taken)
+        slug = paths.request_id(name, taken)
         assert SLUG.fullmatch(slug)
-        assert 1 <= len(slug) <= names.MAX_ID
+        assert 1 <= len(slug) <= paths.MAX_ID
         assert slug not in taken
-        assert slug == names.request_id(name, frozenset(taken))
+        assert slug == paths.request_id(name, frozenset(taken))
         taken.append(slug)
 
 
 @given(anything, anything, st.integers(0, 3))
 def test_trace_ids_are_deterministic_uuids_that_each_part_changes(name, digest, ordinal):
-    trace = names.trace_id(name, digest, ordinal)
-    assert str(uuid.UUID(trace)) == trace == names.trace_id(name, digest, ordinal)
+    trace = paths.trace_id(name, digest, ordinal)
+    assert str(uuid.UUID(trace)) == trace == paths.trace_id(name, digest, ordinal)
     assert (
         len(
             {
                 trace,
-                names.trace_id(f"{name}x", digest, ordinal),
-                names.trace_id(name, f"{digest}x", ordinal),
-                names.trace_id(name, digest, ordinal + 1),
+                paths.trace_id(f"{name}x", digest, ordinal),
+                paths.trace_id(name, f"{digest}x", ordinal),
+                paths.trace_id(name, digest, ordinal + 1),
             }
         )
         == 4
@@ -86,7 +86,7 @@ def test_trace_ids_are_deterministic_uuids_that_each_part_changes(name, digest, 
 
 
 def test_a_trace_id_never_changes_between_versions():
-    assert names.trace_id("Fix login bug.md", "0" * 64, 1) == "cfaa921f-e89d-5f07-abb3-50815673ff8e"
+    assert paths.trace_id("Fix login bug.md", "0" * 64, 1) == "cfaa921f-e89d-5f07-abb3-50815673ff8e"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_trace_id_never_changes_between_versions():
     ],
 )
 def test_temporary_names(name):
-    assert names.is_temporary(name)
+    assert paths.is_temporary(name)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_temporary_names(name):
     ],
 )
 def test_ordinary_names_are_not_temporary(name):
-    assert not names.is_temporary(name)
+    assert not paths.is_temporary(name)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_ordinary_names_are_not_temporary(name):
     ],
 )
 def test_conflict_copies_name_their_original(name):
-    assert names.conflict_of(name) == "Plan.md"
+    assert paths.conflict_of(name) == "Plan.md"
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def test_conflict_copies_name_their_original(name):
     ],
 )
 def test_other_names_are_no_conflict_copies(name):
-    assert names.conflict_of(name) is None
+    assert paths.conflict_of(name) is None
 
 
 @given(anything)
 def test_classifying_never_fails_and_an_original_is_shorter(name):
-    names.is_temporary(name)
-    original = names.conflict_of(name)
+    paths.is_temporary(name)
+    original = paths.conflict_of(name)
     assert original is None or 0 < len(original) < len(name)
 
 
@@ -219,29 +219,29 @@ def test_classifying_never_fails_and_an_original_is_shorter(name):
     ],
 )
 def test_show_escapes_what_would_mislead(name, shown):
-    assert names.show(name) == shown
+    assert paths.show(name) == shown
 
 
 @given(anything, anything)
 def test_show_is_printable_and_tells_names_apart(one, other):
-    shown = names.show(one)
+    shown = paths.show(one)
     assert all(c == " " or c.isprintable() or c.isspace() for c in shown)
     assert len(shown.splitlines()) <= 1
     shown.encode("utf-8")
-    assert (one == other) == (shown == names.show(other))
+    assert (one == other) == (shown == paths.show(other))
 
 
 def test_names_of_our_own_files():
-    assert names.plan_name("fix-it") == "fix-it_plan.md"
-    assert names.active_name("fix-it") == "fix-it.md"
-    assert names.rejected_name("fix-it") == "fix-it_rejected.md"
+    assert paths.plan_name("fix-it") == "fix-it_plan.md"
+    assert paths.active_name("fix-it") == "fix-it.md"
+    assert paths.rejected_name("fix-it") == "fix-it_rejected.md"
     day = dt.date(2026, 1, 2)
     assert (
-        names.report_name(day, "550e8400", "fix-it", failed=False)
+        paths.report_name(day, "550e8400", "fix-it", failed=False)
         == "2026-01-02_550e8400_fix-it.md"
     )
     assert (
-        names.report_name(day, "550e8400", "fix", failed=True)
+        paths.report_name(day, "550e8400", "fix", failed=True)
         == "2026-01-02_550e8400_fix_failure.md"
     )
 
@@ -252,10 +252,10 @@ def test_names_of_our_own_files():
     )
 )
 def test_side_notes_are_known_again_and_fit_a_file_system(name):
-    side = names.side_note_name(name)
-    assert names.is_side_note(side)
-    assert names.is_note(side)
-    assert len(side.encode()) <= names.MAX_NAME_BYTES
+    side = paths.side_note_name(name)
+    assert paths.is_side_note(side)
+    assert paths.is_note(side)
+    assert len(side.encode()) <= paths.MAX_NAME_BYTES
 
 
 @given(
@@ -263,19 +263,19 @@ def test_side_notes_are_known_again_and_fit_a_file_system(name):
     st.sampled_from(["", "-2", "-9b20b19d", "-9b20b19d-999", " (conflicted copy 0a1b2c3d)"]),
 )
 def test_names_with_a_suffix_fit_a_file_system(stem, suffix):
-    path = names.with_suffix(f"Inbox/Archive/{stem}.md", suffix)
+    path = paths.with_suffix(f"Inbox/Archive/{stem}.md", suffix)
     name = path.removeprefix("Inbox/Archive/")
-    assert len(name.encode()) <= names.MAX_NAME_BYTES
+    assert len(name.encode()) <= paths.MAX_NAME_BYTES
     assert name.endswith(f"{suffix}.md")
     assert name == f"{stem}{suffix}.md" or len(f"{stem}{suffix}.md".encode()) > len(name.encode())
 
 
 def test_names_that_are_cut_stay_different():
-    one, other = (names.with_suffix("é" * 126 + end, "-2") for end in ("a.md", "b.md"))
+    one, other = (paths.with_suffix("é" * 126 + end, "-2") for end in ("a.md", "b.md"))
     assert one != other
 
 
 def test_side_note_stands_beside_its_note():
-    assert names.side_note_name("Fix it.md") == "Fix it.placet.md"
-    assert not names.is_side_note("placet.md")
-    assert not names.is_side_note("Fix it.md")
+    assert paths.side_note_name("Fix it.md") == "Fix it.placet.md"
+    assert not paths.is_side_note("placet.md")
+    assert not paths.is_side_note("Fix it.md")

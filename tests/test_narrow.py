@@ -18,8 +18,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from looping import Fake, Time, bare_vault, looping, says, turns_taken
-from placet.core.text.note import read_note, stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.note.frontmatter import read_note, stamp
 from vaultkit import TestVault
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chrome-headless-shell")

@@ -15,10 +15,10 @@ import pytest
 
 from gitkit import make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.life.why import standing
-from placet.core.text.note import stamp
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.case.explain import standing
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.watch import Mode
+from placet.note.frontmatter import stamp
 from test_why import CASE, Row
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -17,7 +17,7 @@ import pytest
 from placet.cli.notes import note_text
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
-from placet.core.errors import UserError
+from placet.errors import UserError
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 

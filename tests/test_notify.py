@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from messages_api import closed_port
-from placet.core.errors import UserError
-from placet.core.life.case import State
+from placet.case.case import State
+from placet.errors import UserError
 from placet.host.config import made_of
 from placet.host.notify import Event, Notice, send
 from placet.host.tables import NotifyTable

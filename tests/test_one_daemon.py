@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from looping import Time, bare_vault, looping
-from placet.core.errors import UserError
-from placet.core.text.names import MARKER
+from placet.disk.watch import Mode
+from placet.errors import UserError
 from placet.host.lock import MarkerLock
 from placet.host.state import StateFolder
 from placet.host.vault_state import known_id, original_of, vault_state
-from placet.host.watch import Mode
+from placet.note.paths import MARKER
 from vaultkit import PLAN, TestVault, copy_of, make_vault, running, started
 
 BIND = """

@@ -27,15 +27,15 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
+from placet.case.settle import SETTLE_S
 from placet.cli.doctor import doctor, look_at_git
-from placet.core.box import Level
-from placet.core.errors import UserError, cannot_write
-from placet.core.life.settle import SETTLE_S
+from placet.disk.watch import Mode
+from placet.errors import UserError, cannot_write
 from placet.files.errors import VaultTrouble
 from placet.host.vault_state import vault_state
-from placet.host.watch import Mode
 from placet.loop import config_watch
 from placet.loop.app import daemon
+from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe, probe
 from vaultkit import PLAN, TestVault, make_vault, running, until
 

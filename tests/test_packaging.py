@@ -17,10 +17,10 @@ from unittest.mock import patch
 import click
 import pytest
 
+from placet.chat.messages import ModelError
 from placet.cli.main import COMMANDS, main
-from placet.core.turn.talk import ModelError
 from placet.host.tables import Config
-from placet.loop.means import own_secrets
+from placet.loop.ports import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
 from placet_team.worker_command import worker_command

@@ -10,15 +10,15 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.proposal import proposal, proposal_text
-from placet.core.text.note import plan_digest, stamp
-from placet.core.text.partial import contradictions, left_out
-from placet.core.text.plan import LiteralCall, Plan, Step, render_plan
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.scope import Scope
-from placet.core.text.ticks import BOX_WORDS
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.note.boxes import BOX_WORDS
+from placet.note.frontmatter import plan_digest, stamp
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import contradictions, left_out
+from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.scope import Scope
 from vaultkit import TestVault
 
 TICKED, UNTICKED = f"- [x] {BOX_WORDS}", f"- [ ] {BOX_WORDS}"

@@ -22,17 +22,17 @@ from placet.agent import steps as executor
 from placet.agent.record import Record
 from placet.agent.steps import StepsUnderway
 from placet.agent.workplace import Workplace
-from placet.core.box import Level
-from placet.core.life.case import Case, State
-from placet.core.text.partial import contradictions
-from placet.core.text.plan import LiteralCall, Plan, Step, render_plan
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.scope import Scope
-from placet.core.text.ticks import BOX_WORDS
-from placet.files.confine import Root
+from placet.case.case import Case, State
+from placet.disk.confine import Root
 from placet.host.clock import Clock
 from placet.host.tables import Config
-from placet.sandbox.process import Box
+from placet.note.boxes import BOX_WORDS
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import contradictions
+from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.scope import Scope
+from placet.sandbox.box import Level
+from placet.sandbox.run import Box
 from placet.tools.control import CompleteStep
 
 TICKED = f"- [x] {BOX_WORDS}"

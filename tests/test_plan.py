@@ -7,12 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.core.life.approval import plan_problems
-from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.plan_note import box_lines, box_of
-from placet.core.life.sight import look_at
+from placet.case.approval import plan_problems
+from placet.case.callout import box_lines, box_of
+from placet.case.case import Case, KnownPlan, State
+from placet.case.notes import look_at
 from placet.core.text.characters import UnseenKind
-from placet.core.text.comments import (
+from placet.note.hidden_text import find_unseen
+from placet.note.markdown import commented_lines, lines_of
+from placet.plan.comments import (
     Comment,
     comments,
     comments_section,
@@ -20,8 +22,8 @@ from placet.core.text.comments import (
     with_answers,
     with_comment,
 )
-from placet.core.text.differences import SHOWN_CHARS, changed_lines, diff_callout
-from placet.core.text.limits import (
+from placet.plan.differences import SHOWN_CHARS, changed_lines, diff_callout
+from placet.plan.limits import (
     MAX_ACTION_BYTES,
     MAX_COMMENTS,
     MAX_ENTRY_CHARACTERS,
@@ -30,13 +32,11 @@ from placet.core.text.limits import (
     MAX_STEPS,
     scope_excess,
 )
-from placet.core.text.plan import LiteralCall, Plan, Section, Step, render_plan
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.reading_view import commented_lines, lines_of
-from placet.core.text.scope import Scope, ScopeProblems, scope_from
-from placet.core.text.submission import plan_from
-from placet.core.text.unseen import find_unseen
-from placet.core.text.widening import difference
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
+from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.submission import plan_from
+from placet.plan.widening import difference
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.plan_note import PlanHead, box_of, compose, with_box
+from placet.case.callout import PlanHead, box_of, compose, with_box
+from placet.case.case import Case, KnownPlan, State
+from placet.chat.budget import Complexity
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.box import without_box
-from placet.core.text.note import plan_digest, read_note
-from placet.core.text.plan import Plan, Step, render_plan
-from placet.core.text.plan_reader import parse_plan
-from placet.core.text.scope import scope_from
-from placet.core.turn.budget import Complexity
+from placet.note.box import without_box
+from placet.note.frontmatter import plan_digest, read_note
+from placet.plan.parse import parse_plan
+from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.scope import scope_from
 
 HEAD = PlanHead(
     "11111111-2222-3333-4444-555555555555",

@@ -12,12 +12,12 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from messages_api import MessagesApi, call, hang, reply
-from placet.core.life.case import NoteSeen
+from placet.case.case import NoteSeen
+from placet.case.settle import Fingerprint
 from placet.core.life.quiet import Quiet
-from placet.core.life.settle import Fingerprint
-from placet.core.text.names import Folder
-from placet.files.vault import Vault
-from placet.host.watch import Mode
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
+from placet.note.paths import Folder
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PATH = "Inbox/Requests/Say hello.md"

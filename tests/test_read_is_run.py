@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 WORK = [

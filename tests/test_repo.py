@@ -27,28 +27,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
-from placet.core.errors import PlacetError, ToolError, UserError, passing
-from placet.disk import delete_tree
-from placet.repo import (
-    checkpoints,
-    history,
-    init,
-    locks,
-    oddities,
-    places,
-    program,
-    ready,
-    refs,
-    removal,
-    repository,
-    rules,
-    runner,
-    staging,
-    traces,
-    values,
-    worktree,
-)
-from placet.repo import commit as committing
+from placet.disk.files import delete_tree
+from placet.errors import PlacetError, ToolError, UserError, passing
+from placet.git import checkpoint as checkpoints
+from placet.git import commit as committing
+from placet.git import history, removal, repository, worktree
+from placet.git import index as staging
+from placet.git import run as runner
+from placet.repo import init, locks, oddities, places, program, ready, refs, rules, traces, values
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -259,7 +245,7 @@ def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
     """It costs a daemon 2.8 MB; only `placet doctor` asks it something."""
     path = person({"a": "a\n"})
     code = (
-        "import sys; from pathlib import Path; from placet.repo.repository import open_repo\n"
+        "import sys; from pathlib import Path; from placet.git.repository import open_repo\n"
         "open_repo(Path(sys.argv[1])); print('git' in sys.modules)"
     )
     done = subprocess.run(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.chat.messages import Ask, Purpose, Reply
 from vaultkit import TestVault, meddling
 
 

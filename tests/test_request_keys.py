@@ -10,9 +10,9 @@ import pytest
 
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.life.request import RequestProblems, changed_keys, read_request
-from placet.core.text.note import read_note
-from placet.core.turn.talk import Ask, Purpose
+from placet.case.request import RequestProblems, changed_keys, read_request
+from placet.chat.messages import Ask, Purpose
+from placet.note.frontmatter import read_note
 from vaultkit import PLAN, TestVault, make_vault
 
 

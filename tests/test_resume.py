@@ -19,7 +19,7 @@ import pytest
 from gitkit import git
 from placet.agent import planner
 from placet.agent.record import Record
-from placet.core.errors import Interrupted
+from placet.errors import Interrupted
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {

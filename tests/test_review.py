@@ -15,10 +15,10 @@ import pytest
 
 from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
-from placet.core.life.case import TABLE
+from placet.case.case import TABLE
 from placet.core.life.gestures import SOMEONE
-from placet.core.text.box import without_box
-from placet.core.text.note import read_note
+from placet.note.box import without_box
+from placet.note.frontmatter import read_note
 from vaultkit import ME, PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'

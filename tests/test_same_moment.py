@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from placet.case.case import Case, State
 from placet.cli import watch
-from placet.core.errors import UserError
-from placet.core.life.case import Case, State
+from placet.errors import UserError
 from placet.loop.outbox import Outbox
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -31,13 +31,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.box import Box, BoxLimits, Level
-from placet.core.errors import ToolError, UserError
+from placet.errors import ToolError, UserError
 from placet.sandbox import levels, seccomp, visible_paths
-from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.box import Box, BoxLimits, Level
+from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.output import Kept
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
-from placet.sandbox.process import exec_in_box, run
+from placet.sandbox.run import exec_in_box, run
 
 DAEMON = Path(__file__).parent.parent / "daemon"
 LINUX = sys.platform == "linux"
@@ -312,7 +312,7 @@ def test_no_process_survives_the_time_limit(
         return False
 
     monkeypatch.setattr(
-        "placet.sandbox.process.time",
+        "placet.sandbox.run.time",
         SimpleNamespace(monotonic=lambda: now() + skipped_s, sleep=time.sleep),
     )
     began = now()
@@ -374,7 +374,7 @@ def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
 
 RUNS = """
 import sys; from pathlib import Path
-from placet.core.box import Box, Level; from placet.sandbox.process import run
+from placet.sandbox.box import Box, Level; from placet.sandbox.run import run
 boxes = [Box(Path(folder)) for folder in sys.argv[2:]]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -476,8 +476,8 @@ def test_no_process_survives_a_cancellation_that_raises(wall: Level, box: Box) -
 def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> None:
     marker = f"orphan-{os.getpid()}-{level}"
     source = (
-        "import sys; from pathlib import Path; from placet.core.box import *\n"
-        "from placet.sandbox.probe import *; from placet.sandbox.process import *\n"
+        "import sys; from pathlib import Path; from placet.sandbox.box import *\n"
+        "from placet.sandbox.probe import *; from placet.sandbox.run import *\n"
         "run(sys.argv[3:], Box(Path(sys.argv[1])), Level(int(sys.argv[2])))"
     )
     daemon = subprocess.Popen(
@@ -507,9 +507,9 @@ def test_a_gigabyte_of_output_costs_at_most_20_mb(box: Box) -> None:
     source = """
 import re, sys
 from pathlib import Path
-from placet.core.box import *
+from placet.sandbox.box import *
 from placet.sandbox.probe import *
-from placet.sandbox.process import *
+from placet.sandbox.run import *
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 box = Box(Path(sys.argv[1]), limits=BoxLimits(timeout_s=50, kill_output_bytes=2 << 30))
 run(["true"], box, Level(int(sys.argv[2])))
@@ -1079,9 +1079,9 @@ def test_the_daemon_is_not_dumpable_and_still_starts_commands(tmp_path: Path) ->
     source = """
 import subprocess, sys, tempfile
 from pathlib import Path
-from placet.core.box import *
+from placet.sandbox.box import *
 from placet.sandbox.probe import *
-from placet.sandbox.process import *
+from placet.sandbox.run import *
 import os
 peek = [sys.executable, "-c", f"print('canary-key' in open('/proc/{os.getpid()}/environ').read())"]
 before = subprocess.run(peek, capture_output=True, text=True)
@@ -1111,9 +1111,9 @@ def test_a_wall_that_cannot_be_built_runs_nothing(wall: Level, box: Box) -> None
 LAYERS = """
 import ctypes, struct, sys
 from pathlib import Path
-from placet.core.box import *
+from placet.sandbox.box import *
 from placet.sandbox.probe import *
-from placet.sandbox.process import *
+from placet.sandbox.run import *
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
 for _ in range(16):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.text.dangers import dangers
-from placet.core.text.scope import Scope, ScopeProblems, scope_from
+from placet.plan.dangers import dangers
+from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 
 def argv(command):

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from looping import Fake, bare_vault, greeter, looping
-from placet.cli.case_line import call_under_way
-from placet.cli.look import plans, show, status
+from placet.chat.messages import Ask, Reply, Usage
+from placet.cli.status import plans, show, status
 from placet.cli.status_screen import status_screen
 from placet.cli.text import turn
-from placet.core.turn.talk import Ask, Reply, Usage
+from placet.cli.view import call_under_way
 from placet.core.wording import age
+from placet.disk.vault import Vault
 from placet.files.errors import VaultTrouble
-from placet.files.vault import Vault
 from placet.host.clock import wall
 from placet.journal.writes import AddRecord
 from ptykit import links, on_terminal, seen, terminal, too_long

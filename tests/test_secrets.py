@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gitkit import git, make_repo
 from messages_api import MessagesApi, call, reply
-from placet.core import secrets
+from placet import secrets
 from placet.core.secret_files import (
     environment_secrets,
     find_secrets,
@@ -27,8 +27,8 @@ from placet.core.secret_files import (
     redact_values,
     secret_values,
 )
-from placet.core.secrets import MIN_LITERAL, outside, redact, spans
-from placet.loop.means import own_secrets
+from placet.loop.ports import own_secrets
+from placet.secrets import MIN_LITERAL, outside, redact, spans
 from vaultkit import PLAN, make_vault
 
 

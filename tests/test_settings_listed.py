@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from placet.cli.origins import allowed
-from placet.core.text.names import CONFIG_PATH
 from placet.host.tables import Config, table_at
+from placet.note.paths import CONFIG_PATH
 from vaultkit import TestVault, make_vault
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core.life.settle import AGAIN_S, SETTLE_S, Fingerprint, Looks, look
+from placet.case.settle import AGAIN_S, SETTLE_S, Fingerprint, Looks, look
 
 A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
 

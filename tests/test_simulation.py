@@ -18,24 +18,24 @@ from unittest.mock import patch
 
 import pytest
 
-from placet.core.life.approval import OUTDATED, refusal
-from placet.core.life.builder import DecisionBuilder
-from placet.core.life.case import State
-from placet.core.life.events import Drafted
+from placet.case.approval import OUTDATED, refusal
+from placet.case.case import State
+from placet.case.decision import DecisionBuilder
+from placet.case.events import Drafted
+from placet.case.observe import _answered
+from placet.case.sorting import sort_notes
 from placet.core.life.gestures import BY_PROPERTY, Answered
-from placet.core.life.observe import _answered
-from placet.core.life.sorting import sort_notes
-from placet.core.text.names import Folder
-from placet.core.text.note import plan_digest, read_note
-from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.files.errors import Gone, VaultTrouble
 from placet.loop import outbox
 from placet.loop.decisions import Decisions
-from placet.loop.dispatch import Dispatch
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake
 from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
+from placet.loop.work import Dispatch
+from placet.note.frontmatter import plan_digest, read_note
+from placet.note.paths import Folder
+from placet.plan.parse import PlanProblems, parse_plan
 from placet.tools.registry import PLANNABLE
 from simulation import Broken, Play, plan_text, play
 
@@ -147,7 +147,7 @@ class AnswersForThePerson(Loop):
                 found = [Answered(notes[0], "yes", 1, BY_PROPERTY)]
             return found
 
-        with patch("placet.core.life.observe._answered", answers):
+        with patch("placet.case.observe._answered", answers):
             return Loop.tick(self, hinted, mode)
 
 
@@ -159,7 +159,7 @@ class TakesAnOldDecision(Loop):
             why = refusal(case, plan, tools, put_back=put_back)
             return "" if why == OUTDATED or "This is revision" in why else why
 
-        with patch("placet.core.life.observe.refusal", lenient):
+        with patch("placet.case.observe.refusal", lenient):
             return Loop.tick(self, hinted, mode)
 
 
@@ -205,7 +205,7 @@ class KeepsThePlaceOfAnEndedRequest(Loop):
 
     def tick(self, hinted, mode):
         with (
-            patch("placet.core.life.sorting._is_another", return_value=False),
+            patch("placet.case.sorting._is_another", return_value=False),
             patch("placet.loop.gestures.OPEN", frozenset(State)),
         ):
             return Loop.tick(self, hinted, mode)

@@ -21,11 +21,9 @@ from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
 from placet.agent.model_call import ask_model
 from placet.agent.record import Record
-from placet.core.turn.budget import Amount
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Spent
-from placet.core.turn.reservation import Room, prompt_at_most
-from placet.core.turn.talk import (
+from placet.chat.budget import Amount
+from placet.chat.cancel import Cancel
+from placet.chat.messages import (
     Ask,
     ModelError,
     ModelErrorKind,
@@ -35,8 +33,10 @@ from placet.core.turn.talk import (
     text_block,
     user_turn,
 )
-from placet.host.watch import Mode
-from placet.loop.replays import replay_mission
+from placet.chat.result import Spent
+from placet.core.turn.reservation import Room, prompt_at_most
+from placet.disk.watch import Mode
+from placet.loop.replay import replay_mission
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault
 

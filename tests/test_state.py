@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.state import StateFolder, state_home
 from placet.host.vault_state import vault_state
 

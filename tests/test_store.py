@@ -21,18 +21,12 @@ from typing import Any
 import pytest
 
 from gitkit import commit_changes, git, make_repo, settle_home, write
-from placet.core.errors import PlacetError, passing
-from placet.repo import (
-    checkpoints,
-    locks,
-    refs,
-    repository,
-    rules,
-    runner,
-    staging,
-    values,
-    worktree,
-)
+from placet.errors import PlacetError, passing
+from placet.git import checkpoint as checkpoints
+from placet.git import index as staging
+from placet.git import repository, worktree
+from placet.git import run as runner
+from placet.repo import locks, refs, rules, values
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOB = values.Author("Bob Bot", "bob@example.org")
@@ -512,7 +506,7 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
             told.append(more["env"])
         return popen(argv, **more)
 
-    monkeypatch.setattr("placet.repo.runner.subprocess.Popen", started)
+    monkeypatch.setattr("placet.git.run.subprocess.Popen", started)
     checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
     commit_changes(wt, "Change\n", BOB, WHEN)
     checkpoints.delete_ref(wt.repo, "refs/placet/ckpt/x")

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.core.life.case import CASE_JSON, Branch, Case, KnownPlan, Request, State
-from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
-from placet.core.stored import FLAT, Stored, stored_as
-from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import Ended, Finished, Stopped, WorkDone
+from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request, State
+from placet.case.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
+from placet.chat.budget import Complexity
+from placet.chat.result import Ended, Finished, Stopped, WorkDone
+from placet.codec import FLAT, Stored, stored_as
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 st.register_type_strategy(Decimal, st.decimals(0, 1000, places=4))

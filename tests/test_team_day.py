@@ -12,9 +12,9 @@ import pytest
 
 import pgkit
 from placet.agent.day_budget import Daybook
-from placet.core.life.lease import Owner
-from placet.core.turn.budget import Exceeded, Ledger, Limits
-from placet.core.turn.cancel import Cancel
+from placet.case.lease import Owner
+from placet.chat.budget import Exceeded, Ledger, Limits
+from placet.chat.cancel import Cancel
 from placet.core.turn.reservation import ModelCall, Room
 from placet.host.clock import Clock
 from placet.journal.place import address_file

@@ -29,13 +29,13 @@ from gitkit import git, make_repo
 from linekit import Line, line
 from messages_api import Answer, Json, MessagesApi, call, reply
 from placet import __version__
-from placet.core.life.case import CASE_JSON
+from placet.case.case import CASE_JSON
+from placet.git.repository import head, open_repo
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
+from placet.journal.database import DatabaseAway
 from placet.journal.place import address_file, address_of
-from placet.journal.sql import DatabaseAway
 from placet.journal.writer import Journal
-from placet.repo.repository import head, open_repo
 from placet_team.engine import make_queue
 from placet_team.git_packs import clone_at, packed, unpack
 from placet_team.lookout import Lookout

@@ -9,15 +9,15 @@ from unittest.mock import patch
 import pytest
 
 from looping import Fake, Time, bare_vault, looping, says
-from placet.core.life.case import State
-from placet.core.text.comments import comments, rejection_reason, with_comment
-from placet.core.text.note import stamp
-from placet.core.text.plan import Plan, Step, render_plan
-from placet.core.text.plan_reader import parse_plan
-from placet.core.text.scope import Scope
-from placet.core.text.widening import with_scope
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.case.case import State
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.watch import Mode
+from placet.note.frontmatter import stamp
+from placet.plan.comments import comments, rejection_reason, with_comment
+from placet.plan.parse import parse_plan
+from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.scope import Scope
+from placet.plan.widening import with_scope
 from test_asking import WIDER, amendment, drop_and_approve, state, widener, written
 from vaultkit import PLAN, TestVault
 
@@ -86,7 +86,7 @@ def test_a_title_gives_no_reason_for_a_rejection(vault: TestVault) -> None:
 @pytest.mark.parametrize("where", ["_finish", "_start_mission"])
 def test_a_mistake_in_the_loop_holds_up_its_own_case_only(vault: TestVault, where: str) -> None:
     """What a worker came back with, or the start of work, meets a bug: the others go on."""
-    from placet.loop.dispatch import Dispatch
+    from placet.loop.work import Dispatch
 
     real = getattr(Dispatch, where)
 

@@ -15,9 +15,9 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, looping, says
 from messages_api import MessagesApi, call, cut, hang_midway, reply, text
-from placet.core.errors import End
+from placet.chat.messages import Purpose
 from placet.core.turn.price import DEFAULT_PRICES
-from placet.core.turn.talk import Purpose
+from placet.errors import End
 from vaultkit import PLAN, TestVault, make_vault, until
 
 SAID = "I cannot see a file that says which greeting is meant; it may be `$= x` ghp_" + "aB3d" * 9

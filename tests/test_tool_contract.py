@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import placet.testing
 from benchkit import EVERYTHING, MARKER, Bench, all_of, bench, real
-from placet.core.box import Box, Level, Ran
-from placet.core.errors import ToolError
-from placet.core.text.scope import Scope
+from placet.errors import ToolError
+from placet.plan.scope import Scope
+from placet.sandbox.box import Box, Level, Ran
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Effect, Toolbox
 from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS

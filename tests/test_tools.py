@@ -34,14 +34,14 @@ from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.agent import conversation
 from placet.agent.record import Record
-from placet.core.box import BoxLimits, Level
-from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
-from placet.core.text.scope import Scope
-from placet.core.turn.talk import Reply, StopReason, ToolUse, Turn
-from placet.files.confine import Root
+from placet.chat.messages import Reply, StopReason, ToolUse, Turn
+from placet.disk.confine import Root
+from placet.disk.vault import Vault
 from placet.files.errors import VaultTrouble
-from placet.files.vault import Vault
+from placet.plan.scope import Scope
+from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
+from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
 from placet.tools.base import Effect, Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
@@ -212,7 +212,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
         for name in ("closed/x", "noread"):
             (odd / name).unlink()
     script = (
-        "import json, sys; from pathlib import Path; from placet.core.box import Level; import test_tools\n"
+        "import json, sys; from pathlib import Path; from placet.sandbox.box import Level; import test_tools\n"
         "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))"
     )
     with TemporaryDirectory() as programs:  # not below `tmp_path`, which nobody but root may enter

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.text.characters import UnseenKind, homoglyphs, visible
-from placet.core.text.markdown import code_span, warning_callout
-from placet.core.text.reading_view import commented_lines
-from placet.core.text.unseen import find_unseen
+from placet.note.escape import code_span, warning_callout
+from placet.note.hidden_text import find_unseen
+from placet.note.markdown import commented_lines
 
 
 def kinds(text):

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.errors import UserError
-from placet.core.text.names import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
+from placet.disk.files import replace as r
+from placet.disk.files import scan as s
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files import errors as e
-from placet.files import replace as r
-from placet.files import scan as s
 from placet.files.handles import EntryKind
-from placet.files.vault import Vault
+from placet.note.paths import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
 
 DAEMON = str(Path(s.__file__).parent.parent)
 
@@ -650,9 +650,9 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         import os, sys
         from hashlib import sha256
         from pathlib import Path
-        from placet.core.text.names import Folder
+        from placet.note.paths import Folder
         from placet.files import errors as e
-        from placet.files.vault import Vault
+        from placet.disk.vault import Vault
         sha = lambda data: sha256(data).hexdigest()
         V = Vault(Path(sys.argv[1]))
     """) + textwrap.dedent(code)

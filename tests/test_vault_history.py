@@ -355,7 +355,7 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(
         going.unlink(missing_ok=True)  # renamed over the note: git has just listed it
         return changes
 
-    monkeypatch.setattr("placet.repo.snapshots.without_large", looked)
+    monkeypatch.setattr("placet.git.vault_history.without_large", looked)
     (kept.root / "Notes/later.md").write_text("later\n")
     kept.drop("Again", "Again.md")
     kept.script(*to_hello(path="again.txt"))

@@ -18,13 +18,13 @@ import yaml
 from pydantic import BaseModel
 
 from placet.agent.prompts import agents
+from placet.case.callout import PlanHead
+from placet.case.request import read_request
 from placet.cli.init import init, template
-from placet.core.life.plan_note import PlanHead
-from placet.core.life.request import read_request
-from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
-from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note
 from placet.host.config import load
 from placet.host.tables import Config
+from placet.note.frontmatter import PLAN_STAMPS, REQUEST_STAMPS, read_note
+from placet.note.paths import CONFIG_PATH, QUEUES, Folder
 
 ROOT = template()
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from placet.activity import Action, CommittedRow
+from placet.case.story import Loud, Story
 from placet.cli import follow
 from placet.cli.follow import Voice
 from placet.cli.logs import Log
-from placet.core.activity import Action, CommittedRow
-from placet.core.text.differences import diff_callout
-from placet.core.text.story import Loud, Story
+from placet.plan.differences import diff_callout
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])

@@ -15,20 +15,20 @@ from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet.agent.day_budget import day_of
 from placet.agent.model_call import LEAST_FREE_BYTES
-from placet.cli import look
+from placet.case.case import CASE_JSON, State
+from placet.case.lease import Owner
+from placet.case.waiting import Hold, Why
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.chat.retry import RetryPolicy
+from placet.cli import status as look
 from placet.cli.site import Site
 from placet.cli.text import status_text
 from placet.cli.why import why as why_of
-from placet.core.life.case import CASE_JSON, State
-from placet.core.life.lease import Owner
-from placet.core.life.waiting import Hold, Why
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.disk.watch import Mode
 from placet.host.config import load
-from placet.host.watch import Mode
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
 from placet.loop.app import daemon
-from placet.loop.means import teller
+from placet.loop.ports import teller
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault
 

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.life.settle import Looks, look
-from placet.core.text.names import MARKER, QUEUES, Folder
+from placet.case.settle import Looks, look
+from placet.disk.files import watch
+from placet.disk.replace import new_file
+from placet.disk.vault import Vault
+from placet.disk.watch import Bell, Mode
 from placet.files.errors import Stale
 from placet.files.handles import EntryKind
-from placet.files.replace import new_file
-from placet.files.vault import Vault
-from placet.host import watch
-from placet.host.watch import Bell, Mode
+from placet.note.paths import MARKER, QUEUES, Folder
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
 DEEP = (Folder.REQUESTS,)
@@ -105,9 +105,9 @@ def watcher(root, request):
 PROGRAM = """
     import sys, time
     from pathlib import Path
-    from placet.core.errors import UserError
-    from placet.core.text.names import QUEUES, Folder
-    from placet.host.watch import Bell, Mode
+    from placet.errors import UserError
+    from placet.note.paths import QUEUES, Folder
+    from placet.disk.watch import Bell, Mode
     root = Path(sys.argv[1])
     def bell(mode=Mode.AUTO):
         return Bell(root, QUEUES[1:], QUEUES[:1], mode)
@@ -464,8 +464,8 @@ def test_waiting_costs_next_to_nothing(root):
 @pytest.mark.parametrize("mode", [Mode.EVENTS, Mode.POLLING])
 def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
     code = """
-        from placet.core.life.settle import Looks, look
-        from placet.files.vault import Vault
+        from placet.case.settle import Looks, look
+        from placet.disk.vault import Vault
         mode, count = Mode(sys.argv[2]), int(sys.argv[3])
         with Vault(root) as vault, bell(mode) as one:
             print("ready", flush=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from placet.case.request import title_of
 from placet.cli import watch
 from placet.cli.submit import TEMPLATE
-from placet.core.life.request import title_of
-from placet.core.text.names import Folder
 from placet.host.sockets import SOCKET
+from placet.note.paths import Folder
 from ptykit import seen, terminal
 from test_voice import without_times
 from vaultkit import DONE, PLAN, TestVault, make_vault, printing, running, until

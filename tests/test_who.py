@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
-from placet.core.life.approval import NO_RECORD
+from placet.case.approval import NO_RECORD
 from placet.core.life.gestures import SOMEONE
-from placet.core.text.note import read_note
+from placet.note.frontmatter import read_note
 from vaultkit import ME, PLAN, TestVault, make_vault, running, until
 
 TRACE = "11111111-2222-4333-8444-555555555555"

@@ -16,16 +16,16 @@ from unicodedata import normalize
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
-from placet.core.life.case import Case, KnownPlan, State
-from placet.core.life.commands import Move, Stamp
-from placet.core.life.settle import AGAIN_S
-from placet.core.life.sight import look_at
-from placet.core.life.sorting import sort_notes
+from placet.case.case import Case, KnownPlan, State
+from placet.case.commands import Move, Stamp
+from placet.case.notes import look_at
+from placet.case.settle import AGAIN_S
+from placet.case.sorting import sort_notes
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.note import plan_digest
-from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.host.watch import Mode
+from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
+from placet.note.frontmatter import plan_digest
 from vaultkit import TestVault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"

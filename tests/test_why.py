@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
+from placet.case.case import Case, KnownPlan, Request, State
+from placet.case.ends import ENDS, FailureClass
+from placet.case.estimate import against_estimate, estimate, median
+from placet.case.explain import standing
+from placet.chat.budget import Complexity
 from placet.cli.notes import not_there
-from placet.core.errors import End
-from placet.core.life.case import Case, KnownPlan, Request, State
-from placet.core.life.ends import ENDS, FailureClass
-from placet.core.life.estimate import against_estimate, estimate, median
-from placet.core.life.why import standing
 from placet.core.life.why_failed import (
     Remains,
     advice,
@@ -29,9 +29,9 @@ from placet.core.life.why_failed import (
     ready_request,
     what_happened,
 )
-from placet.core.text.plan import Plan, Step
-from placet.core.text.scope import Scope
-from placet.core.turn.budget import Complexity
+from placet.errors import End
+from placet.plan.plan import Plan, Step
+from placet.plan.scope import Scope
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CASE = Case(

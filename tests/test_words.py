@@ -14,21 +14,10 @@ from hypothesis import strategies as st
 from placet.agent.prompts import marked
 from placet.agent.report import commands_table, outcome_of
 from placet.agent.report_parts import Circumstances
-from placet.core.errors import End
-from placet.core.life.case import Approval, Case, State
-from placet.core.life.plan_note import PlanHead, box_of, compose, with_box
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.box import find_box
-from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
-from placet.core.text.note import read_note
-from placet.core.text.plan import Plan, Step, render_plan
-from placet.core.text.plan_reader import parse_plan
-from placet.core.text.plan_text import escaped_text, unescaped_text
-from placet.core.text.reading_view import ACTS
-from placet.core.text.scope import Scope, ScopeProblems
-from placet.core.text.unseen import find_unseen
-from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import (
+from placet.case.callout import PlanHead, box_of, compose, with_box
+from placet.case.case import Approval, Case, State
+from placet.chat.budget import Complexity
+from placet.chat.result import (
     ChangedFile,
     CommandRun,
     Finished,
@@ -37,7 +26,18 @@ from placet.core.turn.mission import (
     Stopped,
     WorkDone,
 )
-from placet.loop.notices import side_note
+from placet.core.text.blocks import Frontmatter
+from placet.errors import End
+from placet.loop.side_notes import side_note
+from placet.note.box import find_box
+from placet.note.escape import cell, code, link, literal, paragraphs, sentence
+from placet.note.frontmatter import read_note
+from placet.note.hidden_text import find_unseen
+from placet.note.markdown import ACTS
+from placet.note.outline import escaped_text, unescaped_text
+from placet.plan.parse import parse_plan
+from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.scope import Scope, ScopeProblems
 
 PIECES = (
     "`",

@@ -26,18 +26,18 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from gitkit import fingerprint, git
+from placet.activity import CommittedRow
 from placet.cli.init import init
 from placet.cli.site import Site
-from placet.core.activity import CommittedRow
-from placet.core.errors import UserError
-from placet.core.text.names import MARKER
+from placet.errors import UserError
 from placet.host.accepted import accept
 from placet.host.config import load
 from placet.host.events import FailureDetected, event_of
 from placet.host.vault_state import vault_state
 from placet.journal import schema
 from placet.loop.app import daemon
-from placet.loop.daemon import Daemon
+from placet.loop.run import Daemon
+from placet.note.paths import MARKER
 from placet.sandbox.probe import probe
 
 PATIENCE_S = 180.0
@@ -149,9 +149,9 @@ def nobody_writes() -> Iterator[None]:
     the box is attacked once for all.
     """
     with (
-        patch("placet.core.life.settle.SETTLE_S", STEP_S),
+        patch("placet.case.settle.SETTLE_S", STEP_S),
         patch("placet.loop.config_watch.SETTLE_S", STEP_S),
-        patch("placet.loop.means.probe", _probed),
+        patch("placet.loop.ports.probe", _probed),
     ):
         yield
 

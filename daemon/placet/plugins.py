@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 
 JOURNALS = "placet.journals"
 """Databases that hold a journal, by the scheme of their address."""

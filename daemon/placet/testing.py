@@ -5,7 +5,7 @@ worktree is a temporary folder, deleted with the dispatcher; commands are not ru
 a table; the calls that steer a mission (`complete_step`, `finish`, ...) are recorded. Nothing
 outside the temporary folder is touched.
 
->>> from placet.core.text.scope import Scope
+>>> from placet.plan.scope import Scope
 >>> from placet.testing import InMemoryToolDispatcher
 >>> tools = InMemoryToolDispatcher(
 ...     {"src/main.py": "print('helo')\n"},
@@ -46,11 +46,11 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-from placet.core.box import Box, Level, Ran
-from placet.core.errors import ToolError
-from placet.core.text.scope import Scope
-from placet.core.turn.talk import ToolSpec
-from placet.files.confine import Root
+from placet.chat.messages import ToolSpec
+from placet.disk.confine import Root
+from placet.errors import ToolError
+from placet.plan.scope import Scope
+from placet.sandbox.box import Box, Level, Ran
 from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import CompleteStep, Finish, GiveUp, SubmitPlan
 from placet.tools.registry import TOOLS

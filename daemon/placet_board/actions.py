@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from placet.agent.prompts import agents
+from placet.case.case import Case, State
 from placet.cli import branches, decisions
 from placet.cli.again import to_retry
 from placet.cli.asked import asking_text, asks_for_more
@@ -20,10 +21,9 @@ from placet.cli.proposal import plan_text
 from placet.cli.site import Site
 from placet.cli.submit import submit
 from placet.cli.undo import drop
-from placet.core.errors import UserError
-from placet.core.life.case import Case, State
-from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.errors import UserError
+from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet_board.markdown import seen_name
 
 _PRIORITIES = frozenset(map(str, range(11)))

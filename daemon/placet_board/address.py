@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from placet.cli.site import Site
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.announced import announced_at
 from placet.host.tables import DEFAULT_BOARD
 

@@ -29,7 +29,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from placet.cli.terminal import say
-from placet.core.errors import UserError, cannot_write
+from placet.errors import UserError, cannot_write
 from placet.host.state import write_private
 from placet_board.address import Address
 

@@ -11,7 +11,7 @@ import click
 
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.announced import announced
 from placet.host.tables import DEFAULT_BOARD
 from placet_board.address import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.sockets import listen, places
 
 GATHER_S = 0.05

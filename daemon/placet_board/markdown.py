@@ -24,7 +24,7 @@ from pygments.util import ClassNotFound
 
 from placet.cli.terminal import harmless
 from placet.core.text.characters import visible
-from placet.core.text.names import show
+from placet.note.paths import show
 
 
 def seen(text: str) -> str:

@@ -32,41 +32,41 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from placet.activity import Action, Actor, CommittedRow
 from placet.agent.entries import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Replied
 from placet.agent.record import Recorded
+from placet.case.case import OPEN, Case, State
+from placet.case.notes import body_of
+from placet.case.question_note import question_in
+from placet.case.story import Loud, Story
+from placet.chat.budget import Complexity
+from placet.chat.guards import iteration_cap
+from placet.chat.messages import Purpose
 from placet.cli.branches import became_now, diff, tip_of
-from placet.cli.case_line import waits_for_you
 from placet.cli.decisions import NotAsRead
-from placet.cli.look import show, status
 from placet.cli.proposal import proposal
 from placet.cli.site import Site, find
+from placet.cli.status import show, status
 from placet.cli.terminal import hint_of, json_text, shown_time
 from placet.cli.text import estimate_words, model_line, turn
-from placet.core.activity import Action, Actor, CommittedRow
-from placet.core.errors import PlacetError, UserError
-from placet.core.life.case import OPEN, Case, State
-from placet.core.life.question_note import question_in
-from placet.core.life.sight import body_of
-from placet.core.text.box import unmarked
-from placet.core.text.differences import diff_callout
+from placet.cli.view import waits_for_you
 from placet.core.text.facts import facts
-from placet.core.text.names import Folder
-from placet.core.text.note import QUESTION_STAMPS, digest, plan_digest, read_note
-from placet.core.text.partial import ticks
-from placet.core.text.plan import agent_steps
-from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.core.text.story import Loud, Story
-from placet.core.turn.budget import Complexity
-from placet.core.turn.guards import iteration_cap
-from placet.core.turn.talk import Purpose
 from placet.core.wording import at_most, counted, dollars, rfc3339
+from placet.disk.vault import Vault
+from placet.errors import PlacetError, UserError
 from placet.files.errors import Unreadable
-from placet.files.vault import Vault
 from placet.journal.browse import SCANNED, Wanted, all_rows, rows_page
 from placet.journal.place import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.schema import ACTIVITY
 from placet.journal.writes import BodyDamaged
+from placet.note.box import unmarked
+from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
+from placet.note.paths import Folder
+from placet.plan.differences import diff_callout
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import ticks
+from placet.plan.plan import agent_steps
 from placet_board import actions
 from placet_board.auth import Door, Guarded, logged_in, refusal
 from placet_board.charts import Drawing, falling

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from placet.cli.case_line import AT_WORK
+from placet.case.case import Case, State
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
-from placet.core.life.case import Case, State
+from placet.cli.view import AT_WORK
 from placet.core.wording import counted
 from placet.journal.place import address_of
 from placet.journal.reader import Reader

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from placet.core.turn.budget import Amount
+from placet.chat.budget import Amount
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict
 from placet_team.team_journal import DropDay, HoldDay

@@ -18,8 +18,8 @@ from psycopg import OperationalError
 from psycopg.errors import InsufficientPrivilege
 
 from placet import __version__
-from placet.core.errors import UserError
-from placet.journal.sql import DatabaseAway
+from placet.errors import UserError
+from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TASK

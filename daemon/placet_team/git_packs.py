@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from placet.disk import delete_tree
+from placet.disk.files import delete_tree
+from placet.git.repository import is_repository, open_repo
+from placet.git.run import BULK_TIMEOUT_S, Place, run_git
+from placet.git.worktree import Worktree, delete, registered
 from placet.repo.places import Repo, place_of, rows_of, with_env
-from placet.repo.repository import is_repository, open_repo
-from placet.repo.runner import BULK_TIMEOUT_S, Place, run_git
 from placet.repo.values import GitError, OnCall, RepositoryChanged
-from placet.repo.worktree import Worktree, delete, registered
 
 
 @contextmanager

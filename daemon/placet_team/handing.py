@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.ending import broken, unable
 from placet.agent.entries import BRANCH
 from placet.agent.mission_place import place_of_mission
@@ -16,20 +15,21 @@ from placet.agent.planner import base_of
 from placet.agent.record import Postponed, Record
 from placet.agent.repositories import repository
 from placet.agent.tidying import tidy_up
-from placet.agent.underway import Mission
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
+from placet.agent.work import Mission
 from placet.agent.workplace import Ports, checkpoint_ref
-from placet.core.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.core.life.case import Case
-from placet.core.life.events import Asked, Drafted, PlanningFailed
-from placet.core.life.waiting import Why
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Ended, Finished, Stopped
+from placet.case.case import Case
+from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.waiting import Why
+from placet.chat.cancel import Cancel
+from placet.chat.result import Ended, Finished, Stopped
+from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.files.errors import VaultTrouble
+from placet.git.repository import current_branch, head, resolve
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet.repo.afterwards import look_after
 from placet.repo.places import Repo
-from placet.repo.repository import current_branch, head, resolve
 from placet.repo.values import GitError, RepositoryChanged
 from placet_team.home import (
     AWAY_RETRY_S,

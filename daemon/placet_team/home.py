@@ -14,19 +14,19 @@ from placet.agent.entries import PLACE, MissionPlace
 from placet.agent.mission import carry_out
 from placet.agent.record import Postponed, Record
 from placet.agent.repositories import repository
-from placet.agent.underway import Mission, path_of, refs
+from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports
-from placet.core.errors import End, PlacetError, ToolError, UserError, passing
-from placet.core.life.case import Case
-from placet.core.life.waiting import Why
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Ended
+from placet.case.case import Case
+from placet.case.waiting import Why
+from placet.chat.cancel import Cancel
+from placet.chat.result import Ended
+from placet.errors import End, PlacetError, ToolError, UserError, passing
+from placet.git.checkpoint import restore
+from placet.git.worktree import add_worktree, clear_stale_locks, open_worktree
 from placet.journal.writer import Journal
 from placet.journal.writes import Guard
-from placet.repo.checkpoints import restore
 from placet.repo.places import Repo
 from placet.repo.values import GitError, RepositoryChanged
-from placet.repo.worktree import add_worktree, clear_stale_locks, open_worktree
 from placet_team.git_packs import forget_worktree, move_refs, must_be_whole, refs_at
 from placet_team.packs import (
     LAST,

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
+from placet.activity import CommittedRow
 from placet.agent.planner import draft
-from placet.core.activity import CommittedRow
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.tables import Config
 from placet.journal.place import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
-from placet.loop.dispatch import CarryOut, Draft
-from placet.loop.workers import Workers
+from placet.loop.threads import Workers
+from placet.loop.work import CarryOut, Draft
 
 HEAR_S = 0.25
 """Seconds between two looks for rows that workers wrote."""

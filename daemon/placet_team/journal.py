@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from placet.journal.connection import snapshot as snapshot_of
-from placet.journal.sql import DatabaseAway
+from placet.journal.database import DatabaseAway
 from placet_team.moving import copy_tables, new_journal
 from placet_team.moving import to_database as move_in
 from placet_team.moving import to_file as move_out

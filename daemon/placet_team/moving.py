@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placet.core.errors import UserError
 from placet.core.wording import counted
-from placet.disk import put
+from placet.disk.files import put
+from placet.errors import UserError
 from placet.journal.chain import last_event
 from placet.journal.connection import file_snapshot, rows_of, snapshot
-from placet.journal.files import new_database, rename_whole
+from placet.journal.database import Connection, DatabaseAway
+from placet.journal.file import new_database, rename_whole
 from placet.journal.place import VAULT, address_file, address_of
 from placet.journal.schema import migrate_aside
-from placet.journal.sql import Connection, DatabaseAway
 from placet.journal.writes import checked_body, hashed_body
 
 TABLES = (

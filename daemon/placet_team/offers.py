@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from placet.agent.record import Postponed
-from placet.core.life.case import Case
-from placet.core.life.lease import Owner
-from placet.core.life.waiting import Why
-from placet.core.stored import Stored
+from placet.case.case import Case
+from placet.case.lease import Owner
+from placet.case.waiting import Why
+from placet.codec import Stored
 from placet.host.tables import PortalTable
 from placet.journal.place import address_of
 from placet.journal.writer import Journal

@@ -11,21 +11,21 @@ from pathlib import Path
 from placet.agent.day_budget import Daybook
 from placet.agent.entries import PLACE
 from placet.agent.record import Record
-from placet.agent.underway import Mission, lost_mark, mission_of, path_of, refs
+from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
-from placet.core.box import Level
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Model
+from placet.chat.cancel import Cancel
+from placet.chat.messages import Model
+from placet.chat.retry import RetryPolicy
+from placet.git.run import leavable
 from placet.host.clock import Clock
 from placet.host.tables import Config
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,
 )
-from placet.loop.means import model_opener, prices
+from placet.loop.ports import model_opener, prices
 from placet.repo.places import Repo
-from placet.repo.runner import leavable
+from placet.sandbox.box import Level
 from placet_team.clones import borrow, fetched
 from placet_team.day import TeamDay
 from placet_team.git_packs import forget_worktree, loose_refs, move_refs

@@ -11,11 +11,11 @@ from typing import Any
 
 from placet.agent.plan_writing import Assignment
 from placet.agent.record import Postponed
-from placet.core.life.case import Case
-from placet.core.life.events import Asked, Drafted, PlanningFailed
-from placet.core.life.waiting import Why
-from placet.core.stored import Stored
-from placet.core.turn.mission import Ended
+from placet.case.case import Case
+from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.waiting import Why
+from placet.chat.result import Ended
+from placet.codec import Stored
 from placet.files.denied import Denied
 from placet.host.tables import Config
 

@@ -20,9 +20,9 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from placet.core.errors import UserError
+from placet.errors import UserError
+from placet.journal.database import DatabaseAway, Values
 from placet.journal.errors import may_pass
-from placet.journal.sql import DatabaseAway, Values
 from placet_team.postgres_sql import for_postgres
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words

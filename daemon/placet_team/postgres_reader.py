@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import psycopg
 from psycopg import errors as pg
 
-from placet.core.errors import UserError
-from placet.journal.sql import DatabaseAway, Rows, Values
+from placet.errors import UserError
+from placet.journal.database import DatabaseAway, Rows, Values
 from placet_team.postgres import PostgresConnection
 
 _IDLE: dict[str, list[PostgresConnection]] = {}

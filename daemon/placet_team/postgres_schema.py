@@ -6,9 +6,9 @@ import re
 
 import psycopg
 
-from placet.core.errors import UserError
+from placet.errors import UserError
+from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest
-from placet.journal.sql import DatabaseAway
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TABLES

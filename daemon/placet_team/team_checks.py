@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from placet.cli.portals import problem_of
 from placet.cli.reachable import Line, finding
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.text.names import show as visible
 from placet.core.wording import age, counted
+from placet.errors import UserError
+from placet.git.repository import open_repo
 from placet.host.clock import Clock, wall
 from placet.host.config import portal_path
 from placet.host.tables import Config
+from placet.journal.database import DatabaseAway
 from placet.journal.place import address_of
 from placet.journal.schema import latest
-from placet.journal.sql import DatabaseAway
-from placet.repo.repository import open_repo
+from placet.note.paths import show as visible
 from placet.repo.values import GitError
 from placet_team.git_fetching import has_branches, url_of
 from placet_team.team_rows import has_queue, member_rows, server_now_s, work_rows

@@ -10,13 +10,13 @@ import click
 from placet.cli.screen import on_terminal
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say
-from placet.core.errors import UserError, cannot_write
-from placet.core.text.names import CONFIG_PATH
 from placet.core.wording import age, counted
+from placet.errors import UserError, cannot_write
 from placet.host.accepted import change
 from placet.host.config import with_setting
 from placet.journal.place import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
+from placet.note.paths import CONFIG_PATH
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_reader import READER
 from placet_team.postgres_schema import make_ready
@@ -36,7 +36,7 @@ def team_init_command(site: Site, address: str) -> None:
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
     ~/.pgpass or the systemd credential database-password.
     """
-    from placet.files.vault import Vault
+    from placet.disk.vault import Vault
 
     if (there := address_of(site.state.journal)) and there != address:
         raise UserError(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from placet.cli.case_line import age_s
+from placet.case.case import CASE_JSON, WORKING
 from placet.cli.screen import drawn, heading, table, words
 from placet.cli.site import Site
-from placet.core.box import Level
-from placet.core.errors import UserError
-from placet.core.life.case import CASE_JSON, WORKING
-from placet.core.text.names import show as visible
+from placet.cli.view import age_s
 from placet.core.wording import age, counted
+from placet.errors import UserError
 from placet.journal.place import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
+from placet.note.paths import show as visible
+from placet.sandbox.box import Level
 from placet_team.carriers import BACK, QUEUED, TAKEN, how_far, used_slots, waits_for
 from placet_team.team_rows import (
     MemberRow,

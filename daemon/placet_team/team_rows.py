@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from placet.journal.database import Connection
 from placet.journal.place import VAULT
 from placet.journal.reader import Reader
-from placet.journal.sql import Connection
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from placet.core.errors import UserError
-from placet.core.life.lease import Owner
+from placet.case.lease import Owner
+from placet.errors import UserError
 from placet.host.lock import is_alive
 from placet.journal.place import VAULT, must_be_of
 from placet.journal.writer import Journal

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.ending import broken
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
 from placet.agent.record import Postponed
-from placet.agent.underway import Mission
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
+from placet.agent.work import Mission
 from placet.agent.workplace import Ports
-from placet.core.errors import End, Interrupted, Stop, UserError, mistake, passing
-from placet.core.life.waiting import Why
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Ended
+from placet.case.waiting import Why
+from placet.chat.cancel import Cancel
+from placet.chat.result import Ended
+from placet.errors import End, Interrupted, Stop, UserError, mistake, passing
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,

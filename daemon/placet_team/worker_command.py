@@ -9,9 +9,9 @@ import socket
 import click
 
 from placet.cli.terminal import say
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.state import state_home
-from placet.loop.daemon import heeding_signals
+from placet.loop.run import heeding_signals
 from placet_team.worker import Badge
 from placet_team.working import run
 

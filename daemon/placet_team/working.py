@@ -9,18 +9,18 @@ from pathlib import Path
 
 import psycopg
 
-from placet.core.box import Level
-from placet.core.errors import UserError, cannot_write
 from placet.core.wording import counted
+from placet.errors import UserError, cannot_write
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
 from placet.host.state import make_empty, make_ready, write_private
 from placet.journal.place import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
-from placet.loop.daemon import Ending
-from placet.loop.means import own_secrets
-from placet.sandbox.leftovers import end_left_behind
+from placet.loop.ports import own_secrets
+from placet.loop.run import Ending
+from placet.sandbox.box import Level
+from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
 from placet_team.clones import clear_clones
 from placet_team.engine import is_ready, queues_for, reached, work

@@ -28,31 +28,31 @@ from bench.streaming import streamed
 from bench.team import measured
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.box import Box
-from placet.core.life.approval import plan_problems
-from placet.core.life.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
-from placet.core.life.plan_note import box_of, with_box
-from placet.core.life.sight import look_at
-from placet.core.text.comments import comments
-from placet.core.text.limits import (
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.approval import plan_problems
+from placet.case.callout import box_of, with_box
+from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.case.notes import look_at
+from placet.disk.vault import Vault
+from placet.git.checkpoint import checkpoint
+from placet.git.removal import remove_worktree
+from placet.git.repository import head, identity, open_repo
+from placet.git.worktree import add_worktree
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, PutCase
+from placet.note.paths import QUEUES
+from placet.plan.comments import comments
+from placet.plan.limits import (
     MAX_COMMENTS,
     MAX_NOTE_CHARACTERS,
     MAX_SCOPE_ENTRIES,
     MAX_STEPS,
 )
-from placet.core.text.names import QUEUES
-from placet.files.vault import Vault
-from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, PutCase
-from placet.repo.checkpoints import checkpoint
 from placet.repo.places import Repo
 from placet.repo.refs import all_refs
-from placet.repo.removal import remove_worktree
-from placet.repo.repository import head, identity, open_repo
-from placet.repo.worktree import add_worktree
+from placet.sandbox.box import Box
 from placet.sandbox.probe import probe
-from placet.sandbox.process import run
+from placet.sandbox.run import run
 from test_spending import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 

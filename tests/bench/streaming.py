@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import anthropic
 
 from messages_api import MessagesApi, call, reply, thinking
-from placet.core.turn.talk import Ask, Purpose, text_block, user_turn
+from placet.chat.messages import Ask, Purpose, text_block, user_turn
 from placet.models import ModelSettings, open_model
 
 SIZES = (8_000, 32_000, 100_000)

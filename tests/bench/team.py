@@ -16,15 +16,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pgkit
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.box import Level
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Finished, Spent, WorkDone
+from placet.activity import Action, Activity, Actor, Entity
+from placet.chat.cancel import Cancel
+from placet.chat.result import Finished, Spent, WorkDone
 from placet.host.clock import Clock, wall
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.journal.place import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AddRecord, Guard
+from placet.sandbox.box import Level
 from placet_team.engine import queues_for, work
 from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON

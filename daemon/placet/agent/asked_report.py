@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 
+from placet.activity import Action, CommittedRow
 from placet.agent.entries import CALL, Begun, Key
 from placet.agent.record import Recorded
-from placet.core.activity import Action, CommittedRow
-from placet.core.life.case import Case
+from placet.case.case import Case
 from placet.core.life.why_failed import Events
 from placet.core.text.facts import answer_kind, more_scope
-from placet.core.text.markdown import code, link, literal
 from placet.core.wording import local
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
+from placet.note.escape import code, link, literal
 from placet.tools.base import Outcome
 
 _HEADING = "## Questions and Wider Scopes"

@@ -11,24 +11,24 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from placet.agent.calls import AsksPerson, settle_call
 from placet.agent.entries import CALL, WAITED, Begun, Key
 from placet.agent.prompts import marked, plan_of
 from placet.agent.record import Record
+from placet.agent.tool_calls import AsksPerson, settle_call
 from placet.agent.workplace import Ports
-from placet.core.errors import ToolError
-from placet.core.life.case import Case
-from placet.core.life.events import Asked
+from placet.case.case import Case
+from placet.case.events import Asked
+from placet.chat.messages import ToolUse
 from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
-from placet.core.secrets import redacted
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.limits import scope_excess
-from placet.core.text.scope import Scope, ScopeProblems, scope_from
-from placet.core.text.widening import widened
-from placet.core.turn.talk import ToolUse
 from placet.core.wording import counted
-from placet.files.confine import Root
+from placet.disk.confine import Root
+from placet.errors import ToolError
 from placet.journal.writes import Write
+from placet.plan.limits import scope_excess
+from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.widening import widened
+from placet.secrets import redacted
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome
 from placet.tools.control import AskPerson, RequestScope

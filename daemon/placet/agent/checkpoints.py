@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from placet.agent.calls import changes_files, effect_of, may_be_half_done, may_change
 from placet.agent.entries import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key
 from placet.agent.record import Record
-from placet.agent.underway import Underway, name_of, refs, whole
+from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
+from placet.agent.work import Underway, name_of, refs, whole
 from placet.agent.workplace import Ports
-from placet.core.errors import Stop, ToolError
-from placet.core.life.events import Asked
-from placet.core.turn.talk import ToolUse
-from placet.repo.checkpoints import checkpoint, delete_ref, restore
-from placet.repo.commit import commit_message
+from placet.case.events import Asked
+from placet.chat.messages import ToolUse
+from placet.errors import Stop, ToolError
+from placet.git.checkpoint import checkpoint, delete_ref, restore
+from placet.git.commit import commit_message
+from placet.git.repository import resolve
+from placet.git.worktree import Worktree
 from placet.repo.places import Repo
-from placet.repo.repository import resolve
 from placet.repo.values import GitError, RepositoryChanged
-from placet.repo.worktree import Worktree
 from placet.tools.base import Effect, Outcome, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME

@@ -9,18 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from placet.agent.calls import effect_of
 from placet.agent.drift import changed_under
 from placet.agent.entries import STEP, Key
-from placet.agent.underway import Underway, astray, whole
-from placet.core.errors import End, Stop
-from placet.core.text.plan import Plan
-from placet.repo.commit import Writing, commit_message, writing
-from placet.repo.history import changes
-from placet.repo.repository import resolve
+from placet.agent.tool_calls import effect_of
+from placet.agent.work import Underway, astray, whole
+from placet.errors import End, Stop
+from placet.git.commit import Writing, commit_message, writing
+from placet.git.history import changes
+from placet.git.repository import resolve
+from placet.git.worktree import must_be_on_branch
+from placet.plan.plan import Plan
 from placet.repo.rules import found_in_modules, ignored_files
 from placet.repo.values import GitError, RepositoryChanged
-from placet.repo.worktree import must_be_on_branch
 from placet.tools.base import Effect
 from placet.tools.commits import refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME

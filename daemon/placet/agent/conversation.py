@@ -10,7 +10,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from placet.agent.calls import (
+from placet.activity import Action, Actor
+from placet.agent.entries import CALL, OPENING, TURN, Opening, Prepared
+from placet.agent.limits import Restraint
+from placet.agent.model_call import ask_model
+from placet.agent.prompts import guidance, system_prompt
+from placet.agent.record import Record
+from placet.agent.tool_calls import (
     CUT_OFF,
     Tools,
     call_on_record,
@@ -19,15 +25,8 @@ from placet.agent.calls import (
     reads,
     settle_call,
 )
-from placet.agent.entries import CALL, OPENING, TURN, Opening, Prepared
-from placet.agent.limits import Restraint
-from placet.agent.model_call import ask_model
-from placet.agent.prompts import guidance, system_prompt
-from placet.agent.record import Record
-from placet.core.activity import Action, Actor
-from placet.core.secrets import redact
-from placet.core.turn.compaction import compacted, make_room
-from placet.core.turn.talk import (
+from placet.chat.compaction import compacted, make_room
+from placet.chat.messages import (
     Ask,
     Purpose,
     Reply,
@@ -37,7 +36,8 @@ from placet.core.turn.talk import (
     text_block,
     user_turn,
 )
-from placet.files.confine import Root
+from placet.disk.confine import Root
+from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 
 READERS = 8

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Protocol
 
-from placet.core.turn.budget import Amount, Exceeded, Ledger, Limits
-from placet.core.turn.cancel import Cancel
+from placet.chat.budget import Amount, Exceeded, Ledger, Limits
+from placet.chat.cancel import Cancel
 from placet.core.turn.reservation import ModelCall, Reserved, Room, reserve
 from placet.core.wording import rfc3339
 from placet.host.clock import Clock

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.entries import DRIFT
 from placet.agent.record import Record
-from placet.agent.underway import Mission
-from placet.core.activity import Action, Actor, Entity
-from placet.core.life.drift import Drift, DriftVerdict, Facts, IfChanged, judge
-from placet.core.text.names import show
-from placet.core.turn.mission import Drifted
-from placet.repo.history import changes, digests_at
+from placet.agent.work import Mission
+from placet.case.drift import Drift, DriftVerdict, Facts, IfChanged, judge
+from placet.chat.result import Drifted
+from placet.git.history import changes, digests_at
+from placet.git.repository import resolve, tip_now
+from placet.note.paths import show
 from placet.repo.places import Repo
-from placet.repo.repository import resolve, tip_now
 
 
 def changed_under(

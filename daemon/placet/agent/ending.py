@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.commits import commit_once, ignored, out_of_scope
 from placet.agent.entries import ENDED, LAST_COMMIT, PLACE
 from placet.agent.model_call import last_words, spent_in
@@ -11,19 +12,18 @@ from placet.agent.record import Record
 from placet.agent.repositories import repository
 from placet.agent.steps import StepsUnderway, uncommitted
 from placet.agent.tidying import files_between
-from placet.agent.underway import Mission, astray, changed_files, path_of
+from placet.agent.work import Mission, astray, changed_files, path_of
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake
-from placet.core.secrets import redact, redacted
-from placet.core.turn.mission import Drifted, Ended, Finished, Stopped, WorkDone
-from placet.repo.afterwards import look_after
-from placet.repo.commit import branch_gone
-from placet.repo.removal import (
+from placet.chat.result import Drifted, Ended, Finished, Stopped, WorkDone
+from placet.errors import End, PlacetError, Stop, ToolError, UserError, mistake
+from placet.git.commit import branch_gone
+from placet.git.removal import (
     abandon,
 )
-from placet.repo.repository import resolve
+from placet.git.repository import resolve
+from placet.repo.afterwards import look_after
 from placet.repo.values import RepositoryChanged
+from placet.secrets import redact, redacted
 
 _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends to which the model's last words add nothing."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast
 
-from placet.core.turn.budget import Amount
-from placet.core.turn.compaction import Compaction
-from placet.core.turn.mission import Ended
-from placet.core.turn.talk import Reply, Turn, text_block, user_turn
+from placet.chat.budget import Amount
+from placet.chat.compaction import Compaction
+from placet.chat.messages import Reply, Turn, text_block, user_turn
+from placet.chat.result import Ended
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
 from placet.journal.writes import REPLY as REPLY_PREFIX
 from placet.tools.base import Outcome

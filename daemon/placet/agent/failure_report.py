@@ -18,7 +18,7 @@ from placet.agent.report_parts import (
     not_kept,
     template,
 )
-from placet.core.errors import End, with_last_words
+from placet.chat.result import Stopped
 from placet.core.life.why_failed import (
     Remains,
     advice,
@@ -26,10 +26,10 @@ from placet.core.life.why_failed import (
     remains,
     what_happened,
 )
-from placet.core.text.markdown import code, link, literal
-from placet.core.text.names import Folder, show
-from placet.core.text.note import new_note
-from placet.core.turn.mission import Stopped
+from placet.errors import End, with_last_words
+from placet.note.escape import code, link, literal
+from placet.note.frontmatter import new_note
+from placet.note.paths import Folder, show
 
 
 def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> bytes:

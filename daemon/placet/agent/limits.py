@@ -11,18 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from placet.agent.calls import effect_of, target
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import next_day_in_s
 from placet.agent.entries import BEGAN, NOTICED, REPLY, WAITED, Key
 from placet.agent.model_call import BLOCKED_RETRY_S
 from placet.agent.record import Postponed, Record
+from placet.agent.tool_calls import effect_of, target
 from placet.agent.workplace import Ports
-from placet.core.errors import Interrupted
-from placet.core.life.waiting import Why
-from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, tell
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.guards import (
+from placet.case.waiting import Why
+from placet.chat.budget import Amount, Exceeded, Ledger, Limit, Limits, tell
+from placet.chat.cancel import Cancel
+from placet.chat.guards import (
     REPEATED,
     GuardSettings,
     Halt,
@@ -31,13 +30,14 @@ from placet.core.turn.guards import (
     check,
     check_call,
 )
+from placet.chat.messages import Ask, StopReason, ToolUse
+from placet.chat.result import Spent
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern
-from placet.core.turn.mission import Spent
 from placet.core.turn.patterns import detected
 from placet.core.turn.price import is_free
 from placet.core.turn.reservation import Room, worst_case
 from placet.core.turn.reservation import prompt_at_most as at_most
-from placet.core.turn.talk import Ask, StopReason, ToolUse
+from placet.errors import Interrupted
 from placet.host.tables import GuardsTable
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import SUBMIT_PLAN

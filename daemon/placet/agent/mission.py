@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.asking import answered_before
-from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.checkpoints import (
     bring_back,
     keep,
@@ -30,27 +30,27 @@ from placet.agent.record import Postponed, Record
 from placet.agent.repositories import repository
 from placet.agent.steps import StepsUnderway
 from placet.agent.tidying import clean_up, drop_temporaries, tidy_up
-from placet.agent.underway import Mission, Underway, astray, lost_mark, path_of, refs
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
+from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs
 from placet.agent.workplace import Ports, workplace
-from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import End, Interrupted, PlacetError, Stop, UserError, passing
-from placet.core.life.case import Case
-from placet.core.life.waiting import Why
-from placet.core.secrets import redact
-from placet.core.text.comments import placed
-from placet.core.text.plan import agent_steps, render_plan
-from placet.core.turn.budget import Limits
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.guards import PlanFacts, iteration_cap
-from placet.core.turn.mission import Ended
-from placet.core.turn.talk import Purpose, StopReason
+from placet.case.case import Case
+from placet.case.waiting import Why
+from placet.chat.budget import Limits
+from placet.chat.cancel import Cancel
+from placet.chat.guards import PlanFacts, iteration_cap
+from placet.chat.messages import Purpose, StopReason
+from placet.chat.result import Ended
+from placet.errors import End, Interrupted, PlacetError, Stop, UserError, passing
 from placet.files.errors import VaultTrouble
-from placet.repo.commit import pins
+from placet.git.commit import pins
+from placet.git.repository import identity
+from placet.git.run import leavable
+from placet.git.worktree import add_worktree, clear_stale_locks
+from placet.plan.comments import placed
+from placet.plan.plan import agent_steps, render_plan
 from placet.repo.places import Repo
-from placet.repo.repository import identity
-from placet.repo.runner import leavable
 from placet.repo.values import GitError, RepositoryChanged
-from placet.repo.worktree import add_worktree, clear_stale_locks
+from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing

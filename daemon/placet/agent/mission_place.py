@@ -6,12 +6,12 @@ from placet.agent.drift import changed_under
 from placet.agent.entries import PLACE, MissionPlace
 from placet.agent.record import Record
 from placet.agent.repositories import keep_vault
-from placet.agent.underway import Mission, name_of, refs
+from placet.agent.work import Mission, name_of, refs
 from placet.agent.workplace import Ports
-from placet.core.life.drift import IfChanged
+from placet.case.drift import IfChanged
+from placet.git.repository import head, is_kept, resolve
 from placet.repo.places import Repo
 from placet.repo.refs import all_refs
-from placet.repo.repository import head, is_kept, resolve
 
 
 def place_of_mission(

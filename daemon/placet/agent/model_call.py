@@ -9,21 +9,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from placet.agent.calls import MACHINE_RETRY_S
+from placet.activity import Action, Activity, Actor
 from placet.agent.entries import ATTEMPT, PLACE, REPLY, Attempted, Key, Replied
 from placet.agent.record import Postponed, Record
+from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, Activity, Actor
-from placet.core.errors import End, Interrupted, Stop, UserError
-from placet.core.life.waiting import Why
-from placet.core.secrets import redact
-from placet.core.turn.budget import Amount
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.mission import Spent
-from placet.core.turn.price import Price, cost_usd, is_free
-from placet.core.turn.reservation import Room
-from placet.core.turn.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
-from placet.core.turn.talk import (
+from placet.case.waiting import Why
+from placet.chat.budget import Amount
+from placet.chat.cancel import Cancel
+from placet.chat.messages import (
     Ask,
     Model,
     ModelError,
@@ -31,8 +25,14 @@ from placet.core.turn.talk import (
     Purpose,
     Reply,
 )
+from placet.chat.result import Spent
+from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
+from placet.core.turn.price import Price, cost_usd, is_free
+from placet.core.turn.reservation import Room
 from placet.core.wording import one_line
-from placet.disk import free_bytes
+from placet.disk.files import free_bytes
+from placet.errors import End, Interrupted, Stop, UserError
+from placet.secrets import redact
 
 LEAST_FREE_BYTES = 16 * 1024 * 1024
 """Free space below which no model is called: its reply, and what follows from it, is recorded."""

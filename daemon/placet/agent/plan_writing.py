@@ -8,22 +8,22 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from placet.agent.workplace import Ports
-from placet.core.life.builder import archived_path
-from placet.core.life.case import Case
-from placet.core.life.estimate import estimate
-from placet.core.life.events import Drafted
-from placet.core.life.plan_note import PlanHead, compose
-from placet.core.life.request import changed_keys
+from placet.case.callout import PlanHead, compose
+from placet.case.case import Case
+from placet.case.decision import archived_path
+from placet.case.estimate import estimate
+from placet.case.events import Drafted
+from placet.case.request import changed_keys
+from placet.chat.budget import Complexity
+from placet.chat.result import Spent
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.comments import Comment, open_comments, with_answers
-from placet.core.text.delta import delta
 from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.markdown import code, link
-from placet.core.text.plan import Plan, render_plan
 from placet.core.text.plan_changes import Said
-from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import Spent
 from placet.core.wording import counted
+from placet.note.escape import code, link
+from placet.plan.changes import delta
+from placet.plan.comments import Comment, open_comments, with_answers
+from placet.plan.plan import Plan, render_plan
 from placet.tools.control import SubmitPlan
 
 

@@ -9,7 +9,6 @@ from decimal import Decimal
 from posixpath import normpath
 
 from placet.agent.asking import answered_before, ask
-from placet.agent.calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.conversation import begin, rounds
 from placet.agent.entries import BASE, EARLIER
 from placet.agent.limits import Restraint, guard_settings
@@ -18,8 +17,16 @@ from placet.agent.plan_writing import Assignment, plan_note
 from placet.agent.prompts import marked
 from placet.agent.record import Postponed, Record
 from placet.agent.repositories import keep_vault, repository
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.workplace import Ports, workplace
-from placet.core.errors import (
+from placet.case.events import Drafted, PlanningFailed
+from placet.case.waiting import Why
+from placet.chat.budget import Amount, Limits
+from placet.chat.cancel import Cancel
+from placet.chat.guards import SPARE_TURNS, PlanFacts
+from placet.chat.messages import Purpose, ToolUse
+from placet.core.wording import counted
+from placet.errors import (
     End,
     Interrupted,
     Stop,
@@ -28,27 +35,20 @@ from placet.core.errors import (
     passing,
     with_last_words,
 )
-from placet.core.life.events import Drafted, PlanningFailed
-from placet.core.life.waiting import Why
-from placet.core.text.comments import open_comments, placed
-from placet.core.text.markdown import code
-from placet.core.text.plan import Plan, agent_steps
-from placet.core.text.scope import Scope
-from placet.core.text.submission import plan_from
-from placet.core.turn.budget import Amount, Limits
-from placet.core.turn.cancel import Cancel
-from placet.core.turn.guards import SPARE_TURNS, PlanFacts
-from placet.core.turn.talk import Purpose, ToolUse
-from placet.core.wording import counted
-from placet.repo.history import digests_at
+from placet.git.history import digests_at
+from placet.git.removal import remove_worktree
+from placet.git.repository import current_branch, head, resolve
+from placet.git.run import leavable
+from placet.git.worktree import Worktree, add_worktree
+from placet.note.escape import code
+from placet.plan.comments import open_comments, placed
+from placet.plan.plan import Plan, agent_steps
+from placet.plan.scope import Scope
+from placet.plan.submission import plan_from
 from placet.repo.oddities import dirty_paths
 from placet.repo.places import Repo
-from placet.repo.removal import remove_worktree
-from placet.repo.repository import current_branch, head, resolve
 from placet.repo.rules import ignored
-from placet.repo.runner import leavable
 from placet.repo.values import GitError, RepositoryChanged
-from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import ActionArgs, SubmitPlan

@@ -9,14 +9,14 @@ from importlib import resources
 from pathlib import Path
 from unicodedata import normalize
 
-from placet.core.errors import ToolError
-from placet.core.life.approval import plan_in
-from placet.core.text.names import Folder
-from placet.core.text.note import parse_note, read_note
-from placet.core.text.plan import Plan
-from placet.core.turn.talk import Purpose
+from placet.case.approval import plan_in
+from placet.chat.messages import Purpose
 from placet.core.wording import counted
-from placet.files.confine import Root
+from placet.disk.confine import Root
+from placet.errors import ToolError
+from placet.note.frontmatter import parse_note, read_note
+from placet.note.paths import Folder
+from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
 
 SEPARATOR = "\n\n---\n\n"

@@ -34,18 +34,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
+from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.entries import CALL, LIFE, LITERAL, REPLY, Key, Replied, T
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.errors import End, PlacetError, Stop
-from placet.core.life.case import Case
+from placet.case.case import Case
+from placet.case.waiting import Why
+from placet.codec import Stored
 from placet.core.life.rows import row_of
-from placet.core.life.waiting import Why
-from placet.core.secrets import redacted
-from placet.core.stored import Stored
+from placet.errors import End, PlacetError, Stop
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
 from placet.journal.writes import AddActivity, AddRecord, Guard, LeaseLost, RecordEntry, Write
+from placet.secrets import redacted
 from placet.tools.base import Outcome
 
 

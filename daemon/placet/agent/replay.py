@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from placet.agent.calls import INTERRUPTED, changes_files
 from placet.agent.entries import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key
 from placet.agent.record import Recorded
+from placet.agent.tool_calls import INTERRUPTED, changes_files
 from placet.agent.workplace import Bounds, workplace
-from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.text.plan import Plan
-from placet.core.turn.talk import ToolUse
+from placet.case.case import Case
+from placet.chat.messages import ToolUse
+from placet.errors import UserError
+from placet.git.checkpoint import snapshot
+from placet.git.history import changes
+from placet.git.removal import remove_worktree
+from placet.git.repository import open_repo, resolve, tree_of
+from placet.git.worktree import Worktree, add_worktree
 from placet.host.config import portal_path
-from placet.repo.checkpoints import snapshot
-from placet.repo.history import changes
+from placet.plan.plan import Plan
 from placet.repo.places import Repo
-from placet.repo.removal import remove_worktree
-from placet.repo.repository import open_repo, resolve, tree_of
-from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome, Toolbox, Workplace
 from placet.tools.registry import BY_NAME

@@ -19,16 +19,16 @@ from placet.agent.report_parts import (
     listed,
     template,
 )
-from placet.core.errors import End
-from placet.core.life.case import Case, EventKind
-from placet.core.life.events import MissionEnded
+from placet.case.case import Case, EventKind
+from placet.case.events import MissionEnded
+from placet.chat.result import MOST_FILES, After, Ended, Finished, Stopped, WorkDone
 from placet.core.text.characters import shortened
-from placet.core.text.markdown import cell, code, literal, paragraphs, sentence
-from placet.core.text.names import Folder, numbered, report_name, show
-from placet.core.text.note import new_note
-from placet.core.text.plan import Plan
-from placet.core.turn.mission import MOST_FILES, After, Ended, Finished, Stopped, WorkDone
 from placet.core.wording import counted
+from placet.errors import End
+from placet.note.escape import cell, code, literal, paragraphs, sentence
+from placet.note.frontmatter import new_note
+from placet.note.paths import Folder, numbered, report_name, show
+from placet.plan.plan import Plan
 
 MAX_DETAIL = 200
 MAX_COMMAND = 100

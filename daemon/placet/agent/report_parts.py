@@ -9,20 +9,20 @@ from importlib import resources
 from pathlib import PurePosixPath
 from string import Template
 
-from placet.core.life.case import Case
+from placet.case.case import Case
+from placet.chat.budget import Complexity
+from placet.chat.result import MOST_FILES, ChangedFile, Ended, Finished, WorkDone
 from placet.core.life.why_failed import Events
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.characters import visible
-from placet.core.text.comments import Comment
-from placet.core.text.delta import where
-from placet.core.text.markdown import cell, code, link, literal, paragraphs
-from placet.core.text.names import Folder, show
-from placet.core.text.partial import left_out
-from placet.core.text.plan import Plan
-from placet.core.text.plan_text import clean, fenced
-from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import MOST_FILES, ChangedFile, Ended, Finished, WorkDone
 from placet.core.wording import counted, local
+from placet.note.escape import cell, code, link, literal, paragraphs
+from placet.note.outline import clean, fenced
+from placet.note.paths import Folder, show
+from placet.plan.changes import where
+from placet.plan.comments import Comment
+from placet.plan.partial import left_out
+from placet.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports, journalled
-from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import UserError
-from placet.core.life.waiting import ALLOW_HISTORY, Why
-from placet.core.text.names import show
-from placet.core.text.portal import unfit
+from placet.case.portal import unfit
+from placet.case.waiting import ALLOW_HISTORY, Why
 from placet.core.wording import counted, megabytes
+from placet.errors import UserError
+from placet.git.repository import is_repository, open_repo
+from placet.git.vault_history import keep_notes, not_added
 from placet.host.config import portal_path
 from placet.host.tables import VaultTable
+from placet.note.paths import show
 from placet.repo.init import Allowance, TooMuch, init_repo
 from placet.repo.places import Repo
-from placet.repo.repository import is_repository, open_repo
 from placet.repo.sizes import Size, attachment_patterns
-from placet.repo.snapshots import keep_notes, not_added
 from placet.repo.values import RepositoryChanged
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())

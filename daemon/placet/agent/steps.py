@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.asking import ask
-from placet.agent.calls import (
+from placet.agent.checkpoints import keep, keep_call, put_back
+from placet.agent.commits import commit_once, named
+from placet.agent.entries import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
+from placet.agent.tool_calls import (
     INTERRUPTED,
     call_on_record,
     changes_files,
@@ -18,18 +22,14 @@ from placet.agent.calls import (
     settle_call,
     target,
 )
-from placet.agent.checkpoints import keep, keep_call, put_back
-from placet.agent.commits import commit_once, named
-from placet.agent.entries import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
-from placet.agent.underway import Underway
-from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import End, Stop, ToolError
-from placet.core.secrets import redact
-from placet.core.text.plan import Step
-from placet.core.turn.guards import REPEATED
-from placet.core.turn.mission import CommandRun, StepDone
-from placet.core.turn.talk import ToolUse
+from placet.agent.work import Underway
+from placet.chat.guards import REPEATED
+from placet.chat.messages import ToolUse
+from placet.chat.result import CommandRun, StepDone
 from placet.core.wording import counted
+from placet.errors import End, Stop, ToolError
+from placet.plan.plan import Step
+from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import CompleteStep, Finish

@@ -9,24 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.entries import BRANCH, NOT_KEPT, ROLLED_BACK
 from placet.agent.record import Record
-from placet.agent.underway import Mission, lost_mark, path_of, refs, whole
+from placet.agent.work import Mission, lost_mark, path_of, refs, whole
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import UserError
-from placet.core.life.case import OPEN, Case
-from placet.core.secrets import redact
-from placet.core.text.names import show
-from placet.core.turn.mission import ChangedFile, Ended, Finished, Stopped
-from placet.files.confine import Root
-from placet.host.config import repositories
-from placet.journal.reader import Reader
-from placet.repo.checkpoints import checkpoint, delete_ref, keep_besides, leave_out
-from placet.repo.commit import commit_message
-from placet.repo.history import changes, is_ancestor
-from placet.repo.places import Repo
-from placet.repo.removal import (
+from placet.case.case import OPEN, Case
+from placet.chat.result import ChangedFile, Ended, Finished, Stopped
+from placet.disk.confine import Root
+from placet.errors import UserError
+from placet.git.checkpoint import checkpoint, delete_ref, keep_besides, leave_out
+from placet.git.commit import commit_message
+from placet.git.history import changes, is_ancestor
+from placet.git.removal import (
     Leftover,
     Redact,
     WorkNotKept,
@@ -36,10 +31,15 @@ from placet.repo.removal import (
     take_hold,
     tidy,
 )
-from placet.repo.repository import is_repository, open_repo, resolve
+from placet.git.repository import is_repository, open_repo, resolve
+from placet.git.worktree import Worktree, open_worktree
+from placet.host.config import repositories
+from placet.journal.reader import Reader
+from placet.note.paths import show
+from placet.repo.places import Repo
 from placet.repo.rules import status
 from placet.repo.values import RepositoryChanged
-from placet.repo.worktree import Worktree, open_worktree
+from placet.secrets import redact
 from placet.tools.commits import blank_secrets
 
 

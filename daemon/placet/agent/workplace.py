@@ -10,28 +10,28 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import Daybook
 from placet.agent.record import Carrier, Record
-from placet.core.activity import Action, Actor, Entity
-from placet.core.box import Box, BoxLimits, Level
+from placet.chat.cancel import Cancel
+from placet.chat.messages import Model
+from placet.chat.retry import RetryPolicy
 from placet.core.secret_files import git_config_secrets
-from placet.core.secrets import redact
-from placet.core.text.names import Folder, show
-from placet.core.text.scope import Scope
-from placet.core.turn.cancel import Cancel
 from placet.core.turn.price import Price
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import Model
-from placet.files.confine import Root
+from placet.disk.confine import Root
 from placet.files.denied import ALWAYS, VAULT, Denied
+from placet.git.checkpoint import undo_since
+from placet.git.repository import common_dir_at, is_repository
+from placet.git.worktree import Worktree
 from placet.host.clock import Clock
 from placet.host.tables import Config
 from placet.journal.writer import Journal
-from placet.repo.checkpoints import undo_since
+from placet.note.paths import Folder, show
+from placet.plan.scope import Scope
 from placet.repo.places import Repo
-from placet.repo.repository import common_dir_at, is_repository
 from placet.repo.values import GitCall, OnCall
-from placet.repo.worktree import Worktree
+from placet.sandbox.box import Box, BoxLimits, Level
+from placet.secrets import redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commits import refuse_lost
 from placet.tools.text import known_secrets

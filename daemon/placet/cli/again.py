@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from placet.case.case import Case, State
+from placet.case.explain import stands
+from placet.case.notes import trace_of
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.life.case import Case, State
-from placet.core.life.sight import trace_of
-from placet.core.life.why import stands
-from placet.core.text.names import Folder, request_id
-from placet.core.text.note import read_note
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import Unreadable
-from placet.files.vault import Vault
+from placet.note.frontmatter import read_note
+from placet.note.paths import Folder, request_id
 
 _OVER = (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from placet.activity import Action
+from placet.case.case import Asking, Case
+from placet.case.question_note import question_in
 from placet.cli.notes import note_text, text_of
 from placet.cli.rendered import rendered
 from placet.cli.site import Site
-from placet.core.activity import Action
-from placet.core.life.case import Asking, Case
-from placet.core.life.question_note import question_in
-from placet.core.text.box import unmarked
 from placet.core.text.facts import more_scope
-from placet.core.text.note import plan_digest, read_note
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
 from placet.journal.reader import Reader
+from placet.note.box import unmarked
+from placet.note.frontmatter import plan_digest, read_note
 
 
 def asks_for_more(case: Case) -> bool:

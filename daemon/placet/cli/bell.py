@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from placet.cli.events import live_events
 from placet.cli.site import Site
-from placet.core.errors import UserError
+from placet.errors import UserError
 
 T = TypeVar("T")
 

@@ -13,24 +13,24 @@ from difflib import SequenceMatcher
 import click
 
 from placet.agent.repositories import kept_index
+from placet.case.case import Case, State
+from placet.case.explain import stands
 from placet.cli.decisions import claim
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import harmless, out, say
-from placet.core.errors import UserError
-from placet.core.life.case import Case, State
-from placet.core.life.why import stands
-from placet.core.text.names import CONFIG_PATH, show
+from placet.errors import UserError
+from placet.git.checkout import Conflicts, merge_into_checkout, revert_in_checkout
+from placet.git.commit import commit_message
+from placet.git.fate import fate_here, fate_of, merged_elsewhere
+from placet.git.history import content, diff_text, is_ancestor, merge_base, patch_bytes
+from placet.git.repository import head, is_kept, is_repository, open_repo, resolve
+from placet.git.vault_history import keep_notes
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
-from placet.repo.checkout import Conflicts, merge_into_checkout, revert_in_checkout
-from placet.repo.commit import commit_message
-from placet.repo.fates import fate_here, fate_of, merged_elsewhere
-from placet.repo.history import content, diff_text, is_ancestor, merge_base, patch_bytes
+from placet.note.paths import CONFIG_PATH, show
 from placet.repo.places import Repo
 from placet.repo.ready import must_be_ready, one_at_a_time
 from placet.repo.refs import all_refs
-from placet.repo.repository import head, is_kept, is_repository, open_repo, resolve
-from placet.repo.snapshots import keep_notes
 from placet.repo.traces import messages_since, reverts_in, trailers_of
 from placet.repo.values import GitError
 

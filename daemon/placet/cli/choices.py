@@ -14,13 +14,13 @@ import click
 from placet.cli.local_models import is_here
 from placet.cli.site import here
 from placet.cli.terminal import echo, say
-from placet.core.errors import UserError
-from placet.core.text.names import request_id
-from placet.core.text.names import show as visible
+from placet.errors import UserError
+from placet.git.repository import is_repository
 from placet.host.accepted import Key
 from placet.host.state import from_home
 from placet.host.tables import ModelTable
-from placet.repo.repository import is_repository
+from placet.note.paths import request_id
+from placet.note.paths import show as visible
 
 KEY = "ANTHROPIC_API_KEY"
 DEMO_SCRIPT = "System/demo-replies.toml"

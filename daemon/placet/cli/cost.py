@@ -14,11 +14,11 @@ import click
 from placet.cli.screen import drawn, on_terminal, table, words
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say, shown_time
-from placet.core.errors import UserError
 from placet.core.wording import counted, dollars, rfc3339
+from placet.errors import UserError
 from placet.host.clock import wall
+from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
-from placet.journal.sums import CallSums, EndedMission
 
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 

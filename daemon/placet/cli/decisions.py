@@ -12,23 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from placet.case.callout import box_is_current, box_of
+from placet.case.case import Case
+from placet.case.intents import Intent, OutdatedError, What, change_of
+from placet.case.notes import look_at
+from placet.case.question_note import shown_digest
+from placet.case.sorting import CaseNotes
 from placet.cli.notes import note_text
 from placet.cli.proposal import approvable
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.life.intents import Intent, OutdatedError, What, change_of
-from placet.core.life.plan_note import box_is_current, box_of
-from placet.core.life.question_note import shown_digest
-from placet.core.life.sight import look_at
-from placet.core.life.sorting import CaseNotes
-from placet.core.text.comments import with_comments
-from placet.core.text.names import Folder
-from placet.core.text.names import show as visible
 from placet.core.wording import local
+from placet.errors import UserError
 from placet.host import intents
 from placet.host.clock import Clock
 from placet.journal.reader import open_reader
+from placet.note.paths import Folder
+from placet.note.paths import show as visible
+from placet.plan.comments import with_comments
 
 ANSWER_S = 2.0
 """Seconds for which a command waits for the daemon's answer."""

@@ -21,17 +21,17 @@ from pathlib import Path
 import click
 
 from placet.cli.init import init
-from placet.cli.look import show
 from placet.cli.site import Site
+from placet.cli.status import show
 from placet.cli.terminal import colour, fitted, harmless
 from placet.cli.text import model_line
-from placet.core.box import Level
-from placet.core.errors import UserError
 from placet.core.wording import counted
+from placet.errors import UserError
 from placet.host.clock import wall
 from placet.host.state import from_home
 from placet.repo.init import init_repo
 from placet.repo.values import BOT
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 
 PATIENCE_S = 600.0

@@ -20,12 +20,10 @@ from placet.cli.reachable import Line, event_lines, finding, key_lines, model_li
 from placet.cli.site import Site, json_option, site_option, user
 from placet.cli.terminal import colour, local_times, out
 from placet.cli.trouble import NO_ROOM, disk_trouble
-from placet.core.box import Level
-from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES
-from placet.core.text.names import show as visible
 from placet.core.wording import rfc3339
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.errors import UserError
+from placet.git.repository import old_locks, open_repo
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.host.state import StateFolder, write_private
@@ -33,9 +31,11 @@ from placet.host.tables import Config
 from placet.journal.maintenance import examine
 from placet.journal.place import address_of, is_begun
 from placet.journal.reader import open_reader
+from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
+from placet.note.paths import show as visible
 from placet.plugins import CHECKS, loaded
 from placet.repo.program import MINIMUM_GIT, git_found
-from placet.repo.repository import old_locks, open_repo
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placet.case.case import Case, State
+from placet.case.explain import stands
 from placet.cli.asked import asks_for_more
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.life.case import Case, State
-from placet.core.life.why import stands
+from placet.errors import UserError
 
 
 def must_be(case: Case, states: Sequence[State], why_not: str) -> None:

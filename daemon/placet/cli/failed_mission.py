@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from placet.activity import Action, CommittedRow
+from placet.case.case import Case
+from placet.case.ends import ENDS
 from placet.cli.site import Site, find
-from placet.core.activity import Action, CommittedRow
-from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.life.ends import ENDS
 from placet.core.life.why_failed import (
     advice,
     of_last_mission,
@@ -17,9 +16,10 @@ from placet.core.life.why_failed import (
     remains,
     what_happened,
 )
-from placet.core.text.note import read_note
-from placet.core.text.plan_reader import parse_plan
+from placet.errors import UserError
 from placet.journal.reader import Reader
+from placet.note.frontmatter import read_note
+from placet.plan.parse import parse_plan
 
 
 def request_after_failure(site: Site, found: Mapping[str, Any]) -> str:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import click
 
-from placet.core.activity import CommittedRow, Entity
-from placet.core.text.names import show
-from placet.core.text.story import Loud, Story
+from placet.activity import CommittedRow, Entity
+from placet.case.story import Loud, Story
 from placet.core.wording import rfc3339
+from placet.note.paths import show
 
 MAX_WAITING = 10_000
 MAX_LOG_BYTES = 1 << 20

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from placet.cli.site import Site
 from placet.cli.terminal import say
-from placet.core.errors import UserError
 from placet.core.text.scalars import UnsafeEdit
+from placet.errors import UserError
 
 
 def must_say_something(what: str, said: Sequence[str], helps: str, example: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from placet.agent.repositories import VAULT_EXCLUDES
+from placet.case.notes import ASKS, look_at
 from placet.cli.choices import (
     DEMO_SCRIPT,
     KEY,
@@ -26,20 +27,19 @@ from placet.cli.choices import (
 from placet.cli.portals import add_portal
 from placet.cli.site import Site
 from placet.cli.terminal import say
-from placet.core.errors import UserError
-from placet.core.life.sight import ASKS, look_at
-from placet.core.text.names import CONFIG_PATH, Folder
-from placet.core.text.names import show as visible
 from placet.core.turn.price import DEFAULT_PRICES
 from placet.core.wording import counted, megabytes
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import AlreadyThere, Unreadable
-from placet.files.vault import Vault
+from placet.git.repository import is_repository
 from placet.host.accepted import accept, change
 from placet.host.config import load, with_setting, write_setting
 from placet.host.state import from_home
 from placet.host.vault_state import known_id, vault_state
+from placet.note.paths import CONFIG_PATH, Folder
+from placet.note.paths import show as visible
 from placet.repo.init import survey
-from placet.repo.repository import is_repository
 from placet.repo.sizes import Size
 
 DAY_USD = 10

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from placet.cli.look import as_row
+from placet.activity import CommittedRow
+from placet.case.case import diagram
 from placet.cli.site import Site, complete_ids, find, json_option, site_option
+from placet.cli.status import as_row
 from placet.cli.terminal import echo, json_text, out, say
 from placet.cli.text import row_text, table_text
-from placet.core.activity import CommittedRow
-from placet.core.errors import UserError
-from placet.core.life.case import diagram
+from placet.errors import UserError
 from placet.host.state import from_home
 from placet.journal.maintenance import backup, examine
 from placet.journal.place import address_of, database_of, is_begun
@@ -127,7 +127,7 @@ def journal_move_command(site: Site) -> None:
     run meanwhile.
     """
     # only here: those who only look are not to wait for these
-    from placet.files.vault import Vault
+    from placet.disk.vault import Vault
     from placet.host.clock import Clock
     from placet.host.lock import VaultLock, this_process
 

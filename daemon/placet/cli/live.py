@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import click
 
 from placet.cli.bell import bell, patiently
-from placet.cli.look import status
 from placet.cli.screen import drawn, is_dumb, on_terminal, words
 from placet.cli.site import Site
+from placet.cli.status import status
 from placet.cli.status_screen import status_screen
 from placet.cli.terminal import json_text
 from placet.cli.text import status_text
-from placet.core.errors import UserError
 from placet.core.wording import counted
+from placet.errors import UserError
 
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"

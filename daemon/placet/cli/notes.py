@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 
+from placet.case.case import Case
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.text.names import show as visible
 from placet.core.wording import counted
+from placet.disk.scan import Found
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import Gone, NotSettled
-from placet.files.scan import Found
-from placet.files.vault import Vault
 from placet.journal.reader import Reader
+from placet.note.paths import show as visible
 
 WRITING_S = 2.0
 """Seconds for which a command waits for a note that the daemon is about to write."""

@@ -12,12 +12,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH
-from placet.core.text.names import show as visible
+from placet.errors import UserError
 from placet.host.accepted import Key
 from placet.host.config import refused
 from placet.host.tables import Config, table_at
+from placet.note.paths import CONFIG_PATH
+from placet.note.paths import show as visible
 
 
 def names() -> list[str]:

@@ -11,21 +11,21 @@ from typing import Any
 
 import click
 
+from placet.case.case import CASE_JSON, OPEN
+from placet.case.portal import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
-from placet.core.errors import UserError, cannot_write
-from placet.core.life.case import CASE_JSON, OPEN
-from placet.core.text.names import CONFIG_PATH
-from placet.core.text.names import show as visible
-from placet.core.text.portal import unfit
+from placet.errors import UserError, cannot_write
+from placet.git.repository import is_repository, open_repo
 from placet.host.accepted import change, holding
 from placet.host.config import load, portal_path, with_setting
 from placet.host.state import from_home
 from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
+from placet.note.paths import CONFIG_PATH
+from placet.note.paths import show as visible
 from placet.repo.oddities import notes
 from placet.repo.refs import default_branch
-from placet.repo.repository import is_repository, open_repo
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
 

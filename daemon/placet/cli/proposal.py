@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any
 
-from placet.cli.case_line import as_float
+from placet.case.approval import refusal
+from placet.case.callout import box_is_current, box_of, new_branch, with_box
+from placet.case.case import Case, NoteSeen
+from placet.case.notes import look_at
+from placet.case.warnings import lost_keys
 from placet.cli.notes import note_text
 from placet.cli.site import Site
 from placet.cli.terminal import colour
-from placet.core.errors import UserError
-from placet.core.life.approval import refusal
-from placet.core.life.case import Case, NoteSeen
-from placet.core.life.notice import lost_keys
-from placet.core.life.plan_note import box_is_current, box_of, new_branch, with_box
-from placet.core.life.sight import look_at
-from placet.core.text.comments import open_comments, placed
-from placet.core.text.dangers import dangers
-from placet.core.text.names import show as visible
-from placet.core.text.note import read_note
-from placet.core.text.partial import left_out
+from placet.cli.view import as_float
+from placet.errors import UserError
+from placet.note.frontmatter import read_note
+from placet.note.paths import show as visible
+from placet.plan.comments import open_comments, placed
+from placet.plan.dangers import dangers
+from placet.plan.partial import left_out
 
 
 def approvable(case: Case, raw: bytes) -> NoteSeen:

@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
+from placet.chat.messages import ModelError, ModelErrorKind
 from placet.cli.local_models import is_here, speaks_messages
 from placet.cli.service import key_file
 from placet.cli.site import Site
-from placet.core.errors import UserError
-from placet.core.turn.talk import ModelError, ModelErrorKind
+from placet.errors import UserError
 from placet.host.sockets import address_of as socket_address
 from placet.host.sockets import places
 from placet.host.tables import Config
-from placet.loop.means import model_answers
+from placet.loop.ports import model_answers
 from placet.models.server import is_without_key
 
 Line = dict[str, str]

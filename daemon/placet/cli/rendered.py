@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from placet.cli.terminal import colour, harmless
-from placet.core.text.reading_view import fence_at
+from placet.note.markdown import fence_at
 
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")

@@ -12,22 +12,22 @@ from typing import Any
 
 import click
 
+from placet.case.story import Loud
 from placet.cli.follow import Voice, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
-from placet.core.box import Box, Level
-from placet.core.errors import ToolError, UserError
-from placet.core.text.names import CONFIG_PATH, MARKER
-from placet.core.text.names import show as visible
-from placet.core.text.story import Loud
 from placet.core.wording import counted
+from placet.errors import ToolError, UserError
 from placet.host.state import state_home
 from placet.host.vault_state import known_vaults
 from placet.loop.app import daemon
-from placet.loop.daemon import heeding_signals
-from placet.loop.replays import replay_mission
+from placet.loop.replay import replay_mission
+from placet.loop.run import heeding_signals
+from placet.note.paths import CONFIG_PATH, MARKER
+from placet.note.paths import show as visible
+from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
-from placet.sandbox.process import exec_in_box
+from placet.sandbox.run import exec_in_box
 
 
 @click.command("run")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placet.cli.terminal import harmless
-from placet.core.text.names import show as visible
 from placet.core.wording import one_line
+from placet.note.paths import show as visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ import click
 
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.host.state import write_private
 from placet.models.server import CREDENTIAL
 

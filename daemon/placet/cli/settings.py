@@ -14,12 +14,12 @@ from placet.cli.choices import DEMO_NAME, KEY, fitting_name
 from placet.cli.origins import must_be_allowed, must_be_known, unknown, value_of
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import json_text, out, say
-from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH
-from placet.core.text.names import show as visible
+from placet.errors import UserError
 from placet.host.accepted import InForce, accept, change, holding
 from placet.host.config import load, with_setting, write_setting
 from placet.host.tables import is_for_next_start
+from placet.note.paths import CONFIG_PATH
+from placet.note.paths import show as visible
 
 
 @click.group("config", invoke_without_command=True)

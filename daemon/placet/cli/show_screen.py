@@ -11,7 +11,7 @@ from placet.cli.screen import drawn, heading, link, table, words
 from placet.cli.terminal import colour, harmless, shown_time
 from placet.cli.text import ACTORS, COLOURS, estimate_words, is_routine, turn
 from placet.core.text.facts import facts
-from placet.core.text.note import read_note
+from placet.note.frontmatter import read_note
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

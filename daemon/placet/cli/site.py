@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH
+from placet.errors import UserError
+from placet.note.paths import CONFIG_PATH
 
 # `placet --help` needs none of these, and they take as long as all else that it does.
 if TYPE_CHECKING:
-    from placet.core.life.case import Case
+    from placet.case.case import Case
     from placet.host.accepted import InForce
     from placet.host.state import StateFolder
     from placet.host.tables import Config
@@ -160,7 +160,7 @@ def find(reader: Reader, ident: str) -> Case:
 
     Raises UserError (exit code 3) where none or several fit.
     """
-    from placet.core.life.case import CASE_JSON
+    from placet.case.case import CASE_JSON
 
     found = [CASE_JSON.validate_json(row.body) for row in reader.cases_named(ident)]
     if not found:

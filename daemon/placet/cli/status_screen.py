@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placet.agent.day_budget import day_of
-from placet.cli.case_line import next_step, waits_for_you
+from placet.case.case import OPEN
 from placet.cli.notes import changed_words
 from placet.cli.screen import bar, drawn, heading, joined, link, stacked, table, words
 from placet.cli.terminal import local_times
@@ -22,10 +22,10 @@ from placet.cli.text import (
     today_words,
     turn,
 )
-from placet.core.life.case import OPEN
-from placet.core.text.names import Folder
+from placet.cli.view import next_step, waits_for_you
 from placet.core.wording import age
 from placet.host.clock import wall
+from placet.note.paths import Folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 import click
 
-from placet.core.errors import FULL, PlacetError, UserError, machine_errno
-from placet.core.text.names import show as visible
 from placet.core.wording import local
+from placet.errors import FULL, PlacetError, UserError, machine_errno
 from placet.files.errors import RETRIED
 from placet.host.clock import wall
+from placet.note.paths import show as visible
 
 
 @contextmanager

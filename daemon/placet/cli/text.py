@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placet.cli.case_line import next_step, waits_for_you
+from placet.activity import Action
+from placet.case.case import OPEN
+from placet.case.estimate import Estimate
 from placet.cli.notes import changed_words
 from placet.cli.terminal import colour, harmless, local_times, shown_time
-from placet.core.activity import Action
-from placet.core.life.case import OPEN
-from placet.core.life.estimate import Estimate
+from placet.cli.view import next_step, waits_for_you
 from placet.core.text.facts import facts
-from placet.core.text.names import show as visible
 from placet.core.wording import age, counted, dollars
+from placet.note.paths import show as visible
 
 COLOURS = {
     "review": "yellow",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from placet.activity import CommittedRow
+from placet.case.story import Loud, Story
 from placet.cli.screen import columns, on_terminal
 from placet.cli.terminal import colour, echo, fitted, harmless, shown_time
-from placet.core.activity import CommittedRow
-from placet.core.text.story import Loud, Story
 
 BELOW = 9
 """Columns by which a line goes on below its time."""

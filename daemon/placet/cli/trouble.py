@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from placet.core.activity import Action
-from placet.core.life.waiting import Hold, Why
+from placet.activity import Action
+from placet.case.waiting import Hold, Why
 from placet.journal.reader import Reader
 
 NO_ROOM = 64 * 1024

@@ -10,26 +10,26 @@ from hashlib import sha256
 
 import click
 
+from placet.case.case import Case
 from placet.cli.branches import await_daemon, keep_notes_of, mission_of
 from placet.cli.decisions import claim
 from placet.cli.gestures import must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, harmless, out, say
-from placet.core.errors import UserError
-from placet.core.life.case import Case
-from placet.core.text.names import show
-from placet.core.text.note import stamp
 from placet.core.text.scalars import UnsafeEdit
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import Changed, Gone, NotAFile, Stale, TooLarge
-from placet.files.vault import Vault
+from placet.git.checkout import Conflicts, drop_branch, keep_aside, revert_in_checkout
+from placet.git.fate import fate_here, fate_of, merged_elsewhere
+from placet.git.history import is_ancestor, log, parents_of
+from placet.git.repository import resolve
 from placet.host.clock import Clock
-from placet.repo.checkout import Conflicts, drop_branch, keep_aside, revert_in_checkout
-from placet.repo.fates import fate_here, fate_of, merged_elsewhere
-from placet.repo.history import is_ancestor, log, parents_of
+from placet.note.frontmatter import stamp
+from placet.note.paths import show
 from placet.repo.patches import brought_in
 from placet.repo.places import Repo
 from placet.repo.ready import must_be_ready, one_at_a_time, where_checked_out
-from placet.repo.repository import resolve
 from placet.repo.traces import REVERTS, trailers_of
 from placet.repo.values import GitError, RepositoryChanged
 

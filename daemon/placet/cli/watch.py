@@ -9,19 +9,19 @@ from functools import partial
 
 import click
 
+from placet.activity import Action, CommittedRow
+from placet.case.case import CASE_JSON, OPEN, Case, State
 from placet.cli.bell import TOGETHER_S, bell, patiently
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import say
 from placet.cli.told import Teller, print_told
-from placet.core.activity import Action, CommittedRow
-from placet.core.errors import UserError
-from placet.core.life.case import CASE_JSON, OPEN, Case, State
-from placet.core.text.names import show as visible
+from placet.errors import UserError
 from placet.host.intents import waiting_in
 from placet.host.state import StateFolder
 from placet.journal.place import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.writes import CaseRow
+from placet.note.paths import show as visible
 
 ROWS = 1_000
 """Rows of the journal that are read at once."""

@@ -10,26 +10,26 @@ from typing import Any
 
 import click
 
+from placet.case.case import DRAFTING, Case, State
+from placet.case.explain import standing
+from placet.case.notes import DRAFT, look_at
+from placet.case.waiting import Why
 from placet.cli.asked import asked_line
-from placet.cli.case_line import AT_WORK, carrier
 from placet.cli.failed_mission import failed_mission, request_after_failure
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
 from placet.cli.trouble import disk_trouble, waits_for_model
-from placet.core.errors import UserError
-from placet.core.life.case import DRAFTING, Case, State
-from placet.core.life.sight import DRAFT, look_at
-from placet.core.life.waiting import Why
-from placet.core.life.why import standing
+from placet.cli.view import AT_WORK, carrier
 from placet.core.life.why_failed import of_last_mission
-from placet.core.text.names import QUEUES, Folder, request_id
-from placet.core.text.names import show as visible
 from placet.core.wording import counted
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import Unreadable
-from placet.files.vault import Vault
 from placet.journal.place import is_begun
 from placet.journal.reader import Reader
+from placet.note.paths import QUEUES, Folder, request_id
+from placet.note.paths import show as visible
 from placet.plugins import WORKERS, plugin
 
 IS_DRAFT = "it says `status: draft`"

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from placet.core.secret_formats import PLACEHOLDER
-from placet.core.secrets import MARK, MIN_LITERAL, WINDOW, latin, places, redact, spans
-from placet.core.shorten import lines_of
+from placet.secrets import MARK, MIN_LITERAL, WINDOW, latin, places, redact, spans
+from placet.shorten import lines_of
 
 # Characters of a file of settings; of a longer one nothing is shown, and none is committed.
 MAX_SETTINGS = 1024 * 1024

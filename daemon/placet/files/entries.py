@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from placet.core.errors import ToolError
+from placet.errors import ToolError
 from placet.files.denied import Denied
 from placet.files.handles import LISTING, EntryKind, Held, kind_of, open_below
 from placet.files.paths import MAX_DEPTH, Fault, fault_at

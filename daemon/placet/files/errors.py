@@ -7,8 +7,8 @@ import errno
 import os
 from collections.abc import Iterator
 
-from placet.core.errors import PlacetError, UserError
-from placet.core.text.names import show
+from placet.errors import PlacetError, UserError
+from placet.note.paths import show
 
 RETRIED = "the daemon retries by itself."
 """The end of a hint; a command says instead that one may try again."""

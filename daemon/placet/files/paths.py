@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 
-from placet.core.errors import ToolError
+from placet.errors import ToolError
 from placet.files.denied import Denied
 
 # Maximum of a path's components, links resolved. Real trees stay below 20; a walk must end.

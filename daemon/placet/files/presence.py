@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from placet.core.errors import PlacetError, UserError
-from placet.core.text.names import MARKER, MAX_MARKER_BYTES, show
+from placet.disk.replace import identity, read
+from placet.errors import PlacetError, UserError
 from placet.files.handles import LISTING, Held, descend
-from placet.files.replace import identity, read
+from placet.note.paths import MARKER, MAX_MARKER_BYTES, show
 
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

@@ -17,12 +17,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from placet.core.errors import UserError, cannot_write
-from placet.core.text.names import CONFIG_PATH, show
+from placet.errors import UserError, cannot_write
 from placet.host.config import load, made_of, parse, put_in_place
 from placet.host.state import StateFolder, write_private
 from placet.host.tables import Config, LimitsTable
 from placet.host.vault_state import vault_state
+from placet.note.paths import CONFIG_PATH, show
 
 _ALL: tuple[str, ...] = ()
 GUARDED: Mapping[str, tuple[str, ...]] = {

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from placet.core.errors import cannot_write
-from placet.disk import lock
+from placet.disk.files import lock
+from placet.errors import cannot_write
 
 _MAX_BYTES = 4096
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placet.core.activity import CommittedRow
+from placet.activity import CommittedRow
 from placet.host.events import Skipped, event_of, line_of
 from placet.host.sockets import address_of, is_private
 

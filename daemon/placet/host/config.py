@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from placet.core.errors import UserError, cannot_write
-from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
-from placet.disk import put
+from placet.disk.files import put
+from placet.errors import UserError, cannot_write
 from placet.host.state import from_home
 from placet.host.tables import Config, table_at
+from placet.note.paths import CONFIG_PATH, TEMP_PREFIX
 
 
 def load(vault: Path) -> Config:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from placet.core.activity import Action, Actor, CommittedRow, Entity
+from placet.activity import Action, Actor, CommittedRow, Entity
 
 if TYPE_CHECKING:
     JournalType = str

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from placet.core.errors import UserError, cannot_write
-from placet.core.life.lease import Owner
-from placet.disk import lock
+from placet.case.lease import Owner
+from placet.disk.files import lock
+from placet.errors import UserError, cannot_write
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 # a daemon that is stopping, or a status command that looks, is waited for this long

@@ -22,11 +22,11 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import quote
 
-from placet.core.life.case import State
-from placet.core.text.names import show
+from placet.case.case import State
 from placet.host.state import from_home
 from placet.host.tables import NotifyTable
 from placet.host.webhook import post
+from placet.note.paths import show
 
 
 class Event(StrEnum):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 
 SOCKET = "events.sock"
 MAX_ADDRESS_BYTES = 100

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH
-from placet.disk import delete_tree, put, sweep
+from placet.disk.files import delete_tree, put, sweep
+from placet.errors import UserError
+from placet.note.paths import CONFIG_PATH
 
 
 def state_home(env: Mapping[str, str]) -> Path:

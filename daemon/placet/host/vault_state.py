@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from placet.core.errors import cannot_write
-from placet.core.text.names import MARKER, MAX_MARKER_BYTES
+from placet.errors import cannot_write
 from placet.host.state import StateFolder, state_home, write_private
+from placet.note.paths import MARKER, MAX_MARKER_BYTES
 
 _SLUG_LENGTH = 48
 

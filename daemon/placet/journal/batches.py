@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from placet.core.wording import rfc3339
+from placet.journal.database import Store
 from placet.journal.errors import plainly, rollback
-from placet.journal.sql import Store
 from placet.journal.transaction import Leases, Prepared, Transaction
 from placet.journal.writes import JournalPaused
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from placet.core.activity import CommittedRow
+from placet.activity import CommittedRow
 from placet.core.wording import rfc3339
 from placet.journal.chain import last_event
 from placet.journal.connection import snapshot
+from placet.journal.database import Connection
 from placet.journal.schema import ACTIVITY
-from placet.journal.sql import Connection
 
 SCANNED = 100_000
 """Rows that one page looks at."""

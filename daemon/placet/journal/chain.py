@@ -14,9 +14,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from placet.core.activity import Activity
-from placet.journal.sql import Connection
-from placet.journal.sums import CallUse, Paid, add, sum_of
+from placet.activity import Activity
+from placet.journal.costs import CallUse, Paid, add, sum_of
+from placet.journal.database import Connection
 
 
 class ReadyRow(NamedTuple):

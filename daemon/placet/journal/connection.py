@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from placet.core.errors import UserError
-from placet.disk import free_bytes
+from placet.disk.files import free_bytes
+from placet.errors import UserError
+from placet.journal.database import Connection, DatabaseAway
 from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly
-from placet.journal.files import damaged
+from placet.journal.file import damaged
 from placet.journal.place import address_file, address_of, database_of
 from placet.journal.schema import schema_of
-from placet.journal.sql import Connection, DatabaseAway
 
 _FULL_BYTES = 1024 * 1024
 """Free bytes below which SQLite's "I/O error" means a full disk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from placet.journal.sql import Connection, DatabaseAway
+from placet.journal.database import Connection, DatabaseAway
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
 CACHE_KB = 256

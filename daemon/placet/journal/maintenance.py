@@ -7,7 +7,7 @@ from pathlib import Path
 
 from placet.journal.chain import NO_HASH, chained, last_event, link
 from placet.journal.connection import file_snapshot, rows_of, snapshot
-from placet.journal.files import new_database
+from placet.journal.file import new_database
 from placet.journal.place import address_of, database_of
 from placet.journal.reader import Reader
 from placet.journal.schema import ACTIVITY

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.journal import schema
 from placet.journal.errors import BUSY_MS, CACHE_KB, LOCKED, plainly, primary_code
-from placet.journal.files import (
+from placet.journal.file import (
     check,
     finish_rollback,
     make_private_file,

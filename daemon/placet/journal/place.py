@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.journal.sql import Database
+from placet.errors import UserError
+from placet.journal.database import Database
 from placet.plugins import JOURNALS, plugin
 
 VAULT = "vault"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.journal.connection import file_snapshot, plain_errors
 from placet.journal.errors import is_damage, primary_code
 from placet.journal.place import address_of, database_of

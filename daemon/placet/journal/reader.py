@@ -7,15 +7,15 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from placet.core.activity import CommittedRow
-from placet.core.errors import UserError
-from placet.core.life.lease import Lease, Owner
+from placet.activity import CommittedRow
+from placet.case.lease import Lease, Owner
+from placet.errors import UserError
 from placet.journal import schema
 from placet.journal.chain import last_event, utf8
 from placet.journal.connection import snapshot
+from placet.journal.costs import ModelCalls
+from placet.journal.database import Connection
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
-from placet.journal.sql import Connection
-from placet.journal.sums import ModelCalls
 from placet.journal.writes import (
     BodyDamaged,
     CaseRow,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placet.core.errors import UserError
+from placet.errors import UserError
+from placet.journal.database import Connection
 from placet.journal.errors import BUSY_MS, primary_code, rollback
-from placet.journal.sql import Connection
 
 if TYPE_CHECKING:
     import sqlite_utils

@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.journal.connection import plain_errors
+from placet.journal.database import Store
 from placet.journal.errors import is_damage, may_pass
-from placet.journal.files import (
+from placet.journal.file import (
     damaged,
     identity_of,
     remove_partials,
@@ -18,7 +19,6 @@ from placet.journal.files import (
 )
 from placet.journal.opening import open_journal
 from placet.journal.place import address_of, database_of
-from placet.journal.sql import Store
 
 
 class SqliteStore:

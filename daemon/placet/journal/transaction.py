@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from placet.core.life.lease import Owner, may_take
+from placet.case.lease import Owner, may_take
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
+from placet.journal.database import Connection, Store, upsert
 from placet.journal.errors import is_damage
 from placet.journal.reader import lease_of
-from placet.journal.sql import Connection, Store, upsert
 from placet.journal.writes import (
     AcquireLease,
     AddActivity,

@@ -12,13 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from placet.core.activity import CommittedRow
-from placet.core.errors import MISTAKES, PlacetError
+from placet.activity import CommittedRow
+from placet.errors import MISTAKES, PlacetError
 from placet.journal.batches import Batch, Batches
 from placet.journal.connection import connect_file, plain_errors
+from placet.journal.database import DatabaseAway
 from placet.journal.place import address_of, database_of
 from placet.journal.reader import Reader, open_reader
-from placet.journal.sql import DatabaseAway
 from placet.journal.store import store_of
 from placet.journal.transaction import Leases, prepare
 from placet.journal.writes import Change, Committed, JournalPaused, Write

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
-from placet.core.activity import Activity
-from placet.core.errors import PlacetError, UserError
-from placet.core.life.lease import Lease, Owner
-from placet.journal.sql import upsert
+from placet.activity import Activity
+from placet.case.lease import Lease, Owner
+from placet.errors import PlacetError, UserError
+from placet.journal.database import upsert
 
 
 class Conflict(PlacetError):  # noqa: N818 - named for what happened, as Stop is

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from placet import __version__
+from placet.activity import Action, CommittedRow
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
 from placet.agent.tidying import remove_leftover_worktrees
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, CommittedRow
-from placet.core.errors import PlacetError, UserError
-from placet.core.life.case import DRAFTING, State
-from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
-from placet.core.turn.retry import RetryPolicy
-from placet.core.turn.talk import ModelError
+from placet.case.case import DRAFTING, State
+from placet.chat.messages import ModelError
+from placet.chat.retry import RetryPolicy
 from placet.core.wording import counted
-from placet.files.vault import Vault
+from placet.disk.vault import Vault
+from placet.disk.watch import Bell, Mode
+from placet.errors import PlacetError, UserError
 from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s, this_process
@@ -30,15 +30,12 @@ from placet.host.sockets import places
 from placet.host.state import StateFolder
 from placet.host.tables import Config
 from placet.host.vault_state import remember
-from placet.host.watch import Bell, Mode
 from placet.journal.place import address_of, database_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
 from placet.loop.config_watch import ConfigWatch
-from placet.loop.daemon import Daemon, Ending, told_as_paused
-from placet.loop.dispatch import CarryOut, Draft
-from placet.loop.means import (
+from placet.loop.ports import (
     model_opener,
     own_secrets,
     prices,
@@ -48,10 +45,13 @@ from placet.loop.means import (
 )
 from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
+from placet.loop.run import Daemon, Ending, told_as_paused
+from placet.loop.threads import Workers
 from placet.loop.tick import Loop
-from placet.loop.workers import Workers
+from placet.loop.work import CarryOut, Draft
+from placet.note.paths import CONFIG_PATH, QUEUES, Folder
 from placet.plugins import WORKERS, plugin
-from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 
 SWITCH_S = 0.0005

@@ -1,118 +1,161 @@
-"""The cases at hand: those that are not over, and those of which a note lies in a watched folder.
-
-The others stay in the journal.
-
-What the daemon holds and walks so depends on what is to be done, not on what was done in years.
-"""
+"""The casebook: the cases, and the one way in which a decision takes effect."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
-from placet.core.life.case import CASE_JSON, OPEN, Branch, Case, NoteSeen
-from placet.core.text.names import is_utf8
-from placet.journal.reader import Reader
-from placet.journal.writer import Journal
-from placet.journal.writes import CaseRow
+from placet.activity import Action
+from placet.agent.workplace import Ports
+from placet.case.case import CASE_JSON, Case
+from placet.case.commands import COMMAND_JSON, Decision
+from placet.case.decide import decide
+from placet.case.events import Event
+from placet.case.intents import Change
+from placet.case.waiting import Hold
+from placet.core.text.blocks import Frontmatter
+from placet.disk.vault import Vault
+from placet.host.intents import Mailbox
+from placet.journal.writes import (
+    AddActivity,
+    BodyDamaged,
+    Committed,
+    Enqueue,
+    PendingCommand,
+    PutCase,
+    PutText,
+    Write,
+)
+from placet.loop.open_cases import Cases
+from placet.loop.outbox import Outbox, OutboxPorts
+from placet.loop.retry import Waits
+from placet.loop.rows import of_case
+from placet.loop.threads import Crew
 
 
 @dataclass(slots=True)
-class Cases(Mapping[str, Case]):
-    """The cases by trace_id.
+class Casebook:
+    """The state that all parts of the loop share.
 
-    To walk over them gives those `held`; to ask for one finds those that are over, too.
-
-    `watched` are the branches with which people may still do something that counts, by trace_id.
-    For one thread.
+    `ports` are replaced when the configuration changes. `say` writes to the daemon's own log,
+    `tell` is called with each case that entered a new state and with each hold. `dirty` says that
+    the next tick has something to decide, `unmarked` that a case entered a new state since the
+    journal's end was written down.
     """
 
-    journal: Journal
-    held: dict[str, Case] = field(default_factory=dict)
-    watched: dict[str, tuple[Branch, ...]] = field(default_factory=dict)
-    # trace ids and paths of notes of which the journal knows no case
-    _asked: set[str] = field(default_factory=set)
+    ports: Ports
+    vault: Vault
+    crew: Crew
+    say: Callable[[str], None]
+    tell: Callable[[Case | Hold], None]
+    dirty: bool = True
+    unmarked: bool = False
+    cases: Cases = field(init=False)
+    outbox: Outbox = field(init=False)
+    waits: Waits = field(init=False)
+    intents: Mailbox = field(init=False)
 
-    def load(self, reader: Reader) -> None:
-        """Take up what is not over, and which branches are watched."""
-        self.held = {row.trace_id: _case(row) for row in reader.cases(*OPEN)}
-        self.watched = {row.trace_id: _case(row).watched for row in reader.watched_cases()}
+    def __post_init__(self) -> None:
+        journal, clock = self.ports.journal, self.ports.clock
+        self.cases = Cases(journal)
+        self.outbox = Outbox(journal, clock, self.say, self.reported)
+        self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
+        self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
 
-    def __getitem__(self, trace_id: str) -> Case:
-        """Return a case; raises KeyError where there is none."""
-        if trace_id and trace_id not in self.held:
-            with self.journal.ask() as reader:
-                self._hold(reader.cases_of([trace_id]))
-        return self.held[trace_id]
+    def apply(
+        self, case: Case, event: Event, *writes: Write, change: Change | None = None
+    ) -> Committed | None:
+        """Decide an event and record what follows, `writes` with it; return None for a no-op.
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.held)
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def put(self, case: Case) -> None:
-        """Take in what was recorded of a case."""
-        self.held[case.trace_id] = case
-        self._asked -= {case.trace_id, case.request_path, case.plan.path}
-        if watched := case.watched:
-            self.watched[case.trace_id] = watched
-        else:
-            self.watched.pop(case.trace_id, None)
-
-    def find(self, notes: Iterable[NoteSeen], unread: Collection[str]) -> None:
-        """Hold the cases of these notes and of those at the paths `unread`.
-
-        A note's case is found by what the note says or by its place.
+        The commands of a `change`, after which the event was seen, come first. Work under way that
+        became void, or is to stop, is told so.
         """
-        notes = list(notes)
-        traces = {note.trace_id for note in notes if note.trace_id} - self.held.keys() - self._asked
-        paths = {note.path for note in notes if not note.trace_id}.union(unread) - self._asked
-        if traces or paths:
-            with self.journal.ask() as reader:
-                self._hold(reader.cases_of(traces, {path for path in paths if is_utf8(path)}))
-            self._asked |= (traces - self.held.keys()) | paths
+        decision = decide(case, event, self.ports.clock.now())
+        if decision is None:
+            return None
+        if change is not None:
+            decision = change.before(decision)
+        job = self.crew.jobs.get(case.trace_id)
+        committed = self.record(decision, writes=writes)
+        if job is not None:
+            if decision.case.generation != job.generation:
+                job.cancel.set()
+            elif decision.case.stop:
+                job.cancel.set(decision.case.stop)
+        return committed
 
-    def let_go(
-        self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]
-    ) -> None:
-        """Drop the cases that are over and have nothing left to do.
+    def record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
+        """Write decisions in one transaction; only then do they exist."""
+        batch: list[Write] = [*writes]
+        commands = [
+            (decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
+            for decision in decisions
+            for command in decision.commands
+        ]
+        for decision in decisions:
+            batch += [
+                *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
+                _put(decision.case),
+                *(AddActivity(row) for row in decision.rows),
+            ]
+        batch += [Enqueue(trace, command) for trace, command in commands]
+        committed = self.ports.journal.commit(batch, durable=bool(commands or writes))
+        self.outbox.pending += [
+            PendingCommand(number, trace, command, 0, "")
+            for number, (trace, command) in zip(committed.outbox, commands, strict=True)
+        ]
+        for decision in decisions:
+            case = decision.case
+            before = self.cases.get(case.trace_id)
+            self.cases.put(replace(case, version=case.version + 1))
+            self.waits.over(case.trace_id)
+            self.dirty = True
+            if before is not None and before.state is not case.state:
+                self.unmarked = True
+                self.tell(self.cases[case.trace_id])
+        return committed
 
-        Such a case has neither a note, nor its place at one of `paths`, nor its trace id in `busy`.
-        """
-        there = {note.trace_id for note in notes}
-        self._asked &= there.union(paths)
-        self.held = {
-            trace: case
-            for trace, case in self.held.items()
-            if case.state in OPEN
-            or trace in there
-            or trace in busy
-            or case.request_path in paths
-            or case.plan.path in paths
-        }
+    def perform(self) -> None:
+        """Perform the commands that are due."""
+        kind = Frontmatter(self.ports.config.vault.frontmatter)
+        desk = OutboxPorts(self.vault, self.text, kind)
+        self.dirty |= self.outbox.perform(self.cases, desk)
 
-    def is_taken(self, request_id: str) -> bool:
-        """Return whether a case has this request_id."""
-        with self.journal.ask() as reader:
-            return reader.is_taken(request_id)
+    def reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
+        """Return the writes for a report published at `place`, also if `wanted` was taken."""
+        row = of_case(self.ports.clock, case, Action.REPORT_WRITTEN, path=place, size=size)
+        if place == wanted:
+            return [row]
+        failure = case.outcome.failure.replace(wanted, place)
+        case = replace(case, outcome=replace(case.outcome, report_path=place, failure=failure))
+        self.cases.put(replace(case, version=case.version + 1))
+        return [_put(case), row]
 
-    def _hold(self, rows: Iterable[CaseRow]) -> None:
-        for row in rows:
-            if row.trace_id not in self.held:
-                self.held[row.trace_id] = _case(row)
+    def text(self, name: str) -> bytes:
+        """Return a stored text; raises BodyDamaged."""
+        with self.ports.journal.read() as reader:
+            text = reader.text(name)
+        assert text is not None, f"text {name} was stored with the decision that names it"
+        return text
 
-
-@dataclass(slots=True)
-class Taken(Container[str]):
-    """The request ids that are in use: those of the journal's cases, and those given since."""
-
-    cases: Cases
-    given: set[str] = field(default_factory=set)
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self.given or self.cases.is_taken(str(request_id))
+    def text_to_show(self, name: str) -> bytes:
+        """Return a stored text, or nothing if it is missing or damaged: its use reports that."""
+        with self.ports.journal.read() as reader:
+            try:
+                return (reader.text(name) if name else None) or b""
+            except BodyDamaged:
+                return b""
 
 
-def _case(row: CaseRow) -> Case:
-    return replace(CASE_JSON.validate_json(row.body), version=row.version)
+def _put(case: Case) -> PutCase:
+    return PutCase(
+        case.trace_id,
+        case.request_id,
+        case.state.value,
+        CASE_JSON.dump_json(case).decode(),
+        case.version,
+        case.request_path,
+        case.plan.path,
+        bool(case.watched),
+    )

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.core.life.lease import Owner
-from placet.core.text.names import MARKER, TWIN
+from placet.case.lease import Owner
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.files.errors import (
     AlreadyThere,
     Gone,
@@ -23,7 +23,6 @@ from placet.files.errors import (
     Unreadable,
     VaultTrouble,
 )
-from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import write_setting
 from placet.host.lock import MarkerLock, VaultLock
@@ -34,6 +33,7 @@ from placet.journal.place import address_file, address_of, database_of
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import PutText
+from placet.note.paths import MARKER, TWIN
 
 
 def take(

@@ -13,19 +13,19 @@ from pathlib import Path
 from socket import gethostname
 from typing import NamedTuple
 
+from placet.activity import Action
 from placet.agent.workplace import Ports
-from placet.core.activity import Action
-from placet.core.errors import UserError
-from placet.core.life.settle import SETTLE_S
-from placet.core.text.names import CONFIG_PATH, show
+from placet.case.settle import SETTLE_S
+from placet.errors import UserError
 from placet.host.accepted import InForce, accept, differing, in_force
 from placet.host.clock import Clock
 from placet.host.state import StateFolder
 from placet.host.tables import FOR_NEXT_START, Config
 from placet.journal.writer import Journal
 from placet.loop.claim import refuse_claimed
-from placet.loop.means import model_opener, prices
+from placet.loop.ports import model_opener, prices
 from placet.loop.rows import of_daemon
+from placet.note.paths import CONFIG_PATH, show
 
 CONFIG_WAIT_S = 1.0
 """Longest wait of a tick, or a start, for a configuration that is being written."""

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import is_
 
-from placet.core.errors import MISTAKES, mistake
-from placet.core.life.approval import may_begin
-from placet.core.life.case import OPEN, Case, NoteSeen, State
-from placet.core.life.intents import Intent
-from placet.core.life.notice import beside
-from placet.core.life.observe import stale_statuses
-from placet.core.life.sorting import CaseNotes, Sorted, is_by_place, sort_notes
+from placet.case.approval import may_begin
+from placet.case.case import OPEN, Case, NoteSeen, State
+from placet.case.intents import Intent
+from placet.case.observe import stale_statuses
+from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
+from placet.case.warnings import beside
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.differences import diff_callout
-from placet.core.text.names import Folder
-from placet.core.text.note import plan_text, stamp
 from placet.core.text.scalars import UnsafeEdit
+from placet.disk.scan import Found
+from placet.errors import MISTAKES, mistake
 from placet.files.errors import NotAFile, Stale, TooLarge, VaultTrouble
-from placet.files.scan import Found
-from placet.loop.casebook import Casebook
-from placet.loop.cases import Taken
+from placet.loop.cases import Casebook
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake, View
-from placet.loop.notices import MODEL, Notices
+from placet.loop.open_cases import Taken
 from placet.loop.requests import Drafts, Requests
+from placet.loop.side_notes import MODEL, Notices
+from placet.note.frontmatter import plan_text, stamp
+from placet.note.paths import Folder
+from placet.plan.differences import diff_callout
 
 EDITED_IN_RUN = (
     "This text was changed while its mission runs. The mission goes on with the text that was "

@@ -9,13 +9,22 @@ from datetime import datetime
 from itertools import count
 from pathlib import PurePosixPath
 
+from placet.activity import Action, Entity
 from placet.agent.asking import outcome_of, settled
 from placet.agent.prompts import agents, plan_of, plannable
-from placet.core.activity import Action, Entity
-from placet.core.life.approval import OUTDATED, is_older
-from placet.core.life.builder import DecisionBuilder, archived_path
-from placet.core.life.case import OPEN, Asking, Case, EventKind, NoteSeen, State
-from placet.core.life.commands import Decision, Move
+from placet.case.approval import OUTDATED, is_older
+from placet.case.case import OPEN, Asking, Case, EventKind, NoteSeen, State
+from placet.case.commands import Decision, Move
+from placet.case.decision import DecisionBuilder, archived_path
+from placet.case.explain import stands
+from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
+from placet.case.notes import body_of, look_at, trace_of
+from placet.case.observe import gestures, observe
+from placet.case.question_note import answer_in, is_of
+from placet.case.request import unknown_agent, unknown_portal
+from placet.case.sorting import CaseNotes
+from placet.chat.budget import Limits, money_problem
+from placet.chat.messages import Usage
 from placet.core.life.gestures import (
     ActiveEdited,
     Answered,
@@ -34,25 +43,16 @@ from placet.core.life.gestures import (
     RevisionAsked,
     ScopeWidened,
 )
-from placet.core.life.intents import WANTED, Change, Intent, OutdatedError, change_of
-from placet.core.life.observe import gestures, observe
-from placet.core.life.question_note import answer_in, is_of
-from placet.core.life.request import unknown_agent, unknown_portal
-from placet.core.life.sight import body_of, look_at, trace_of
-from placet.core.life.sorting import CaseNotes
-from placet.core.life.why import stands
-from placet.core.secrets import redact
-from placet.core.text.names import Folder, is_utf8, numbered, show
-from placet.core.turn.budget import Limits, money_problem
 from placet.core.turn.price import cost_usd, is_free
-from placet.core.turn.talk import Usage
 from placet.core.wording import local, rfc3339
 from placet.files.errors import Gone, Unreadable
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
-from placet.loop.casebook import Casebook
+from placet.loop.cases import Casebook
 from placet.loop.intake import Intake
 from placet.loop.outbox import places
 from placet.loop.requests import Drafts, Requests
+from placet.note.paths import Folder, is_utf8, numbered, show
+from placet.secrets import redact
 
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 

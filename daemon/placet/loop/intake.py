@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import PurePosixPath
 
-from placet.core.life.case import NoteSeen
-from placet.core.life.settle import SETTLE_S, Looks, look
-from placet.core.life.sight import look_at, trace_of
-from placet.core.text.differences import diff_callout
-from placet.core.text.limits import MAX_NOTE_CHARACTERS
-from placet.core.text.names import QUEUES, Folder, conflict_of
+from placet.case.case import NoteSeen
+from placet.case.notes import look_at, trace_of
+from placet.case.settle import SETTLE_S, Looks, look
+from placet.disk.scan import FolderProblem, Found, Scan
+from placet.disk.vault import Vault
 from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.files.handles import EntryKind
-from placet.files.scan import FolderProblem, Found, Scan
-from placet.files.vault import Vault
 from placet.host.clock import Clock
+from placet.note.paths import QUEUES, Folder, conflict_of
+from placet.plan.differences import diff_callout
+from placet.plan.limits import MAX_NOTE_CHARACTERS
 
 # how long a new file that is still being written may be a note that is missing elsewhere: a move is
 # over by then

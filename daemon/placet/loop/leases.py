@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from placet.activity import Action
 from placet.agent.checkpoints import resumption
 from placet.agent.record import Postponed, Record
-from placet.core.activity import Action
-from placet.core.box import Level
-from placet.core.life.case import Case, State
-from placet.core.life.commands import Decision
-from placet.core.life.events import Started
-from placet.core.life.lease import Owner
-from placet.core.life.waiting import Why
-from placet.core.text.plan import Plan
+from placet.case.case import Case, State
+from placet.case.commands import Decision
+from placet.case.events import Started
+from placet.case.lease import Owner
+from placet.case.waiting import Why
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
-from placet.loop.casebook import Casebook
+from placet.loop.cases import Casebook
 from placet.loop.rows import of_case
-from placet.loop.workers import Taker, Workers
+from placet.loop.threads import Taker, Workers
+from placet.plan.plan import Plan
+from placet.sandbox.box import Level
 
 LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
-from placet.core.errors import MISTAKES, mistake
-from placet.core.life.case import Case, State
-from placet.core.life.commands import (
+from placet.case.callout import box_written
+from placet.case.case import Case, State
+from placet.case.commands import (
     COMMAND_JSON,
     Command,
     Edit,
@@ -23,22 +23,22 @@ from placet.core.life.commands import (
     Stamp,
     WriteBox,
 )
-from placet.core.life.plan_note import box_written
-from placet.core.life.sight import (
+from placet.case.notes import (
     keeps_status,
     note_identity,
     trace_of,
 )
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.comments import with_comments
-from placet.core.text.names import QUEUES, Folder, is_note, numbered, with_suffix
-from placet.core.text.note import REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
+from placet.disk.vault import Vault
+from placet.errors import MISTAKES, mistake
 from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
-from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
+from placet.note.frontmatter import REQUEST_STAMPS, digest, read_note, stamp
+from placet.note.paths import QUEUES, Folder, is_note, numbered, with_suffix
+from placet.plan.comments import with_comments
 
 _NOT_NOW = (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged)
 MAX_BACKOFF_S = 60.0

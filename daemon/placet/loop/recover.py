@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from placet.core.activity import Action
+from placet.activity import Action
+from placet.case.case import State
 from placet.core.life.adopt import distrust
-from placet.core.life.case import State
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop
 

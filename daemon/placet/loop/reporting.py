@@ -8,13 +8,13 @@ from placet.agent.asked_report import asked_section
 from placet.agent.record import Record
 from placet.agent.report import outcome_of
 from placet.agent.report_parts import Circumstances
-from placet.agent.underway import Mission
+from placet.agent.work import Mission
 from placet.agent.workplace import Ports
-from placet.core.life.estimate import median
-from placet.core.life.events import MissionEnded
+from placet.case.estimate import median
+from placet.case.events import MissionEnded
+from placet.chat.result import Ended
 from placet.core.life.why_failed import of_last_mission
 from placet.core.text.blocks import Frontmatter
-from placet.core.turn.mission import Ended
 from placet.core.wording import rfc3339
 
 MAX_ROWS = 10_000

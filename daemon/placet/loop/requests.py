@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from placet.agent.prompts import agents
+from placet.case.case import Case, NoteSeen, Request
+from placet.case.commands import Decision
+from placet.case.decide import open_case
+from placet.case.notes import DRAFT
+from placet.case.request import RequestProblems, read_request
+from placet.case.sorting import CaseNotes
 from placet.core.life.adopt import adopt_plan
-from placet.core.life.case import Case, NoteSeen, Request
-from placet.core.life.commands import Decision
-from placet.core.life.decide import open_case
 from placet.core.life.quiet import Quiet
-from placet.core.life.request import RequestProblems, read_request
-from placet.core.life.sight import DRAFT
-from placet.core.life.sorting import CaseNotes
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.names import Folder, is_request_id, is_unnamed, request_id, trace_id
-from placet.core.text.note import read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.scan import Scan
-from placet.loop.casebook import Casebook
-from placet.loop.cases import Taken
+from placet.disk.scan import Scan
+from placet.loop.cases import Casebook
 from placet.loop.intake import Intake
-from placet.loop.workers import expect_model
+from placet.loop.open_cases import Taken
+from placet.loop.threads import expect_model
+from placet.note.frontmatter import read_note, stamp
+from placet.note.paths import Folder, is_request_id, is_unnamed, request_id, trace_id
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import Case
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.case import Case
 from placet.core.life.rows import row_of
 from placet.host.clock import Clock
 from placet.journal.writes import AddActivity

@@ -13,31 +13,31 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from placet.activity import Action
 from placet.agent.entries import LIFE
 from placet.agent.model_call import count_unseen
 from placet.agent.record import Record
 from placet.agent.workplace import Ports
-from placet.core.activity import Action
-from placet.core.life.case import DRAFTING, OPEN, Case
-from placet.core.life.lease import Owner
-from placet.core.life.waiting import Hold, Why
-from placet.core.text.names import QUEUES, show
-from placet.files.vault import Vault
+from placet.case.case import DRAFTING, OPEN, Case
+from placet.case.lease import Owner
+from placet.case.waiting import Hold, Why
+from placet.disk.vault import Vault
+from placet.disk.watch import Mode
 from placet.host.state import MARK
-from placet.host.watch import Mode
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
-from placet.loop.casebook import Casebook
-from placet.loop.cases import Cases
+from placet.loop.cases import Casebook
 from placet.loop.claim import mark_end
 from placet.loop.decisions import Decisions
-from placet.loop.dispatch import CarryOut, Dispatch, Draft
 from placet.loop.intake import Intake
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
-from placet.loop.notices import Notices
+from placet.loop.open_cases import Cases
 from placet.loop.requests import Drafts
-from placet.loop.workers import Crew, Workers
+from placet.loop.side_notes import Notices
+from placet.loop.threads import Crew, Workers
+from placet.loop.work import CarryOut, Dispatch, Draft
+from placet.note.paths import QUEUES, show
 
 SCAN_SHARE = 1000
 """Scans of very full folders take at most a thousandth of the time, with events.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from placet.core.errors import UserError
-from placet.core.turn.talk import Model
+from placet.chat.messages import Model
+from placet.errors import UserError
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "placet.models.anthropic",

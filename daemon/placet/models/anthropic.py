@@ -19,9 +19,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from placet.core.errors import MISTAKES
-from placet.core.turn.talk import Ask, Model, ModelError, ModelErrorKind, Reply
+from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
 from placet.core.wording import megabytes
+from placet.errors import MISTAKES
 from placet.models import ModelSettings
 from placet.models.api_errors import ModelServer
 from placet.models.messages import (

@@ -10,7 +10,7 @@ from email.utils import mktime_tz, parsedate_tz
 from typing import TypeGuard
 from urllib.parse import urlsplit
 
-from placet.core.turn.talk import ModelError, ModelErrorKind
+from placet.chat.messages import ModelError, ModelErrorKind
 from placet.models.server import KEY_VARIABLE
 
 _READ_CHARACTERS = 10_000

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from placet.core.turn.talk import (
+from placet.chat.messages import (
     Ask,
     Block,
     ModelError,

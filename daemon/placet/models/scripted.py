@@ -40,8 +40,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from placet.core.errors import UserError
-from placet.core.turn.talk import (
+from placet.chat.messages import (
     Ask,
     Block,
     Model,
@@ -55,6 +54,7 @@ from placet.core.turn.talk import (
     text_block,
 )
 from placet.core.wording import counted
+from placet.errors import UserError
 from placet.models import ModelSettings
 
 DEFAULT_NAME = "scripted"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from placet.core.errors import UserError
-from placet.core.turn.talk import ModelError, ModelErrorKind
+from placet.chat.messages import ModelError, ModelErrorKind
+from placet.errors import UserError
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"

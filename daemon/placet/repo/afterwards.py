@@ -10,19 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.core.life.case import Branch
-from placet.core.turn.mission import After
-from placet.disk import Stamp, owner_of, stamp_of
-from placet.repo.fates import Fate, ends_up_in, fate_of, kept_elsewhere, main_lines
-from placet.repo.history import (
+from placet.case.case import Branch
+from placet.chat.result import After
+from placet.disk.files import Stamp, owner_of, stamp_of
+from placet.errors import UserError
+from placet.git.fate import Fate, ends_up_in, fate_of, kept_elsewhere, main_lines
+from placet.git.history import (
     ahead_behind,
     merge_preview,
 )
+from placet.git.repository import is_repository, open_repo
 from placet.repo.oddities import dirty_paths, notes
 from placet.repo.places import Repo
 from placet.repo.refs import Refs, all_refs, remote_of
-from placet.repo.repository import is_repository, open_repo
 from placet.repo.sift import Ends, News, sift
 from placet.repo.traces import messages_since, reverts_in
 from placet.repo.values import GitCall, GitError

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.errors import PlacetError, UserError
 from placet.core.wording import counted, megabytes
-from placet.disk import delete_tree
+from placet.disk.files import delete_tree
+from placet.errors import PlacetError, UserError
+from placet.git.index import read_status, stage, stage_possible, update_ref, write_commit
+from placet.git.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
+from placet.git.run import Place, run_git, text_of
 from placet.repo.places import Repo, neutral, place_of, with_env
-from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
-from placet.repo.runner import Place, run_git, text_of
 from placet.repo.sizes import INIT_FOLDER, Size, exclude, size_of, split, without_large
-from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
 from placet.repo.values import Author, FileChange, OnCall
 
 _BATCH_BYTES = 8_000_000

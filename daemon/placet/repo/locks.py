@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.disk import lock
+from placet.disk.files import lock
+from placet.errors import UserError
 from placet.repo.program import CALL_TIMEOUT_S
 
 

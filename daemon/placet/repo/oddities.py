@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from placet.git.index import read_status
+from placet.git.repository import resolve
+from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git
 from placet.repo.places import Repo, neutral, persons_file, place_of
-from placet.repo.repository import resolve
-from placet.repo.runner import BULK_TIMEOUT_S, Place, items_of, run_git
-from placet.repo.staging import read_status
 from placet.repo.values import GitError
 
 

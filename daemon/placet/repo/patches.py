@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 
-from placet.core.life.case import Branch
-from placet.repo.history import changes, merge_base, parents_of
+from placet.case.case import Branch
+from placet.git.history import changes, merge_base, parents_of
+from placet.git.repository import resolve
+from placet.git.run import BULK_TIMEOUT_S, run_git, text_of
 from placet.repo.places import Repo, ask, place_of
-from placet.repo.repository import resolve
-from placet.repo.runner import BULK_TIMEOUT_S, run_git, text_of
 from placet.repo.traces import commits_traced, of_others
 
 

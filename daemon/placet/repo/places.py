@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from placet.core.errors import UserError
+from placet.errors import UserError
+from placet.git.run import Place, items_of, run_git
 from placet.repo.program import CALL_TIMEOUT_S
-from placet.repo.runner import Place, items_of, run_git
 from placet.repo.values import OnCall, Settings
 
 # each costs up to four environment variables; the kernel's limit is some thousands

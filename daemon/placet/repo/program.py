@@ -9,7 +9,7 @@ import subprocess
 from contextlib import suppress
 from functools import lru_cache
 
-from placet.core.errors import UserError
+from placet.errors import UserError
 from placet.repo.values import BOT, GitError
 
 MINIMUM_GIT = (2, 38)

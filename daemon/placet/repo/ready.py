@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from placet.core.errors import UserError
-from placet.disk import lock
+from placet.disk.files import lock
+from placet.errors import UserError
+from placet.git.index import read_status
+from placet.git.repository import current_branch, private_dirs, resolve
+from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git
 from placet.repo.oddities import filters_named, in_progress
 from placet.repo.places import Repo, neutral, place_of
-from placet.repo.repository import current_branch, private_dirs, resolve
-from placet.repo.runner import BULK_TIMEOUT_S, Place, items_of, run_git
-from placet.repo.staging import read_status
 from placet.repo.values import GitError
 
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from placet.git.index import read_status
+from placet.git.repository import is_kept
+from placet.git.run import Place, items_of, run_git
+from placet.git.worktree import BY_NAME, Worktree, inside, looking, must_be_on_branch
 from placet.repo.places import persons_file, place_of, with_env
-from placet.repo.repository import is_kept
-from placet.repo.runner import Place, items_of, run_git
-from placet.repo.staging import read_status
 from placet.repo.values import FileChange, RepositoryChanged
-from placet.repo.worktree import BY_NAME, Worktree, inside, looking, must_be_on_branch
 
 _MAX_RULES_BYTES = 1_000_000  # git reads a larger file, whose memory is not the daemon's
 _MODULE_MODE = b"\0\0\xe0\0"  # in an index, of a submodule

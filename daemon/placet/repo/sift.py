@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placet.core.life.case import Branch
+from placet.case.case import Branch
+from placet.git.run import BULK_TIMEOUT_S, items_of, run_git, text_of
 from placet.repo.patches import patch_ids
 from placet.repo.places import Repo, place_of
-from placet.repo.runner import BULK_TIMEOUT_S, items_of, run_git, text_of
 from placet.repo.values import GitError
 
 _TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from placet.core.text.names import TEMP_PREFIX
+from placet.note.paths import TEMP_PREFIX
 from placet.repo.places import Repo
 from placet.repo.values import FileChange
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from placet.repo.history import parents_of
+from placet.git.history import parents_of
+from placet.git.run import BULK_TIMEOUT_S, items_of, run_git
 from placet.repo.places import Repo, ask, place_of
-from placet.repo.runner import BULK_TIMEOUT_S, items_of, run_git
 
 REVERTS = "Placet-Reverts"
 """The trailer of a commit by which `placet undo` takes a mission's work back; its trace id."""

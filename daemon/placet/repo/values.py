@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from placet.core.errors import MACHINE, PlacetError
+from placet.errors import MACHINE, PlacetError
 
 
 @dataclass(frozen=True, slots=True)

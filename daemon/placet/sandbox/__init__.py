@@ -1,7 +1,7 @@
 """The second of the two walls: around the processes that a mission starts.
 
 An agent reaches the machine in two ways, and each has a wall of its own. Its file tools run inside
-the daemon, and name paths: the wall around paths (`placet.files.confine`) opens every one by handle
+the daemon, and name paths: the wall around paths (`placet.disk.confine`) opens every one by handle
 below one root. Its commands are programs that may do anything that the daemon's user may: they run
 in a box, which this package builds. Neither wall relies on the other, and neither on what the model
 was told.
@@ -11,7 +11,7 @@ A box promises this, at the strongest level:
 - It sees the worktree, the system's own folders and the tool chains on PATH (`visible_paths`), and
   nothing else: not the home, not the vault, no other repository's files, no process outside.
 - It writes in the worktree and in a temporary folder of its own, never to `.git`: what git does
-  there, the daemon does, with the repository's programs switched off (`placet.repo.runner`).
+  there, the daemon does, with the repository's programs switched off (`placet.git.run`).
 - It has no network unless the plan was approved with it, and never a unix socket.
 - It gets an environment of a few names, in which no key of the daemon's is.
 - It ends when its command ends, with everything that the command started, however that hid; also

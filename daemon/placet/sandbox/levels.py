@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from placet.core.box import Box, Level
-from placet.core.errors import ToolError, UserError
-from placet.disk import delete_tree
+from placet.disk.files import delete_tree
+from placet.errors import ToolError, UserError
 from placet.sandbox import seccomp
-from placet.sandbox.leftovers import kept_git_file
+from placet.sandbox.box import Box, Level
+from placet.sandbox.cleanup import kept_git_file
 from placet.sandbox.seatbelt import profile
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
 

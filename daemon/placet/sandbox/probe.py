@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from placet.core.box import GIB, MIB, Box, BoxLimits, Level
-from placet.core.errors import PlacetError
+from placet.errors import PlacetError
 from placet.sandbox import attacks, visible_paths
-from placet.sandbox.process import run
+from placet.sandbox.box import GIB, MIB, Box, BoxLimits, Level
+from placet.sandbox.run import run
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")

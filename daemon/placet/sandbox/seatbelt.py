@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from placet.core.box import Box
+from placet.sandbox.box import Box
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths
 
 _MAC_SYSTEM = (

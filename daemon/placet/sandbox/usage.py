@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from placet.core.box import BoxLimits
-from placet.core.errors import ToolError
+from placet.errors import ToolError
+from placet.sandbox.box import BoxLimits
 
 _PERIOD_S = 0.05  # a disk takes some 100 MB in that time
 # that often tasks are counted one by one, whatever the machine's number of them says

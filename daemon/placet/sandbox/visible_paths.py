@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from placet.core.box import Box
-from placet.core.errors import ToolError
+from placet.errors import ToolError
+from placet.sandbox.box import Box
 
 SYSTEM = tuple(
     Path("/", name)

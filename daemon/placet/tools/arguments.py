@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placet.core.errors import ToolError
 from placet.core.wording import counted
+from placet.errors import ToolError
 
 
 class Args(BaseModel):

@@ -9,14 +9,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, Protocol
 
-from placet.core.box import Box, Level, Ran
-from placet.core.errors import ToolError, UserError
-from placet.core.secrets import redact, redacted
-from placet.core.text.names import show
-from placet.core.text.scope import Scope
-from placet.core.turn.talk import ToolSpec
-from placet.files.confine import Root
-from placet.sandbox.process import run
+from placet.chat.messages import ToolSpec
+from placet.disk.confine import Root
+from placet.errors import ToolError, UserError
+from placet.note.paths import show
+from placet.plan.scope import Scope
+from placet.sandbox.box import Box, Level, Ran
+from placet.sandbox.run import run
+from placet.secrets import redact, redacted
 from placet.tools.arguments import A, Args, checked, did_you_mean, schema
 from placet.tools.output import Results, Shown, present
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from placet.core.text.plan_text import one_line
+from placet.note.outline import one_line
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.core.errors import ToolError
 from placet.core.secret_files import secret_file
-from placet.core.secrets import outside
+from placet.errors import ToolError
+from placet.secrets import outside
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from placet.core.errors import ToolError
 from placet.core.wording import counted
+from placet.errors import ToolError
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable

@@ -12,7 +12,7 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
-from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
+from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
 
 # Prefix of a kept result's name; `read_file` takes such names.
 RESULTS = "@result/"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from placet.core.errors import ToolError
-from placet.core.shorten import lines_of
 from placet.core.wording import counted
+from placet.errors import ToolError
+from placet.shorten import lines_of
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.output import RESULTS, Passage

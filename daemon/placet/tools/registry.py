@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from placet.core.box import Level
-from placet.core.text.scope import Scope
+from placet.plan.scope import Scope
+from placet.sandbox.box import Level
 from placet.tools import (
     bash,
     control,

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.core.box import Level
-from placet.core.errors import ToolError
+from placet.errors import ToolError
+from placet.sandbox.box import Level
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace, refusal
 

@@ -17,12 +17,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from placet.core.box import Box, Level
-from placet.core.errors import ToolError
 from placet.core.secret_files import is_secret_path
-from placet.core.secrets import redact
-from placet.core.text.scope import Scope
-from placet.files.confine import Root
+from placet.disk.confine import Root
+from placet.errors import ToolError
+from placet.plan.scope import Scope
+from placet.sandbox.box import Box, Level
+from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.output import Picture

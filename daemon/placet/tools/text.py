@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from placet.core.errors import ToolError
 from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
-from placet.core.secrets import redact
 from placet.core.text.globs import glob_matcher
-from placet.files.confine import Root
+from placet.disk.confine import Root
+from placet.errors import ToolError
 from placet.files.handles import EntryKind
+from placet.secrets import redact
 from placet.tools.base import Spot, Workplace
 
 # Maximum of files and folders that a search goes through; a larger tree is searched by folder.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placet.core.activity import Action, Actor, Entity
-from placet.core.life.approval import NO_RECORD
-from placet.core.life.builder import DecisionBuilder, cleared_decision
-from placet.core.life.case import Approval, Case, KnownPlan, NoteSeen, Request, State
-from placet.core.life.commands import Decision
-from placet.core.life.plan_note import HOW_TO_REVIEW, WHERE, settled, with_marks
-from placet.core.text.box import find_box
-from placet.core.text.names import Folder
-from placet.core.text.note import plan_digest, plan_text, read_note
+from placet.activity import Action, Actor, Entity
+from placet.case.approval import NO_RECORD
+from placet.case.callout import HOW_TO_REVIEW, WHERE, settled, with_marks
+from placet.case.case import Approval, Case, KnownPlan, NoteSeen, Request, State
+from placet.case.commands import Decision
+from placet.case.decision import DecisionBuilder, cleared_decision
+from placet.note.box import find_box
+from placet.note.frontmatter import plan_digest, plan_text, read_note
+from placet.note.paths import Folder
 
 _MOST_REVISIONS = 10_000
 """A larger number in a plan was written by no daemon."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from placet.core.activity import Action, Entity
-from placet.core.life.builder import DecisionBuilder
-from placet.core.life.case import Branch, Case
-from placet.core.life.commands import Decision, Stamp
+from placet.activity import Action, Entity
+from placet.case.case import Branch, Case
+from placet.case.commands import Decision, Stamp
+from placet.case.decision import DecisionBuilder
 from placet.core.life.gestures import BY_PROPERTY, Hand
 
 # git does not say who did it

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from placet.core.life.case import EventKind, NoteSeen, Request
-from placet.core.turn.mission import Drifted
+from placet.case.case import EventKind, NoteSeen, Request
+from placet.chat.result import Drifted
 
 SOMEONE = "someone who can write the vault"
 """The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""

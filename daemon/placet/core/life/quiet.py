@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from placet.core.life.case import NoteSeen
-from placet.core.life.settle import Fingerprint
+from placet.case.case import NoteSeen
+from placet.case.settle import Fingerprint
 
 _KEPT_S = 60.0  # for a missing note: a rename may be seen as gone first
 

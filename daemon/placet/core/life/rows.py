@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import Case
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.case import Case
 
 
 def row_of(

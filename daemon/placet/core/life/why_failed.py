@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from placet.activity import Action, CommittedRow
+from placet.case.case import Case
+from placet.case.ends import ENDS, FailureClass
+from placet.case.estimate import against_estimate
 from placet.core import wording
-from placet.core.activity import Action, CommittedRow
-from placet.core.errors import End
-from placet.core.life.case import Case
-from placet.core.life.ends import ENDS, FailureClass
-from placet.core.life.estimate import against_estimate
-from placet.core.text.markdown import code
-from placet.core.text.names import show
-from placet.core.text.note import new_note
-from placet.core.text.plan import Plan
-from placet.core.text.plan_text import escaped
 from placet.core.wording import at_most, counted
+from placet.errors import End
+from placet.note.escape import code
+from placet.note.frontmatter import new_note
+from placet.note.outline import escaped
+from placet.note.paths import show
+from placet.plan.plan import Plan
 
 MAX_REFUSED = 5  # refused calls named
 MAX_CHARS = 160  # of a tool's name or target

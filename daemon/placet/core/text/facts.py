@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from placet.core.activity import Action
+from placet.activity import Action
 from placet.core.wording import counted, dollars
 
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from textwrap import dedent
 
 from placet.core.text.characters import shortened
-from placet.core.text.comment_blocks import CommentBlock, blocks_of, placed_blocks, step_parts
-from placet.core.text.comments import (
+from placet.core.text.plan_changes import matched
+from placet.note.boxes import box_at
+from placet.note.escape import literal
+from placet.note.outline import Outline, escaped_text, outline_of
+from placet.plan.comment_blocks import CommentBlock, blocks_of, placed_blocks, step_parts
+from placet.plan.comments import (
     comments_section,
     end_fence,
     step_title,
     text_of,
     with_lines,
 )
-from placet.core.text.markdown import literal
-from placet.core.text.plan_changes import matched
-from placet.core.text.plan_text import Outline, escaped_text, outline_of
-from placet.core.text.ticks import box_at
 
 
 def with_old_comments(old: str, new: str) -> tuple[str, str]:

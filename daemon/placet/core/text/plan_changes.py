@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from placet.core.text.characters import shortened
-from placet.core.text.comments import (
+from placet.note.escape import codes, literal
+from placet.note.outline import named
+from placet.plan.comments import (
     Comment,
 )
-from placet.core.text.markdown import codes, literal
-from placet.core.text.plan import Plan, Step
-from placet.core.text.plan_text import named
-from placet.core.text.scope import Scope
+from placet.plan.plan import Plan, Step
+from placet.plan.scope import Scope
 
 _COMPARED = 60  # steps that are compared with each other; of more only titles and numbers count
 _LIKE = 0.6  # how alike two titles of one step are, from 0 to 1
@@ -204,7 +204,7 @@ def _other_changes(old: Plan, new: Plan) -> Iterator[PlanChange]:
 
 
 def _step_lines(step: Step) -> Sequence[str]:
-    from placet.core.text.plan_toml import actions_toml  # here: only writing needs tomlkit
+    from placet.plan.render import actions_toml  # here: only writing needs tomlkit
 
     actions = actions_toml([(a.tool, a.params) for a in step.actions]) if step.actions else ""
     return [

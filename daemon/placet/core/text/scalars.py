@@ -12,10 +12,10 @@ from typing import Any, assert_never
 import yaml
 from yaml import CSafeLoader
 
-from placet.core.errors import PlacetError
 from placet.core.text.blocks import (
     Frontmatter,
 )
+from placet.errors import PlacetError
 
 # What a key can be stamped with.
 Value = str | int | float | bool

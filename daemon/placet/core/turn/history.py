@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.turn.talk import StopReason
+from placet.chat.messages import StopReason
 
 
 class Deed(StrEnum):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from placet.chat.messages import StopReason
 from placet.core.turn.history import Deed, StepRecord
-from placet.core.turn.talk import StopReason
 
 # Steps that have to show a pattern.
 LOOK_BACK = 3

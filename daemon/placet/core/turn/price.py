@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from placet.core.turn.talk import Usage
+from placet.chat.messages import Usage
 
 _MILLION = Decimal(1_000_000)
 _SNAPSHOT = re.compile(r"-\d{8}$")

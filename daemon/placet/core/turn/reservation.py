@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, exceeded
+from placet.chat.budget import Amount, Exceeded, Ledger, Limit, exceeded
+from placet.chat.messages import Ask, Block, Usage
 from placet.core.turn.price import Price, cost_usd
-from placet.core.turn.talk import Ask, Block, Usage
 from placet.core.wording import dollars
 
 # An answer that may be no longer than this is not worth its prompt. Also the least `max_tokens` of

@@ -1,0 +1,155 @@
+"""A mission under way: the plan, its worktree, and the files that no commit may have yet."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from placet.agent.entries import PLACE
+from placet.agent.limits import Restraint
+from placet.agent.prompts import plan_of
+from placet.agent.record import Record
+from placet.agent.tool_calls import changes_files, effect_of
+from placet.agent.workplace import Ports, checkpoint_ref
+from placet.case.case import Case
+from placet.case.drift import KEY, IfChanged
+from placet.chat.budget import Complexity
+from placet.chat.messages import ToolUse
+from placet.chat.result import Drifted
+from placet.disk.confine import TEMPORARY
+from placet.errors import End, Stop
+from placet.git.commit import Pins
+from placet.git.worktree import Worktree
+from placet.note.frontmatter import read_note
+from placet.plan.comments import Comment, open_comments
+from placet.plan.plan import Plan
+from placet.repo.places import Repo
+from placet.repo.rules import status
+from placet.repo.values import Author, RepositoryChanged
+from placet.tools.base import Effect, Workplace
+
+
+@dataclass(frozen=True, slots=True)
+class Mission:
+    """An approved plan to be carried out.
+
+    `token` fences every write of this holder of the lease. `remarks` are the comments that had no
+    answer when the plan was approved.
+    """
+
+    case: Case
+    plan: Plan
+    complexity: Complexity
+    token: int
+    base_commit: str
+    if_changed: IfChanged = IfChanged.ASK
+    remarks: tuple[Comment, ...] = ()
+
+
+def mission_of(case: Case, raw: bytes, token: int) -> Mission:
+    """Return the mission of a case whose approved plan is the note `raw`."""
+    note = read_note(raw)
+    return Mission(
+        case,
+        plan_of(raw),
+        Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)),
+        token,
+        str(note.meta.get("base_commit") or ""),
+        IfChanged(note.meta.get(KEY, IfChanged.ASK)),
+        open_comments(note.body),
+    )
+
+
+@dataclass(slots=True)
+class Underway:
+    """One mission under way, in its worktree.
+
+    `pinned` is what decided git's behaviour when the lease was taken. `touched` says that the
+    worktree may have something that no commit has; `written` are the only files that may be it,
+    None where a command may have written any. `drift` is what changed under the plan, once
+    something did.
+    """
+
+    ports: Ports
+    mission: Mission
+    record: Record
+    repo: Repo
+    tree: Worktree
+    author: Author
+    pinned: Pins
+    limits: Restraint
+    place: Workplace
+    touched: bool = True
+    written: set[str] | None = None
+    drift: Drifted | None = None
+
+    def touch(self, use: ToolUse) -> None:
+        """Remember the files that a call may have written."""
+        if not changes_files(use.name):
+            return
+        self.touched = True
+        path = use.input.get("path")
+        if (
+            effect_of(use.name) is not Effect.WRITE
+            or not isinstance(path, str)
+            or posixpath.isabs(path)
+            or ".." in path
+        ):
+            self.written = None
+        elif self.written is not None:
+            self.written.add(posixpath.normpath(path))
+
+    def anything_changed(self) -> None:
+        """Remember that any file may differ from the last commit."""
+        self.touched, self.written = True, None
+
+    def clean(self) -> None:
+        """Remember that the worktree has nothing that no commit has."""
+        self.touched, self.written = False, set()
+
+
+def name_of(case: Case, record: Record) -> str:
+    """Return the name of a mission's worktree and references."""
+    place = record.get(PLACE)
+    return place.name if place is not None else f"{case.trace8}-{case.generation}"
+
+
+def path_of(ports: Ports, case: Case, record: Record) -> Path:
+    """Return where a mission's worktree is."""
+    return ports.worktrees / name_of(case, record)
+
+
+def lost_mark(worktree: Path) -> Path:
+    """Return the file that is there while a worktree that was lost is not what it was."""
+    return worktree.with_name(f"{worktree.name}.lost")
+
+
+def refs(case: Case, name: str) -> tuple[str, str, str]:
+    """Return a mission's references: checkpoint, work of a failure, files that were left out."""
+    return (
+        checkpoint_ref(name),
+        f"refs/placet/failed/{case.request_id}-{name}",
+        f"refs/placet/left/{case.request_id}-{name}",
+    )
+
+
+def whole(changed: list[str]) -> list[str]:
+    """Return changed files without the temporary ones that a killed write left."""
+    return [path for path in changed if not fnmatchcase(path.rsplit("/", 1)[-1], TEMPORARY)]
+
+
+def changed_files(tree: Worktree) -> list[str]:
+    """Return the files that differ from the branch's last commit, without temporary ones."""
+    return whole([change.path for change in status(tree)])
+
+
+def astray(repo: Repo, error: RepositoryChanged) -> Stop:
+    """Return the end of a mission whose branch or worktree somebody else changed.
+
+    Raises `error` where the repository is gone.
+    """
+    if not repo.common_dir.is_dir():
+        raise error
+    return Stop(End.REPOSITORY, str(error))

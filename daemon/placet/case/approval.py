@@ -1,0 +1,133 @@
+"""The conditions under which a note in System/Active is approved and its mission begins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from placet.case.callout import box_of, box_says
+from placet.case.case import Case, NoteSeen, State
+from placet.case.drift import KEY, IfChanged
+from placet.case.notes import APPROVE, body_of, decision_of, same_moment
+from placet.case.sorting import CaseNotes
+from placet.chat.budget import Complexity
+from placet.note.paths import Folder
+from placet.plan.limits import comment_excess, plan_excess
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import contradictions
+from placet.plan.plan import Plan
+
+# `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
+_APPROVABLE = frozenset({"", "review", "approved", "error"})
+NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
+OUTDATED = (
+    "The scope, the portal or the summary box of this plan changed after you last saw it. placet "
+    "updated the box. Read it, then approve the plan again."
+)
+
+
+def may_begin(case: Case, notes: CaseNotes) -> bool:
+    """Return whether the mission may begin.
+
+    It may if the case's only plan is in System/Active with the approved text.
+    """
+    if case.state is not State.APPROVED or len(notes.plans) != 1:
+        return False
+    plan = notes.plans[0]
+    return (
+        plan.folder is Folder.ACTIVE
+        and not plan.problem
+        and plan.digest == case.approval.digest
+        and plan.status not in ("rejected", "needs_revision")
+    )
+
+
+def is_older(case: Case, plan: NoteSeen) -> bool:
+    """Return whether a newer revision of this plan was written."""
+    revision = plan.meta.get("revision")
+    return isinstance(revision, int) and 0 < revision < case.plan.revision
+
+
+def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> str:
+    """Return why this note in System/Active is not approved, or an empty string if it is.
+
+    With `in_box` the reason is for the note's own box: lines are counted from there.
+    """
+    moment = plan.meta.get("approved_at")
+    said = decision_of(plan)
+    if case.state is State.COMPLETED:
+        return "This plan has been carried out. To have something done again, drop a new request."
+    if said == APPROVE and is_older(case, plan):
+        return (
+            f"This is revision {plan.meta['revision']} of the plan, and revision "
+            f"{case.plan.revision} was written since. A text that came back is approved only by "
+            "moving it to System/Active."
+        )
+    # of a rejected plan the status is the daemon's own word, and the property is newer
+    undone = said == APPROVE and case.state is State.REJECTED and plan.status == "rejected"
+    if plan.status not in _APPROVABLE and not undone:
+        return (
+            f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you "
+            "mean to approve it, and move it to System/Active again."
+        )
+    if said and said != APPROVE:
+        return (
+            f"It says `decision: {said}`, so it was not approved. To approve it, clear that "
+            "property and move the plan to System/Active again."
+        )
+    if any(same_moment(moment, spent) for spent in case.spent_approvals):
+        return (
+            f"This approval (of {moment}) was used already. To approve the plan again, move it to "
+            "Inbox/Plans, read it, and move it to System/Active from there."
+        )
+    if moment is not None:  # which the daemon stamps with the approval that it records
+        return NO_RECORD
+    if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
+        return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
+    changed = plan.meta.get(KEY, IfChanged.ASK)
+    if changed not in list(IfChanged):
+        return (
+            f"It says `{KEY}: {changed}`, which is neither `{IfChanged.ASK}` nor "
+            f"`{IfChanged.PROCEED}`."
+        )
+    size = str(plan.meta.get("complexity") or Complexity.STANDARD)
+    if size not in list(Complexity):
+        return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
+    if problems := plan_problems(plan, tools, in_box=in_box):
+        return "\n".join(problems)
+    # Only a text below its own box is approved: not an edited scope, a box that was taken away, the
+    # old note of a failed plan. A plan that was taken away, or could not be revised, still has its
+    # box of the review; but so has a copy of an approved one, whose approval is used up.
+    as_it_was = case.state is State.WITHDRAWN or (
+        case.state is State.FAILED and not case.outcome.report_path
+    )
+    states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
+    boxes = (box_of(replace(case, state=state), plan.path) for state in states)
+    return "" if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
+
+
+@lru_cache(maxsize=32)
+def plan_in(body: str, tools: frozenset[str]) -> Plan:
+    """Return the plan that a note's body states, whose steps may use `tools`; raises PlanProblems.
+
+    The same text is parsed once, on the way from its approval to the start of its mission.
+    """
+    return parse_plan(body, tools)
+
+
+def plan_problems(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Sequence[str]:
+    """Return the problems of a plan's text, each a sentence with its line in the file.
+
+    With `in_box` lines are counted from the plan's own box.
+    """
+    body = body_of(plan.raw)
+    try:
+        known = plan_in(body, frozenset(tools))
+        return [*plan_excess(known), *comment_excess(body)] or contradictions(known)
+    except PlanProblems as found:
+        if in_box:
+            return [f"Line {p.line} below this box: {p.message}" for p in found.problems]
+        # an editor counts the properties and the box, too
+        above = plan.raw[: len(plan.raw) - len(body.encode())].count(b"\n")
+        return [f"Line {above + p.line}: {p.message}" for p in found.problems]

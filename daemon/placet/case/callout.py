@@ -1,0 +1,333 @@
+"""Write a plan's note: its properties, placet's box, and the plan itself.
+
+The box says what the plan may do and where, what stands out in it, and what you can do with it. It
+is made from the case and from the text below it, so it can be written again for every text, and
+compared. It is no part of that text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Any
+
+from placet.case.case import Case, State
+from placet.case.commands import WriteBox
+from placet.case.notes import APPROVE, body_of, decision_in, trace_of
+from placet.chat.budget import Complexity
+from placet.chat.guards import iteration_cap
+from placet.core.text.blocks import Frontmatter
+from placet.core.wording import counted
+from placet.note.box import find_box, without_box
+from placet.note.box import with_box as boxed
+from placet.note.escape import code, codes, link, sentence, warning_callout
+from placet.note.frontmatter import new_note, plan_digest, read_note
+from placet.note.hidden_text import find_unseen
+from placet.plan.comment_blocks import REMARKS
+from placet.plan.dangers import dangers
+from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.partial import contradictions, left_out
+from placet.plan.plan import Plan, agent_steps
+from placet.plan.scope import Scope
+
+HOW_TO_REVIEW = (
+    "**Approve**: set `decision: approve`, or move this note to `System/Active`.",
+    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`; a reason under a heading "
+    "“Rejection” is kept.",
+    "**Ask for changes**: write them under “Review Comments”, or at a step as `> @placet …`, and "
+    "set `decision: revise`. In a plan that you approve they guide the agent, and widen nothing.",
+)
+_APPROVE_AGAIN = (
+    "**Approve again**: set `decision: approve`, or move this note to `System/Active`; it is "
+    "carried out as it stands here."
+)
+_NEW_PLAN = (
+    "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
+)
+_REVIEW_AGAIN = (
+    "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the "
+    "request."
+)
+
+
+WHERE = "**Where**: "
+"""The beginning of the box's line that names the repository, the branch and the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHead:
+    """A plan's frontmatter. `created_at` is RFC 3339 in UTC, `base_commit` a full commit id."""
+
+    trace_id: str
+    request_id: str
+    agent: str
+    portal: str
+    complexity: Complexity
+    revision: int
+    base_commit: str
+    created_at: str
+
+
+def compose(
+    head: PlanHead,
+    body: str,
+    *,
+    remarks: Sequence[str],
+    kind: Frontmatter,
+    above: str = "",
+    tail: str = "",
+) -> bytes:
+    """Return a whole plan note without the box that `with_box` puts on top.
+
+    `body` is the plan's text. `remarks` are sentences about how it came about (estimates, the
+    sandbox), `above` are callouts for the top (what changed), `tail` is text below the plan:
+    comments with their answers.
+    """
+    if tail:
+        body = body.rstrip("\n") + "\n\n" + tail
+    about = "".join(f"> {remark}\n" for remark in ("[!info] About this plan", *remarks))
+    blocks = [block for block in (above, about, body) if block]
+    return new_note(_keys(head), "\n".join(blocks), kind)
+
+
+def _keys(head: PlanHead) -> dict[str, str | int]:
+    return {
+        "trace_id": head.trace_id,
+        "request_id": head.request_id,
+        "status": "review",
+        "agent": head.agent,
+        "portal": head.portal,
+        "complexity": head.complexity.value,
+        "revision": head.revision,
+        "base_commit": head.base_commit,
+        "created_at": head.created_at,
+        "decision": "",
+    }
+
+
+_STOP = "**Stop**: move this note to `Inbox/Plans`."
+_APPROVED = ("info", "This plan for {} is approved", (_STOP,))
+# Of a case's state: the box's sort, its title around the request's link, what you can do.
+_BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
+    State.FAILED: (
+        "failure",
+        "This plan for {} could not be revised; it is as it was",
+        HOW_TO_REVIEW,
+    ),
+    State.APPROVED: _APPROVED,
+    State.RUNNING: _APPROVED,
+    State.COMPLETED: ("success", "This plan for {} was carried out", ()),
+    State.REJECTED: ("quote", "This plan for {} was rejected", (_REVIEW_AGAIN,)),
+    State.WITHDRAWN: ("quote", "This plan for {} was withdrawn", ()),
+    State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
+}
+_AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
+_MARK_CHARS = 6  # a line that somebody types has a known mark once in 10^5 notes
+_MARKS_KEPT = 600
+
+
+def box_of(case: Case, path: str = "") -> WriteBox:
+    """Return the box of a case's plan, at `path`, for the case's state."""
+    request = link(PurePosixPath(case.request_path).stem if case.request_path else case.request_id)
+    report = f"**Report**: {link(PurePosixPath(case.outcome.report_path).stem)}"
+    above = tuple(sentence(line) for line in case.notice.splitlines())
+    sort, title, below = _BOXES.get(
+        case.acting, ("question", "A plan for {} awaits you", HOW_TO_REVIEW)
+    )
+    if case.state is State.FAILED and case.outcome.report_path:
+        title, below = "This plan for {} was carried out and failed", _AFTER_FAILURE
+    if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
+        above = (*above, report)
+    branch = new_branch(case)
+    return WriteBox(
+        path or case.plan.path,
+        sort,
+        title.format(request),
+        branch,
+        above,
+        below,
+        base_branch=case.plan.base_branch,
+        base_commit=case.plan.base_commit,
+        uncommitted=case.plan.uncommitted,
+    )
+
+
+def new_branch(case: Case) -> str:
+    """Return the name of the branch that a case's mission works on, or worked on.
+
+    It ends in … where an earlier mission may have taken it: then the time follows.
+    """
+    name = f"feat/{case.request_id}-{case.trace8}"
+    if case.state is State.COMPLETED:
+        return case.outcome.branch or name
+    had_one = case.earlier or case.outcome.tip or case.outcome.branch not in ("", name)
+    return f"{name}…" if had_one else name
+
+
+def with_box(raw: bytes, what: WriteBox) -> bytes:
+    """Return the plan's note with placet's box, made for the text below it.
+
+    That text keeps every byte; an old box goes. A note that cannot be read stays as it is.
+    """
+    note = read_note(raw)
+    if note.problem:
+        return raw
+    before = raw[: len(raw) - len(note.body.encode())]
+    return before + boxed(without_box(note.body), box_lines(raw, what)).encode()
+
+
+def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> bytes:
+    """Return the note of a case's plan with the box `what`, and with the body of `text` if given.
+
+    A note with another text than that of `what.digest` stays, and so does one that is approved by
+    its property: whoever did that has read the box that is there.
+    """
+    now = settled(raw, case, what.path)
+    other = trace_of(raw) != case.trace_id or (what.digest and plan_digest(now) != what.digest)
+    if other or decision_in(read_note(raw).meta) == APPROVE:
+        return raw
+    if text:
+        now = now[: len(now) - len(body_of(now).encode())] + body_of(text).encode()
+    return with_box(now, what)
+
+
+def settled(raw: bytes, case: Case, path: str = "") -> bytes:
+    """Return the note of a case's plan; one with lines of somebody's in its box without that box.
+
+    Those lines are then text, above all other, and the box has to be written again.
+    """
+    body = read_note(raw).body
+    box = find_box(body)
+    if box is None:
+        return raw
+    theirs = _not_known(box.lines, case.plan.box)
+    if theirs:  # a command may have written the box
+        theirs = _not_known(theirs, with_marks("", box_lines(raw, box_of(case, path))))
+    if not theirs:
+        return raw
+    end = "\r\n" if "\r\n" in body else "\n"
+    quoted = (line if line.startswith(">") else f"> {line}" for line in theirs)
+    text = end.join([REMARKS, *quoted, "", body[box.end :]])
+    return raw[: len(raw) - len(body.encode())] + text.encode()
+
+
+def is_own_box(lines: Sequence[str], case: Case) -> bool:
+    """Return whether placet wrote all lines of a box, as the case knows."""
+    return not _not_known(lines, case.plan.box)
+
+
+def _not_known(lines: Sequence[str], known: str) -> list[str]:
+    """Return the lines without a mark in `known` that say something."""
+    marks = {known[at : at + _MARK_CHARS] for at in range(0, len(known), _MARK_CHARS)}
+    return [line for line in lines if line.strip("> \t") and _mark(line) not in marks]
+
+
+def with_marks(known: str, lines: Sequence[str]) -> str:
+    """Return the marks of the lines that placet wrote into boxes, with these lines."""
+    marks = {known[at : at + _MARK_CHARS]: None for at in range(0, len(known), _MARK_CHARS)}
+    new = {_mark(line): None for line in lines}
+    return "".join([*(mark for mark in marks if mark not in new), *new][-_MARKS_KEPT:])
+
+
+def _mark(line: str) -> str:
+    return sha256(line.rstrip().encode()).hexdigest()[:_MARK_CHARS]
+
+
+def box_says(raw: bytes, what: WriteBox) -> bool:
+    """Return whether the note's box says what the text allows, where, and what you can do.
+
+    Only a plan that was shown is approved. The request may have been renamed since.
+    """
+    box = find_box(read_note(raw).body)
+    return (
+        box is not None
+        and box.lines[:1] != ()
+        and box.lines[0].startswith(f"> [!{what.sort}|placet] ")
+        and [line.rstrip() for line in box.lines[1:]] == [*box_lines(raw, what)[1:]]
+    )
+
+
+def box_is_current(raw: bytes, what: WriteBox) -> bool:
+    """Return whether the note's box is the one that placet would write now."""
+    box = find_box(read_note(raw).body)
+    return box is not None and [line.rstrip() for line in box.lines] == [*box_lines(raw, what)]
+
+
+@lru_cache(maxsize=256)
+def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
+    """Return the lines of the box for the text of this note."""
+    note = read_note(raw)
+    text = without_box(note.body)
+    first = f"> [!{what.sort}|placet] {what.title}"
+    lines = [first, *_facts(note.meta, text, what), *(f"> - {line}" for line in what.below)]
+    if unseen := find_unseen(text[:MAX_NOTE_CHARACTERS]):
+        lines += [">", *(f"> {line}" for line in warning_callout(unseen).split("\n"))]
+    return tuple(lines)
+
+
+def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
+    """Return the lines that say what the plan may do, and where."""
+    portal = str(meta.get("portal") or "")
+    place = f"the repository of the portal {code(portal)}" if portal else "this vault itself"
+    base = str(meta.get("base_commit") or "")[:12]
+    is_as_planned = meta.get("base_commit") == what.base_commit
+    on = f"branch {code(what.base_branch)}, " if is_as_planned and what.base_branch else ""
+    made = f", made from {on}commit {code(base)}" if base else ""
+    if is_as_planned and what.uncommitted:
+        files = counted(what.uncommitted, "uncommitted file")
+        made += f" ({files} {'is' if what.uncommitted == 1 else 'are'} not included)"
+    lines = [*what.above, f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."]
+    try:
+        plan = parse_plan(rest)
+        if excess := plan_excess(plan):
+            problem = excess[0]
+        else:
+            lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
+            lines += permissions(plan.scope, _turns(meta, plan))
+            problem = next(iter(contradictions(plan)), "")
+    except PlanProblems as found:
+        problem = found.problems[0].message
+    if problem:
+        lines.append(f"This text is no plan that can be carried out: {sentence(problem)}")
+    return [f"> {line}".rstrip() for line in [*lines, ""]]
+
+
+def _turns(meta: Mapping[str, Any], plan: Plan) -> int:
+    """Return how many turns of the model the mission of a plan may take."""
+    given = meta.get("complexity")
+    known = given in [one.value for one in Complexity]
+    complexity = Complexity(str(given)) if known else Complexity.STANDARD
+    return iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
+
+
+def permissions(scope: Scope, turns: int | None = None) -> list[str]:
+    """Return what a scope permits as lines of a box, with what is dangerous in it.
+
+    `turns` is how many the mission may take, None where that is not at stake.
+    """
+    cost = "no limit of its own" if scope.budget_usd is None else f"at most ${scope.budget_usd}"
+    if turns is not None:
+        cost += f"; at most {counted(turns, 'turn')}"
+    lines = [
+        f"It may write {codes(scope.write)}; run "
+        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_yes(scope.network)}; "
+        f"shell: {_yes(scope.shell)}; cost: {cost}."
+    ]
+    if scope.write and (scope.run or scope.shell):
+        lines.append(
+            "Commands run code of the repository, which this plan may change: count on any code "
+            "being run in the sandbox. They can change files outside `write` too; those are not "
+            "committed."
+        )
+    if risky := dangers(scope):
+        lines += ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]
+    return lines
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "no"

@@ -1,0 +1,513 @@
+"""The binding of an approval: a request's case, its states, and what a person has approved.
+
+A case is one request with all that became of it. What people want is where their notes are; what
+the daemon last acknowledged is the case. `observe` compares the two and names the difference,
+`TABLE` says which differences mean something in which state, and `decide` turns one into a new
+case, journal rows and commands. All of it is pure: start-up, a missed event and an ordinary save
+are the same path.
+
+A person approves a plan by moving its note to System/Active. The approval binds a digest, not a
+file: `plan.digest` is the text that the daemon wrote, `approval.digest` the text that settled in
+System/Active, without the keys that change during a plan's life. Only that text runs. It is stored
+with the decision, so a later edit cannot change it, and the mission begins only while the note,
+read again in that moment, still has it. Five rules follow:
+
+- Only a text that was shown is approved. placet's box says what the plan may do; a note whose box
+  says something else (an edited scope, another place) is put back with a new box.
+- The mark of an approval is used once. `approval.at` goes to `spent_approvals` when the mission
+  ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
+  tool brings back approves nothing.
+- Of two plans of one case none counts, nor while a file that may be a second one is unread.
+- What the approval rested on must still hold: files that changed under the plan, a weaker sandbox
+  (`approval.level`) and a damaged text send it back to review.
+- Work carries the case's `generation`. Whatever makes an approval void counts it up, and an outcome
+  of an older generation is dropped.
+
+A decision's commands are recorded with it and performed afterwards, each as often as it takes. A
+case is not observed while it has commands to perform, so a half-done move is no gesture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from placet.chat.budget import Complexity
+from placet.codec import FLAT, Stored, stored_as
+from placet.note.paths import Folder
+
+
+class State(StrEnum):
+    """The state of a case; `TABLE` has the transitions."""
+
+    PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
+    REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
+    # the agent answers comments, or an edit of the request, with a new revision
+    REVISING = "revising"
+    APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
+    RUNNING = "running"  # the plan is leased and carried out
+    ASKING = "asking"  # work stands still until a person has answered it
+    COMPLETED = "completed"
+    FAILED = "failed"  # planning or the mission failed; inert until a person acts
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"  # a person took the request or the plan away
+
+
+class EventKind(StrEnum):
+    """The events of a case: people's gestures first, then results of the daemon's own work."""
+
+    REQUEST_ARRIVED = "request arrived"
+    REQUEST_EDITED = "request edited"
+    REQUEST_PENDING = "request set to pending"
+    REQUEST_GONE = "request taken away"
+    REQUEST_RETURNED = "request put back"
+    PLAN_APPROVED = "plan moved to Active"
+    PLAN_REJECTED = "plan moved to Rejected"
+    REJECTION_EXPLAINED = "reason for the rejection given"
+    REVISION_ASKED = "changes asked for"
+    PLAN_TAKEN_BACK = "plan moved back to Plans"
+    PLAN_MISPLACED = "plan moved among the requests"
+    PLAN_EDITED = "plan edited while it is revised"
+    PLAN_SUPERSEDED = "older revision in the place of the newest"
+    PLAN_GONE = "plan taken away"
+    ACTIVE_EDITED = "approved text changed"
+    APPROVAL_REFUSED = "approval that contradicts itself"
+    BOX_STALE = "box that says something else"
+    STOP_ASKED = "active plan taken away during the mission"
+    PLAN_DRAFTED = "plan drafted"
+    PLANNING_FAILED = "planning failed"
+    WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
+    MODEL_CHANGED = "model other than the one that the plan was written for"
+    FILES_CHANGED = "files changed under the plan"
+    TEXT_LOST = "approved text or record damaged in the journal"
+    MISSION_STARTED = "mission started"
+    MISSION_COMPLETED = "mission completed"
+    MISSION_FAILED = "mission failed"
+    PERSON_ASKED = "a person asked for an answer"
+    ANSWERED = "question answered"
+    SCOPE_WIDENED = "wider scope approved"
+    SCOPE_REFUSED = "wider scope rejected"
+
+
+S, K = State, EventKind
+
+TABLE: Mapping[tuple[State | None, EventKind], State] = {
+    (None, K.REQUEST_ARRIVED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_EDITED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.PLANNING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.PLANNING, K.PLANNING_FAILED): S.FAILED,
+    (S.REVIEW, K.REQUEST_EDITED): S.REVISING,
+    (S.REVIEW, K.REQUEST_PENDING): S.REVISING,
+    (S.REVIEW, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVIEW, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVIEW, K.APPROVAL_REFUSED): S.REVIEW,
+    (S.REVIEW, K.BOX_STALE): S.REVIEW,
+    (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVIEW, K.REVISION_ASKED): S.REVISING,
+    (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
+    (S.REVIEW, K.PLAN_SUPERSEDED): S.REVIEW,
+    (S.REVIEW, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.REQUEST_EDITED): S.REVISING,
+    (S.REVISING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_EDITED): S.REVISING,
+    (S.REVISING, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVISING, K.APPROVAL_REFUSED): S.REVISING,
+    (S.REVISING, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVISING, K.PLAN_MISPLACED): S.REVISING,
+    (S.REVISING, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.REVISING, K.PLANNING_FAILED): S.FAILED,
+    (S.APPROVED, K.ACTIVE_EDITED): S.REVIEW,
+    (S.APPROVED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.APPROVED, K.REVISION_ASKED): S.REVISING,
+    (S.APPROVED, K.PLAN_REJECTED): S.REJECTED,
+    (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
+    (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
+    (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
+    (S.APPROVED, K.MODEL_CHANGED): S.REVIEW,
+    (S.APPROVED, K.TEXT_LOST): S.REVIEW,
+    (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
+    (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
+    (S.RUNNING, K.STOP_ASKED): S.RUNNING,
+    (S.RUNNING, K.FILES_CHANGED): S.REVIEW,
+    (S.RUNNING, K.TEXT_LOST): S.REVIEW,
+    (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
+    (S.RUNNING, K.MISSION_FAILED): S.FAILED,
+    (S.PLANNING, K.PERSON_ASKED): S.ASKING,
+    (S.REVISING, K.PERSON_ASKED): S.ASKING,
+    (S.RUNNING, K.PERSON_ASKED): S.ASKING,
+    (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
+    (S.FAILED, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
+    (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
+    (S.FAILED, K.BOX_STALE): S.FAILED,
+    (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
+    (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
+    (S.REJECTED, K.PLAN_APPROVED): S.APPROVED,
+    (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
+    (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
+    (S.REJECTED, K.BOX_STALE): S.REJECTED,
+    (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
+    (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
+    (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.WITHDRAWN, K.PLAN_APPROVED): S.APPROVED,
+    (S.WITHDRAWN, K.APPROVAL_REFUSED): S.WITHDRAWN,
+    (S.COMPLETED, K.REQUEST_PENDING): S.PLANNING,
+    (S.COMPLETED, K.REQUEST_EDITED): S.PLANNING,
+    (S.COMPLETED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.COMPLETED, K.APPROVAL_REFUSED): S.COMPLETED,
+}
+"""The whole life cycle; a pair that is not here is a no-op.
+
+What stands still for an answer can be decided on as before: see `target`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """The property `status` of a case's request and of its plan; empty where none is written."""
+
+    request: str
+    plan: str
+
+
+STATUSES: Mapping[State, Statuses] = {
+    S.PLANNING: Statuses("planning", ""),
+    S.REVIEW: Statuses("planned", "review"),
+    S.REVISING: Statuses("planning", "needs_revision"),
+    S.APPROVED: Statuses("planned", "approved"),
+    S.RUNNING: Statuses("planned", "approved"),
+    S.COMPLETED: Statuses("completed", "completed"),
+    S.FAILED: Statuses("error", "error"),
+    S.REJECTED: Statuses("rejected", "rejected"),
+    S.WITHDRAWN: Statuses("rejected", "rejected"),
+}
+"""The `status` of a case's notes, by its acting state; no other is written.
+
+A decision stamps it with what it does. A look stamps a note that says something older.
+"""
+
+ANSWERS = frozenset({K.ANSWERED, K.SCOPE_WIDENED, K.SCOPE_REFUSED})
+"""With these the work that asked goes on where it was."""
+
+WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
+"""States in which it is the daemon's turn."""
+DRAFTING = frozenset({S.PLANNING, S.REVISING})
+"""States in which a plan is written."""
+OPEN = WORKING | {S.REVIEW, S.ASKING}
+"""States in which it is somebody's turn; the case's notes should be there."""
+
+
+def diagram() -> str:
+    """Return `TABLE` as a Mermaid state diagram: one arrow for each pair of states."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (source, kind), target in TABLE.items():
+        if source is not target:
+            arrows.setdefault(
+                (source.value if source is not None else "[*]", target.value), []
+            ).append(kind.value)
+    lines = [
+        f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()
+    ]
+    answers = ", ".join(kind.value for kind in K if kind in ANSWERS)
+    lines += [
+        f"  {S.ASKING} --> {work}: {answers}"
+        for (work, kind), to in TABLE.items()
+        if kind is K.PERSON_ASKED and to is S.ASKING
+    ]
+    return "\n".join(["stateDiagram-v2", *lines]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The question, or the request for a wider scope, that work stands still for.
+
+    `work` is the state that goes on after it, `call` the record's key of the call that gets the
+    answer. `path` and `digest` are the note's, as it was written. `amended` names the stored text
+    of the plan with the wider scope; it is empty for a question. `question` is in its own words.
+    """
+
+    work: State
+    call: str
+    path: str
+    digest: str
+    asked_at: str
+    number: int
+    options: tuple[str, ...] = ()
+    amended: str = ""
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The content of a request.
+
+    `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself.
+    """
+
+    title: str = ""
+    agent: str = ""
+    portal: str = ""
+    priority: int = 5
+    complexity: Complexity | None = None
+    budget_usd: Decimal | None = None
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """Its keys and values."""
+        return (
+            ("agent", self.agent),
+            ("portal", self.portal),
+            ("priority", str(self.priority)),
+            ("complexity", self.complexity.value if self.complexity is not None else ""),
+            ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The branch of a completed mission.
+
+    `base` and `tip` are the commits before and after its work, empty if it changed nothing.
+    `base_branch` was checked out when it was planned, `digest` is that of its plan; empty if
+    unknown. `became` is its fate: `merged`, `dropped`, `reverted`, or empty; `dropped_reason` is
+    the reason that was journalled.
+    """
+
+    trace_id: str
+    name: str
+    base: str
+    tip: str
+    base_branch: str = ""
+    digest: str = ""
+    portal: str = ""
+    report_path: str = ""
+    became: str = ""
+    dropped_reason: str = ""
+
+    @property
+    def ref(self) -> str:
+        """Its full name."""
+        return f"refs/heads/{self.name}"
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """The trace id and the plan's digest, as in the trailers of its commits."""
+        return self.trace_id, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlan:
+    """The plan of a case: its note, and what the daemon wrote into it.
+
+    `keys` are the request's, as the plan was written for them. `base_branch` is the one whose tip
+    its base commit was, empty for a detached HEAD. `based_on` are digests of the files that its
+    planning read, by path. `basis_digest` is, while it is revised, that of the text which the
+    revision starts from. `base_commit` is the one that it was planned from, whatever its note says
+    by now, and `uncommitted` counts the changed files of the checkout that the planning
+    did not see. `box` marks the lines that placet wrote into boxes. `left` is, while a new plan is
+    written, the stored text of the one before, if that has comments without an answer. `models` are
+    those, by provider and name, that a person knows may work on it.
+    """
+
+    keys: tuple[tuple[str, str], ...] = field(default=(), metadata=stored_as("planned"))
+    revision: int = 0
+    path: str = field(default="", metadata=stored_as("plan_path"))
+    digest: str = field(default="", metadata=stored_as("plan_digest"))
+    base_branch: str = ""
+    based_on: tuple[tuple[str, str], ...] = ()
+    basis_digest: str = ""
+    base_commit: str = ""
+    uncommitted: int = 0
+    box: str = field(default="", metadata=stored_as("plan_box"))
+    left: str = field(default="", metadata=stored_as("plan_left"))
+    models: tuple[str, ...] = field(default=(), metadata=stored_as("plan_models"))
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The approval that a case has: of which text, by whom, and when.
+
+    `digest` is empty while nothing is approved. `level` is how strong the box for commands was
+    then; a weaker one asks again.
+    """
+
+    digest: str = field(default="", metadata=stored_as("approved_digest"))
+    by: str = field(default="", metadata=stored_as("approved_by"))
+    at: str = field(default="", metadata=stored_as("approved_at"))
+    level: int = field(default=0, metadata=stored_as("approved_level"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The last person who asked for changes, and when: the revision says so."""
+
+    by: str = field(default="", metadata=stored_as("reviewed_by"))
+    at: str = field(default="", metadata=stored_as("reviewed_at"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The reason why a person rejected the last plan, for the next one; it may come after the move.
+
+    `reason` is what the daemon stamped as the property `rejection_reason`, `own` what a person had
+    written there.
+    """
+
+    reason: str = field(default="", metadata=stored_as("rejection_reason"))
+    own: str = field(default="", metadata=stored_as("rejection_property"))
+
+
+@dataclass(frozen=True, slots=True)
+class LastOutcome:
+    """The outcome of the last mission, or of a planning that failed.
+
+    `failure` is what it ended in, for the next plan; `detail` the error's own words, of a mission.
+    The branch's work lies between the commits `base` and `tip`, empty where nothing was committed.
+    `carried_out` is the digest of the plan that was carried out on it. `became` and
+    `dropped_reason` are as in `Branch`, `merged_as` is the commit that merged it.
+    """
+
+    failure: str = ""
+    detail: str = field(default="", metadata=stored_as("failure_detail"))
+    report_path: str = ""
+    branch: str = ""
+    base: str = ""
+    tip: str = ""
+    carried_out: str = ""
+    became: str = ""
+    dropped_reason: str = ""
+    merged_as: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request and what became of it, as the daemon last acknowledged it.
+
+    `version` is the ledger row's. `generation` counts up whenever work under way becomes void.
+    Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys that the
+    daemon stamps. Times are RFC 3339. A group changes as one; all are stored flat.
+    """
+
+    trace_id: str
+    request_id: str
+    state: State
+    version: int = 0
+    generation: int = 1
+    request_path: str = ""
+    request_digest: str = ""
+    request: Request = field(default_factory=Request, metadata=FLAT)
+    plan: KnownPlan = field(default_factory=KnownPlan, metadata=FLAT)
+    approval: Approval = field(default_factory=Approval, metadata=FLAT)
+    reviewed: Reviewed = field(default_factory=Reviewed, metadata=FLAT)
+    spent_approvals: tuple[str, ...] = ()  # `at` of approvals that were used up or voided
+    reported_edit: str = ""  # digest of an edit during the run that was already reported
+    stop: str = ""  # why the mission is to stop; empty while it is not
+    rejection: Rejection = field(default_factory=Rejection, metadata=FLAT)
+    outcome: LastOutcome = field(default_factory=LastOutcome, metadata=FLAT)
+    # of missions that were completed before the request was planned anew, not merged yet
+    earlier: tuple[Branch, ...] = ()
+    since: str = ""  # when the state was entered
+    # what the box of the plan tells besides: why it was put back, first line a heading
+    notice: str = ""
+    asking: Asking | None = None  # what work stands still for, in the state `asking`
+    asked: int = 0  # the number of questions so far, and of wider scopes that were asked for
+    last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
+    amendments: int = 0
+    first_approved: str = ""  # digest of the approval that the mission began with
+    stamped: tuple[str, ...] = ()  # every `status` that the daemon has given its request
+    answers: tuple[str, ...] = ()  # names of the texts with each question and its answer
+
+    @property
+    def acting(self) -> State:
+        """The state whose gestures count: that of the work while it waits for an answer."""
+        return self.state if self.asking is None else self.asking.work
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is the daemon's turn: work goes on or is due, and asks nothing."""
+        return self.state in WORKING
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths of its notes."""
+        asked = "" if self.asking is None else self.asking.path
+        return tuple(path for path in (self.request_path, self.plan.path, asked) if path)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the request names another repository than its last plan was written for."""
+        return bool(self.plan.keys) and dict(self.plan.keys)["portal"] != self.request.portal
+
+    @property
+    def newest(self) -> Branch:
+        """The branch of the last mission."""
+        last = self.outcome
+        return Branch(
+            self.trace_id,
+            last.branch,
+            last.base,
+            last.tip,
+            self.plan.base_branch,
+            last.carried_out,
+            self.request.portal,
+            last.report_path,
+            last.became,
+            last.dropped_reason,
+        )
+
+    @property
+    def watched(self) -> tuple[Branch, ...]:
+        """The branches that people may still merge, drop or bring back."""
+        last = self.outcome
+        settled = not last.tip or last.became in ("merged", "reverted")
+        ended = self.state is State.COMPLETED and not settled
+        return (*self.earlier, self.newest) if ended else self.earlier
+
+    @property
+    def trace8(self) -> str:
+        """The first eight characters of the trace id, as in names."""
+        return self.trace_id[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSeen:
+    """A settled note in one of the watched folders.
+
+    `digest` leaves out the keys that the daemon stamps. `is_plan` says that the note has a plan's
+    keys, `problem` why it cannot be read or used, in one sentence for a person. `owner` is the user
+    who owns the file. `box` are the lines of placet's box, None where they were not looked for.
+    """
+
+    path: str
+    folder: Folder
+    raw: bytes
+    digest: str
+    owner: str
+    trace_id: str = ""
+    status: str = ""
+    is_plan: bool = False
+    asks: bool = False  # it is a question, or asks for a wider scope
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    box: tuple[str, ...] | None = None
+
+
+def target(case: Case, kind: EventKind) -> State | None:
+    """Return the state that an event of this kind leads to, None where it means nothing.
+
+    While an answer is awaited people can do what they could while the work went on. What does not
+    touch the work leaves the question open.
+    """
+    if case.asking is not None and kind in ANSWERS:
+        return case.acting
+    return TABLE.get((case.acting, kind))
+
+
+CASE_JSON: Stored[Case] = Stored(Case)

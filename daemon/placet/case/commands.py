@@ -1,0 +1,118 @@
+"""The commands of a decision as values: effects on the vault, each performed until it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placet.activity import Activity
+from placet.case.case import Case
+from placet.codec import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Set single frontmatter keys of the note at `path` (None removes one); no other byte changes.
+
+    A note of another case is left alone, and so is a note without a trace_id that does not have
+    `digest` (of the request without its stamped keys). `seen` are values of keys that people write
+    too: such a key is set only while it has the value that was seen.
+    """
+
+    path: str
+    changes: Mapping[str, str | int | None]
+    digest: str = ""
+    seen: Mapping[str, str] = field(default_factory=dict)
+    do: Literal["stamp"] = "stamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write a new note with the stored text `text`; an existing file is never overwritten."""
+
+    path: str
+    text: str
+    do: Literal["publish"] = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace the note at `path` by the stored text `text`, while `seen` is its bytes' SHA-256.
+
+    Another note stays: the next look decides on it. One that is gone is written anew.
+    """
+
+    path: str
+    seen: str
+    text: str
+    do: Literal["rewrite"] = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move the note at `src` to `dst`, unless it is another case's; a taken `dst` gets a number.
+
+    A no-op if `src` is gone. With `digest` (of the request without its stamped keys) the note moves
+    only while it still has it.
+    """
+
+    src: str
+    dst: str
+    digest: str = ""
+    do: Literal["move"] = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the note at `path`, whose bytes have the SHA-256 `expected`, by the text `text`.
+
+    If somebody saved the note meanwhile, their text stays, and `comments`, signed `who` and `at`,
+    are added to it.
+    """
+
+    path: str
+    expected: str
+    text: str
+    comments: tuple[str, ...] = ()
+    who: str = ""
+    at: str = ""
+    do: Literal["edit"] = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBox:
+    """Write placet's box into the plan at `path`, while its text has the digest `digest`.
+
+    The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
+    `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit` and
+    `uncommitted` are as in `KnownPlan`. Every byte below the box stays, but with `text` that
+    becomes the body of this stored text.
+    """
+
+    path: str
+    sort: str
+    title: str
+    branch: str
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    base_branch: str = ""
+    base_commit: str = ""
+    uncommitted: int = 0
+    digest: str = ""
+    text: str = ""
+    do: Literal["box"] = "box"
+
+
+Command = Stamp | Publish | Rewrite | Edit | Move | WriteBox
+COMMAND_JSON: Stored[Command] = Stored(Stamp | Publish | Rewrite | Edit | Move | WriteBox)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The consequences of an event: the new case, journal rows, texts, commands in order."""
+
+    case: Case
+    rows: tuple[Activity, ...]
+    commands: tuple[Command, ...] = ()
+    texts: tuple[bytes, ...] = ()

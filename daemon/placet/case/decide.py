@@ -1,0 +1,587 @@
+"""From an event to its decision: the new case, the journal's rows, the commands.
+
+All of it is pure; `now` is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import assert_never
+
+from placet.activity import Action, Actor, Entity
+from placet.case.approval import is_older
+from placet.case.callout import HOW_TO_REVIEW, box_of, with_box
+from placet.case.case import (
+    STATUSES,
+    TABLE,
+    Approval,
+    Case,
+    EventKind,
+    NoteSeen,
+    Rejection,
+    Request,
+    Reviewed,
+    State,
+    target,
+)
+from placet.case.commands import Decision, Move, Publish, Stamp
+from placet.case.decision import (
+    NO_APPROVAL,
+    TO_REVIEW,
+    DecisionBuilder,
+    archived_path,
+    cleared_decision,
+    plan_path,
+    rejected_path,
+)
+from placet.case.drift import KEY, DriftVerdict, IfChanged
+from placet.case.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
+from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
+from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
+from placet.case.results import drafted, mission_ended, planning_failed
+from placet.core.life.gestures import (
+    BY_PROPERTY,
+    SOMEONE,
+    ActiveEdited,
+    Answered,
+    ApprovalRefused,
+    ApprovalVoid,
+    BoxStale,
+    FilesChanged,
+    Gesture,
+    PlanApproved,
+    PlanEdited,
+    PlanGone,
+    PlanMisplaced,
+    PlanRejected,
+    PlanSuperseded,
+    PlanTakenBack,
+    RejectionExplained,
+    RequestChanged,
+    RequestGone,
+    RequestPending,
+    RevisionAsked,
+    ScopeRefused,
+    ScopeWidened,
+    StopAsked,
+)
+from placet.core.wording import local
+from placet.note.escape import link
+from placet.note.frontmatter import REQUEST_STAMPS, plan_text, read_note, stamp, without_keys
+from placet.note.paths import Folder
+from placet.plan.comments import (
+    comments,
+    open_comments,
+    placed,
+    uncommented,
+    with_comment,
+)
+from placet.plan.differences import changed_lines, diff_callout
+
+HOW_AFTER_DRIFT = (
+    "`base_commit` names the new state now. Move the plan to System/Active again if it still fits, "
+    f"or ask for changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on "
+    "without asking."
+)
+MAX_PATHS = 20
+"""Maximum of files that a journal row names."""
+_NO_REJECTION: Mapping[str, None] = {
+    "rejected_by": None,
+    "rejected_at": None,
+    "rejection_reason": None,
+}
+
+
+def open_case(
+    note: NoteSeen,
+    request: Request,
+    trace_id: str,
+    request_id: str,
+    now: str,
+    *,
+    ready: bool = False,
+) -> Decision:
+    """Take up a new request: the only way in which a case begins.
+
+    `ready` says that nobody is writing in it any more.
+    """
+    case = Case(
+        trace_id,
+        request_id,
+        State.PLANNING,
+        request_path=note.path,
+        request_digest=note.digest,
+        request=request,
+        since=now,
+    )
+    d = DecisionBuilder(case, TABLE[None, EventKind.REQUEST_ARRIVED], now)
+    d.text(without_keys(note.raw, REQUEST_STAMPS))
+    d.by_human(
+        Action.REQUEST_DETECTED,
+        Entity.REQUEST,
+        digest=note.digest,
+        size=len(note.raw),
+        path=note.path,
+        owner=note.owner,
+        ready=ready,
+    )
+    d.stamp_request(note)
+    return d.done()
+
+
+def decide(case: Case, event: Event, now: str) -> Decision | None:
+    """Return the decision on `event`.
+
+    None if the event means nothing in this state or comes from void work. `now` is RFC 3339 in UTC.
+    The new state is `TABLE`'s; the rest is the event's own function.
+    """
+    to = target(case, event.kind)
+    if to is None:
+        return None
+    if not isinstance(event, Gesture) and event.generation != case.generation:
+        return None
+    d = DecisionBuilder(case, to, now)
+    match event:
+        case Drafted():
+            drafted(d, event)
+        case PlanningFailed():
+            planning_failed(d, event)
+        case Asked():
+            asked(d, event, case.acting)
+        case Started():
+            d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
+        case MissionEnded():
+            mission_ended(d, event)
+        case _:
+            _gesture(d, event)
+    if d.asking is not None:
+        goes_on = d.case.state is case.acting and d.case.generation == case.generation
+        if goes_on and not d.case.stop:
+            d.set(state=State.ASKING, asking=d.asking)
+        else:
+            withdrawn(d)
+    return d.done()
+
+
+def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for each gesture
+    match g:
+        case RequestChanged():
+            _request_changed(d, g)
+        case RequestPending():
+            _pending(d, g)
+        case RequestGone():
+            _request_gone(d, g)
+        case PlanApproved():
+            _approved(d, g)
+        case ApprovalRefused():
+            _refused(d, g)
+        case ActiveEdited():
+            _active_edited(d, g)
+        case ApprovalVoid():
+            _not_to_be_run(d, g)
+        case FilesChanged():
+            _files_changed(d, g)
+        case PlanRejected():
+            _rejected(d, g)
+        case RejectionExplained():
+            _rejection_explained(d, g)
+        case RevisionAsked():
+            _revision_asked(d, g)
+        case PlanTakenBack():
+            _taken_back(d, g)
+        case PlanEdited():
+            _plan_edited(d, g)
+        case PlanSuperseded():
+            _superseded(d, g)
+        case PlanMisplaced():
+            _misplaced(d, g)
+        case BoxStale():
+            _box_stale(d, g)
+        case PlanGone():
+            _plan_gone(d, g)
+        case StopAsked():
+            _stop_asked(d, g)
+        case Answered():
+            answered(d, g)
+        case ScopeWidened():
+            scope_widened(d, g)
+        case ScopeRefused():
+            scope_refused(d, g)
+        case _:
+            assert_never(g)
+
+
+# --- the request
+
+
+def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
+    note = g.note
+    d.void_work()
+    d.keep_request(note)
+    d.take_keys(g.asked)
+    d.set_basis(g.plan)
+    if g.kind is EventKind.REQUEST_EDITED:
+        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
+    d.stamp_request(note)
+
+
+def _pending(d: DecisionBuilder, g: RequestPending) -> None:
+    note = g.note
+    d.void_work()
+    if g.request is not None:
+        d.keep_request(g.request)
+    else:
+        d.set(request_path="")  # it is gone: its last text is planned
+    d.take_keys(g.asked)
+    d.set_basis(g.plan)
+    # the plan itself was put back: a revision of it follows, with what the person wrote in it
+    if note.is_plan:
+        d.set_plan(basis_digest=note.digest)
+        d.text(plan_text(note.raw))
+    digest = d.case.request_digest
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
+    d.stamp_request(g.request)
+    old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
+    if old and d.case.acting is State.PLANNING:
+        # the old plan makes room for the new one; its text stays where people find it
+        if not old.startswith(f"{Folder.ARCHIVE}/"):
+            kept = archived_path(d.case, f"_r{d.case.plan.revision}")
+            if g.plan is not None and not g.plan.problem:
+                d.write_box(g.plan)
+                if open_comments(body_of(g.plan.raw)):
+                    d.set_plan(left=d.text(plan_text(g.plan.raw)))
+            d.commands.append(Move(old, kept))
+        d.set_plan(path="")
+
+
+def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
+    case = d.case
+    d.void_work()
+    d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=case.request_path)
+    if case.plan.path:
+        if g.plan is not None:
+            d.write_box(g.plan)
+        d.commands += [
+            Stamp(case.plan.path, d.plan_status),
+            Move(case.plan.path, archived_path(case)),
+        ]
+    d.set(request_path="")
+    d.set_plan(path="")
+
+
+# --- the approval
+
+
+def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
+    plan, hand, request = g.note, g.hand, d.case.request
+    text = plan_text(plan.raw)
+    d.void_work()
+    d.set(
+        approval=Approval(plan.digest, hand.who, d.now, g.level),
+        first_approved=plan.digest,
+        stop="",
+        reported_edit="",
+        request=replace(
+            request,
+            agent=str(plan.meta.get("agent") or request.agent),
+            portal=str(plan.meta.get("portal") or ""),
+        ),
+    )
+    d.set_plan(path=plan.path, keys=d.case.request.keys)
+    d.text(text)
+    edited = plan.digest != d.case.plan.digest and _uncommented(g.written) != _uncommented(text)
+    d.by_human(
+        Action.PLAN_APPROVED,
+        Entity.PLAN,
+        hand,
+        digest=plan.digest,
+        edited=edited,
+        changed_lines=changed_lines(body_of(g.written), body_of(text)) if edited else [],
+        comment_count=len(open_comments(body_of(plan.raw))),
+        revision=d.case.plan.revision,
+        sandbox=g.level,
+        **({"steps_left_out": list(g.left_out)} if g.left_out else {}),
+        **_claimed(plan, "approved_by"),
+    )
+    d.set(rejection=Rejection())
+    stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+    d.stamp_plan(plan, {**stamps, **_NO_REJECTION, **cleared_decision(plan)})
+    d.write_box(plan)
+    d.move(plan, Folder.ACTIVE)
+    d.stamp_request(g.request)
+
+
+def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
+    plan, case = g.note, d.case
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, g.hand, digest=plan.digest, reason=g.why)
+    if g.newest:
+        _deliver(d, plan, g.newest, "Not approved", g.why)
+        return
+    homes = {State.COMPLETED: archived_path(case), State.REJECTED: rejected_path(case)}
+    changes: dict[str, str | None] = {}
+    if case.state is State.REVIEW:
+        if plan.status == "approved":  # which it is not; a person's own word stays
+            changes |= d.plan_status
+        # the stamp of an old approval would refuse the note again and again, and names somebody who
+        # did not approve it
+        if any(plan.meta.get(key) is not None for key in NO_APPROVAL):
+            changes |= NO_APPROVAL
+    elif case.state is State.FAILED:  # it rests there as any failed plan does
+        changes = {**d.plan_status, **NO_APPROVAL}
+    home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
+    d.put_back(plan, "Not approved", g.why, changes, home)
+
+
+def _superseded(d: DecisionBuilder, g: PlanSuperseded) -> None:
+    plan = g.note
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, digest=plan.digest)
+    why = (
+        f"You saved revision {plan.meta['revision']} when revision {d.case.plan.revision} was "
+        "already written. This is the newer one."
+    )
+    _deliver(d, plan, g.newest, "Saved at the same time", why)
+
+
+def _deliver(d: DecisionBuilder, plan: NoteSeen, newest: bytes, heading: str, why: str) -> None:
+    """Publish the newest revision, which an older one kept from its place.
+
+    The older one is archived. Its comments that the newest does not have are put into that.
+    """
+    case, kept = d.case, archived_path(d.case, f"_r{plan.meta['revision']}_edited")
+    known = {comment.text for comment in comments(body_of(newest))}
+    body = body_of(newest)
+    for one in open_comments(body_of(plan.raw)):
+        if one.text not in known:
+            body = with_comment(body, placed(one), plan.owner or "somebody", local(d.now))
+    old = f"The older one is {link(PurePosixPath(kept).stem)}."
+    d.set(notice=f"**{heading}** ({local(d.now)}):\n{why} {old}")
+    d.set_plan(path=plan_path(case))
+    what = box_of(d.case)
+    head = newest[: len(newest) - len(body_of(newest).encode())]
+    text = stamp(head + body.encode(), {"status": "review", "decision": ""})
+    d.remember_box(text, what)
+    d.set_plan(digest=d.text(plan_text(text)))
+    d.write_box(plan, box_of(replace(case, state=State.PLANNING, notice=""), plan.path))
+    d.commands += [Move(plan.path, kept), Publish(plan_path(case), d.text(with_box(text, what)))]
+
+
+def _misplaced(d: DecisionBuilder, g: PlanMisplaced) -> None:
+    plan = g.note
+    d.spend_approval()
+    why = f"A plan does not belong in {plan.folder}."
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, digest=plan.digest, reason=why)
+    awaits = d.case.state is State.REVIEW and plan.status != "needs_revision"
+    why = " ".join([why, *HOW_TO_REVIEW])
+    d.put_back(plan, "Moved back here", why, TO_REVIEW if awaits else NO_APPROVAL)
+
+
+def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
+    plan = g.note
+    running = d.case.acting is State.RUNNING
+    d.by_human(
+        Action.PLAN_CHANGED_AFTER_APPROVAL,
+        Entity.PLAN,
+        digest=plan.digest,
+        approved_digest=d.case.approval.digest,
+        running=running,
+    )
+    if running:
+        d.set(reported_edit=plan.digest)
+        return
+    _void(d)
+    why = (
+        "The text was changed after it had been approved, so the approval is void. Read it again "
+        "and move it to System/Active to approve it as it is now."
+    )
+    changes = diff_callout(g.approved, body_of(plan.raw))
+    d.put_back(plan, "Changed after approval", why, tail=changes)
+
+
+# by kind: the notice's heading, and what it says after the reason
+_NOT_TO_BE_RUN = {
+    EventKind.WALL_WEAKENED: ("Asked again", "Move it to System/Active again to have it so."),
+    EventKind.MODEL_CHANGED: ("Asked again", "To let that model work on it, approve it again."),
+    EventKind.TEXT_LOST: (
+        "The journal is damaged",
+        "Nothing of it was carried out since. Read the plan again, and move it to System/Active to "
+        "approve it as it stands here.",
+    ),
+}
+
+
+def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
+    plan = g.note
+    heading, hint = _NOT_TO_BE_RUN[g.kind]
+    _void(d)
+    d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
+    d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
+    d.put_back(plan, heading, f"{g.why}\n{hint}")
+
+
+def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
+    plan, drift = g.note, g.drift
+    _void(d)
+    d.set_plan(based_on=drift.based_on)
+    d.row(
+        Action.PLAN_DRIFTED,
+        Entity.PLAN,
+        Actor.SYSTEM,
+        digest=plan.digest,
+        verdict=DriftVerdict.UNDER.value,
+        tip=drift.tip,
+        files=drift.paths[:MAX_PATHS],
+        reason=drift.why,
+    )
+    why = f"{drift.why}\n{HOW_AFTER_DRIFT}"
+    changes = {**TO_REVIEW, "base_commit": drift.tip}
+    d.put_back(plan, "Files changed under this plan", why, changes)
+
+
+# --- other decisions on a plan
+
+
+def _box_stale(d: DecisionBuilder, g: BoxStale) -> None:
+    plan = g.note
+    d.write_box(plan)
+    if plan.folder is Folder.PLANS and not NO_APPROVAL.keys().isdisjoint(plan.meta):
+        # of a failed plan from an older placet: it would be refused for them
+        d.stamp_plan(plan, NO_APPROVAL)
+
+
+def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
+    plan, hand = g.note, g.hand
+    found = rejection_in(plan, Rejection())
+    _void(d)
+    d.set_plan(path=plan.path)
+    d.set(rejection=found)
+    claimed = _claimed(plan, "rejected_by")
+    facts = {"reason": found.reason, "digest": plan.digest, **claimed}
+    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, **facts)
+    d.write_box(plan)
+    stamps = {**d.plan_status, "rejected_by": hand.who, "rejected_at": d.now}
+    said = {"rejection_reason": found.reason, **cleared_decision(plan)}
+    d.stamp_plan(plan, {**stamps, **said, **NO_APPROVAL})
+    d.move(plan, Folder.REJECTED)
+    _archive_newest(d, plan)
+    d.stamp_request(g.request)
+
+
+def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
+    plan = g.note
+    found = rejection_in(plan, d.case.rejection)
+    reason = found.reason
+    d.set_plan(path=plan.path)
+    d.set(rejection=found)
+    facts = {"reason": reason, "digest": plan.digest}
+    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, BY_PROPERTY, **facts)
+    d.stamp_plan(plan, {"rejection_reason": reason})
+
+
+def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
+    plan, hand, request = g.note, g.hand, g.request
+    claimed = _claimed(plan, "reviewed_by", d.case.reviewed.by)
+    _void(d)
+    d.set_plan(path=plan.path)
+    d.set(reviewed=Reviewed(hand.who, d.now))
+    if request is not None and g.asked is not None and request.digest != d.case.request_digest:
+        # its keys are taken with its text
+        d.keep_request(request)
+        size = len(request.raw)
+        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=request.digest, size=size)
+    d.take_keys(g.asked)
+    d.set_basis(plan)
+    d.by_human(
+        Action.PLAN_REVISION_REQUESTED,
+        Entity.PLAN,
+        hand,
+        comment_count=len(open_comments(body_of(plan.raw))),
+        digest=plan.digest,
+        revision=d.case.plan.revision,
+        **claimed,
+    )
+    stamps = {"reviewed_by": hand.who, "reviewed_at": d.now, **cleared_decision(plan)}
+    if decision_of(plan) == REVISE:
+        stamps |= d.plan_status
+    d.stamp_plan(plan, {**stamps, **NO_APPROVAL})
+    d.move(plan, Folder.PLANS)
+    _archive_newest(d, plan)
+    d.stamp_request(request)
+
+
+def _archive_newest(d: DecisionBuilder, plan: NoteSeen) -> None:
+    """Publish the newest revision in the archive, if an older one was decided on."""
+    if is_older(d.case, plan):
+        kept = archived_path(d.case, f"_r{d.case.plan.revision}")
+        d.commands.append(Publish(kept, d.case.plan.digest))
+
+
+def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
+    plan = g.note
+    _void(d)
+    if d.case.spent_approvals:
+        # An older copy of the note, with the decision that was used, does not say this.
+        d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
+    d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
+    d.set(rejection=Rejection())
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
+    asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
+    # which the next look decides
+    asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status
+    d.write_box(plan)
+    status = {**asked, **cleared_decision(plan)}
+    d.stamp_plan(plan, {**status, **NO_APPROVAL, **_NO_REJECTION})
+    d.move(plan, Folder.PLANS)
+    d.stamp_request(g.request)
+
+
+def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
+    plan = g.note
+    d.void_work()
+    d.set_basis(plan)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, g.hand, digest=plan.digest)
+
+
+def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
+    _void(d)
+    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan.path)
+    d.set_plan(path="")
+    d.stamp_request(g.request)
+
+
+def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
+    note = g.note
+    d.set(stop=g.why)
+    d.set_plan(path=note.path if note is not None else "")
+    # a property says no: the note is moved to where that is decided
+    if note is not None and note.folder is Folder.ACTIVE:
+        said = decision_of(note) or note.status
+        rejected = said in (REJECT, "rejected")
+        if cleared := cleared_decision(note):
+            status = STATUSES[State.REJECTED if rejected else State.REVISING].plan
+            d.stamp_plan(note, {"status": status, **cleared})
+        d.move(note, Folder.REJECTED if rejected else Folder.PLANS)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, running=True)
+
+
+def _void(d: DecisionBuilder) -> None:
+    """Make the approval and the work that rests on it void."""
+    d.void_work()
+    d.spend_approval()
+    d.set(stop="")
+
+
+def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
+    """Return for a row who decided, as a note says itself.
+
+    Anybody may have written that, but for the daemon's `own` word.
+    """
+    said = str(note.meta.get(key) or "")[:200]
+    return {"claimed": said} if said not in ("", own, SOMEONE) else {}
+
+
+def _uncommented(text: bytes) -> tuple[bytes, str]:
+    """Return a plan's properties, and its text without people's comments, which are no edit."""
+    body = read_note(text).body
+    return text[: len(text) - len(body.encode())], uncommented(body)

@@ -1,0 +1,262 @@
+"""The builder of one decision, with what several events need: approvals used up, plans put back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.callout import box_lines, box_of, with_marks
+from placet.case.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State
+from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
+from placet.core.life.gestures import Hand
+from placet.core.life.rows import row_of
+from placet.core.wording import local
+from placet.note.box import find_box
+from placet.note.frontmatter import (
+    REQUEST_STAMPS,
+    plan_digest,
+    plan_text,
+    read_note,
+    stamp,
+    without_keys,
+)
+from placet.note.paths import Folder, active_name, plan_name, rejected_name
+
+NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
+TO_REVIEW: Mapping[str, str | None] = {"status": STATUSES[State.REVIEW].plan, **NO_APPROVAL}
+NO_DECISION: Mapping[str, str] = {"decision": ""}
+"""A plan's `decision`, used up: a value counts once."""
+BY_PEOPLE = ("status", "decision", "rejection_reason")
+"""Keys of a plan that people write as well as placet."""
+SPENT_KEPT = 20
+"""Maximum of used approvals that a case remembers, the last ones."""
+_SOMEBODY = Hand()
+_EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
+
+
+class DecisionBuilder:
+    """Collects the case, the rows, the texts and the commands of one decision, in order.
+
+    The new case asks nothing while the decision of another state is made: `asking` is what the old
+    one asked, until it is answered.
+    """
+
+    def __init__(self, case: Case, to: State, now: str) -> None:
+        stays = to in (case.state, case.acting)
+        self.asking = case.asking
+        # The branches of a request that is planned again stay watched.
+        self.case = replace(
+            case,
+            state=to,
+            asking=case.asking if to is State.ASKING else None,
+            stamped=tuple(dict.fromkeys([*case.stamped, *_written(to)])),
+            since=case.since if stays else now,
+            earlier=case.earlier if to is State.COMPLETED else case.watched,
+            notice=case.notice if stays else "",
+        )
+        self.now = now
+        self.rows: list[Activity] = []
+        self.commands: list[Command] = []
+        self.texts: list[bytes] = []
+
+    def done(self) -> Decision:
+        """Return the decision."""
+        return Decision(self.case, tuple(self.rows), tuple(self.commands), tuple(self.texts))
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the case."""
+        self.case = replace(self.case, **changes)
+
+    def set_plan(self, **changes: Any) -> None:
+        """Change fields of the case's plan."""
+        self.set(plan=replace(self.case.plan, **changes))
+
+    def void_work(self) -> None:
+        """Make outcomes of work under way void."""
+        self.set(generation=self.case.generation + 1)
+
+    def spend_approval(self) -> None:
+        """Use the approval up: its stamp never approves again, wherever a copy turns up."""
+        if self.case.approval.at:
+            kept = self.case.spent_approvals[1 - SPENT_KEPT :]
+            self.set(spent_approvals=(*kept, self.case.approval.at))
+        self.set(approval=Approval(level=self.case.approval.level))
+
+    def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
+        """Add a journal row about the case."""
+        row = row_of(self.case, self.now, action, metadata, actor=actor, entity=entity)
+        self.rows.append(row)
+
+    def by_human(
+        self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any
+    ) -> None:
+        """Add a journal row about a person's act."""
+        via = hand.via or ("edit" if action in _EDITS else "move")
+        if hand.name:
+            metadata["login"] = hand.name
+        self.row(action, entity, Actor.HUMAN, reviewed_by=hand.who, via=via, **metadata)
+
+    def text(self, raw: bytes) -> str:
+        """Store a text with the decision and return its name."""
+        self.texts.append(raw)
+        return sha256(raw)
+
+    def keep_request(self, note: NoteSeen) -> None:
+        """Store a request's text as the one that is planned."""
+        self.set(request_path=note.path, request_digest=note.digest)
+        self.text(without_keys(note.raw, REQUEST_STAMPS))
+
+    def learn_request(self, request: NoteSeen | None, plan: NoteSeen) -> None:
+        """Store the request's text, or for want of one the plan's, which a revision starts from."""
+        if request is not None:
+            self.keep_request(request)
+        else:
+            self.set(request_digest=self.text(plan.raw))
+
+    def take_keys(self, request: Request | None) -> None:
+        """Plan for the request's keys as they are now; without a request, as they were last."""
+        plan = self.case.plan
+        if plan.revision and not plan.keys:  # of a journal that is older than this
+            self.set_plan(keys=self.case.request.keys)
+        if request is not None:
+            self.set(request=request)
+
+    def set_basis(self, plan: NoteSeen | None) -> None:
+        """Remember the plan's text that a revision starts from; empty for a first plan."""
+        if plan is None or self.case.acting is not State.REVISING:
+            self.set_plan(basis_digest="")
+            return
+        self.set_plan(basis_digest=plan.digest)
+        self.text(plan_text(plan.raw))
+        # A person may have changed these in the plan; the next one says what becomes of that.
+        own = {
+            key: str(plan.meta.get(key) or "") for key in ("agent", "portal") if key in plan.meta
+        }
+        self.set_plan(keys=tuple((key, own.get(key, value)) for key, value in self.case.plan.keys))
+
+    @property
+    def plan_status(self) -> Mapping[str, str]:
+        """The stamp with the plan's status in the new state."""
+        return {"status": STATUSES[self.case.state].plan}
+
+    def stamp_request(self, request: NoteSeen | None) -> None:
+        """Write the request's status in the new state, and its trace_id if it has none."""
+        path = request.path if request is not None else self.case.request_path
+        if path:
+            digest = request.digest if request is not None else self.case.request_digest
+            status = STATUSES[self.case.state].request
+            marks = {"status": status, "trace_id": self.case.trace_id}
+            self.commands.append(Stamp(path, marks, digest))
+
+    def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:
+        """Have a plan's keys set; what somebody writes into them meanwhile stays."""
+        seen = {key: str(plan.meta.get(key) or "") for key in BY_PEOPLE if key in changes}
+        self.commands.append(Stamp(plan.path, changes, seen=seen))
+
+    def write_box(self, plan: NoteSeen, what: WriteBox | None = None, new: bytes = b"") -> None:
+        """Have the box of a plan written for the case as it is now, or `what`.
+
+        `new` is the plan with another text, which is written as well.
+        """
+        what = what or box_of(self.case, plan.path)
+        old = find_box(read_note(plan.raw).body)
+        self.set_plan(box=with_marks(self.case.plan.box, old.lines if old is not None else ()))
+        self.remember_box(new or plan.raw, what)
+        text = self.text(plan_text(new)) if new else ""
+        self.commands.append(replace(what, digest=plan_digest(plan.raw), text=text))
+
+    def remember_box(self, raw: bytes, what: WriteBox) -> None:
+        """Remember which lines placet writes into this note's box."""
+        self.set_plan(box=with_marks(self.case.plan.box, box_lines(raw, what)))
+
+    def move(self, plan: NoteSeen, folder: Folder) -> None:
+        """Have a plan moved to `folder`, under its case's name there, unless it is there."""
+        home = plan.path
+        if plan.folder is not folder:
+            home = _HOMES[folder](self.case)
+            self.commands.append(Move(plan.path, home))
+        self.set_plan(path=home)
+
+    def put_back(
+        self,
+        plan: NoteSeen,
+        heading: str,
+        why: str,
+        changes: Mapping[str, str | None] = TO_REVIEW,
+        home: str = "",
+        tail: str = "",
+    ) -> None:
+        """Move a plan to `home`, with `why` in its box below `heading`.
+
+        `home` is Inbox/Plans by default. `changes` are stamped, `tail` is put below its text. The
+        box comes last: written in System/Active it would approve a note that is renamed there in
+        just this moment. A plan that was carried out cannot be approved, and its name is often
+        taken in the archive, so its box is written first.
+        """
+        home = home or plan_path(self.case)
+        self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}")
+        self.set_plan(path=home)
+        changes = {**changes, **cleared_decision(plan)}
+        now = replace(plan, raw=stamp(plan.raw, changes))
+        gap = b"\n" if now.raw.endswith(b"\n") else b"\n\n"
+        new = now.raw + gap + tail.encode() if tail else b""
+        if plan.digest == self.case.plan.digest:  # what placet writes is no edit
+            self.set_plan(digest=self.text(plan_text(new or now.raw)))
+        self.stamp_plan(plan, changes)
+        over = self.case.state is State.COMPLETED
+        if over:
+            self.write_box(now, box_of(self.case, plan.path), new)
+        if plan.path != home:
+            self.commands.append(Move(plan.path, home))
+        if not over:
+            self.write_box(now, box_of(self.case, home), new)
+
+
+def _written(state: State) -> Iterable[str]:
+    return (STATUSES[state].request,) if state in STATUSES else ()
+
+
+def cleared_decision(plan: NoteSeen) -> Mapping[str, str]:
+    """Return the stamp that clears a plan's `decision`, empty for a plan without the key."""
+    return NO_DECISION if "decision" in plan.meta else {}
+
+
+def sha256(raw: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hex: the name of a stored text."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def plan_path(case: Case) -> str:
+    """Return the path of a case's plan in Inbox/Plans."""
+    return f"{Folder.PLANS}/{plan_name(case.request_id)}"
+
+
+def rejected_path(case: Case) -> str:
+    """Return the path of a case's plan in Inbox/Rejected."""
+    return f"{Folder.REJECTED}/{rejected_name(case.request_id)}"
+
+
+def active_path(case: Case) -> str:
+    """Return the path of a case's plan in System/Active."""
+    return f"{Folder.ACTIVE}/{active_name(case.request_id)}"
+
+
+_HOMES: Mapping[Folder, Callable[[Case], str]] = {
+    Folder.PLANS: plan_path,
+    Folder.ACTIVE: active_path,
+    Folder.REJECTED: rejected_path,
+}
+
+
+def archived_question(case: Case, asking: Asking) -> str:
+    """Return the path of a question, or of an amendment, in the archive."""
+    sort = "amendment" if asking.amended else "question"
+    return f"{Folder.ARCHIVE}/{case.request_id}_{sort}{asking.number}.md"
+
+
+def archived_path(case: Case, suffix: str = "") -> str:
+    """Return the path of a case's plan in the archive."""
+    return f"{Folder.ARCHIVE}/{case.request_id}_plan{suffix}.md"

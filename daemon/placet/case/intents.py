@@ -1,0 +1,242 @@
+"""Turn what a person asked for by a command into the change of notes that they would make by hand.
+
+An intent is bound to what its person saw: a note with its place and digest, and the case's state
+and generation. If any of these is another by now, the note wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from placet.case.case import Case, EventKind, NoteSeen
+from placet.case.commands import Decision, Edit, Move
+from placet.case.decision import plan_path, sha256
+from placet.case.explain import stands
+from placet.case.notes import look_at
+from placet.case.question_note import answer_in, shown_digest, with_answer
+from placet.case.sorting import CaseNotes
+from placet.case.warnings import lost_keys
+from placet.codec import Stored
+from placet.core.life.gestures import Hand
+from placet.core.text.scalars import UnsafeEdit
+from placet.note.frontmatter import read_note, stamp
+from placet.note.paths import Folder, show
+from placet.plan.comments import with_comments
+from placet.plan.partial import with_other_tick
+
+What = Literal[
+    "approve",
+    "reject",
+    "revise",
+    "comment",
+    "tick",
+    "stop",
+    "answer",
+    "retry",
+    "merge",
+    "undo",
+    "drop",
+]
+CLAIMS = ("merge", "undo", "drop")
+"""Done by the command itself; the intent only says who did it. `digest` is a commit."""
+WHATS: frozenset[str] = frozenset(get_args(What))
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a person asked for by a command.
+
+    `path`, `digest`, `state` and `generation` are what they saw. `said` is the reason, the answer,
+    the comments, or the numbers of steps. `who` owns the file; what the file says there is ignored.
+    `name` is the name of a login of the board.
+    """
+
+    id: str
+    what: What
+    trace_id: str
+    path: str
+    digest: str
+    state: str = ""
+    generation: int = 0
+    said: tuple[str, ...] = ()
+    via: Literal["cli", "board"] = "cli"
+    name: str = ""
+    who: str = ""
+
+    @property
+    def hand(self) -> Hand:
+        """The maker, for a gesture."""
+        return Hand(self.who, self.via, self.name if self.name != self.who else "")
+
+
+INTENT_JSON: Stored[Intent] = Stored(Intent)
+
+WANTED: Mapping[str, frozenset[EventKind]] = {
+    "approve": frozenset(
+        {EventKind.PLAN_APPROVED, EventKind.APPROVAL_REFUSED, EventKind.SCOPE_WIDENED}
+    ),
+    "reject": frozenset({EventKind.PLAN_REJECTED, EventKind.SCOPE_REFUSED}),
+    "revise": frozenset({EventKind.REVISION_ASKED, EventKind.PLAN_EDITED}),
+    "comment": frozenset({EventKind.PLAN_EDITED}),
+    "tick": frozenset({EventKind.PLAN_EDITED}),
+    "stop": frozenset({EventKind.STOP_ASKED, EventKind.PLAN_TAKEN_BACK}),
+    "answer": frozenset({EventKind.ANSWERED}),
+    "retry": frozenset({EventKind.REQUEST_PENDING}),
+}
+"""The gestures that an intent can be."""
+
+
+class OutdatedError(Exception):
+    """An intent that cannot be performed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of an intent: the notes after it, and the commands that write it.
+
+    `texts` are named by the commands.
+    """
+
+    notes: CaseNotes
+    commands: tuple[Edit | Move, ...] = ()
+    texts: tuple[bytes, ...] = ()
+
+    def before(self, decision: Decision) -> Decision:
+        """Return a decision on the changed notes that writes the change first."""
+        return replace(
+            decision,
+            commands=(*self.commands, *decision.commands),
+            texts=(*self.texts, *decision.texts),
+        )
+
+
+def change_of(case: Case, intent: Intent, notes: CaseNotes, at: str) -> Change:
+    """Return the change that an intent makes to a case's notes; `at` is the local time.
+
+    Raises OutdatedError if the person saw something else than what is there now.
+    """
+    _must_be_current(case, intent)
+    note = _its_note(case, intent, notes)
+    try:
+        return _changed(case, intent, notes, note, at)
+    except UnsafeEdit as error:
+        raise OutdatedError(f"{show(note.path)}: {error}") from error
+
+
+def _must_be_current(case: Case, intent: Intent) -> None:
+    # A mission may begin, or ask something, while its person asks to stop it.
+    same_state = intent.what == "stop" or intent.state == case.state.value
+    if not same_state or intent.generation != case.generation:
+        raise OutdatedError(f"{stands(case)} now. Nothing was changed.")
+
+
+def _its_note(case: Case, intent: Intent, notes: CaseNotes) -> NoteSeen:
+    """Return the note that an intent is about."""
+    found: Sequence[NoteSeen] = notes.plans
+    if intent.what == "retry":
+        found = [notes.request] if notes.request is not None else []
+    elif _is_asked(case, intent):
+        found = notes.asked
+    if len(found) > 1:
+        places = ", ".join(sorted(show(note.path) for note in found))
+        raise OutdatedError(
+            f"There are {len(found)} notes for {case.request_id}: {places}. Delete all but one."
+        )
+    if not found or found[0].path != intent.path:
+        raise OutdatedError(f"{show(intent.path)} was moved meanwhile. Nothing was changed.")
+    note = found[0]
+    if note.problem:
+        raise OutdatedError(f"{show(note.path)}: {note.problem}")
+    if note.digest != intent.digest:
+        raise OutdatedError(f"{show(note.path)} was changed since you read it.")
+    return note
+
+
+def _is_asked(case: Case, intent: Intent) -> bool:
+    asking = case.asking
+    return asking is not None and (intent.what == "answer" or intent.path == asking.path)
+
+
+def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: str) -> Change:
+    said = intent.said
+    if intent.what == "stop":
+        home = plan_path(case)
+        moved = replace(note, path=home, folder=Folder.PLANS)
+        return Change(replace(notes, plans=[moved]), (Move(note.path, home),))
+    if intent.what == "answer":
+        assert case.asking is not None, "_its_note found the note that asks"
+        options = case.asking.options
+        there = answer_in(note, options)
+        if there.text or there.problem:
+            raise OutdatedError(there.problem or f"{show(note.path)} has an answer already.")
+        change = _edited(notes, note, intent, at, with_answer(note.raw, said[0], options))
+        if not answer_in(change.notes.asked[0], options).text:
+            raise OutdatedError("Nothing of this answer would be seen in the note.")
+        return change
+    if _is_asked(case, intent):
+        return _of_wider_scope(case, intent, notes, note, at)
+    if intent.what == "retry":
+        text = with_comments(note.raw, said, intent.who, at)
+        return _edited(notes, note, intent, at, text, status="pending")
+    if why := lost_keys(case, note):
+        raise OutdatedError(f"{show(note.path)}: {why}")
+    if intent.what == "tick":
+        return _edited(notes, note, intent, at, _ticked(note, said))
+    if intent.what == "reject":
+        keys = {"decision": "reject", "rejection_reason": said[0]}
+        return _edited(notes, note, intent, at, note.raw, **keys)
+    decision = {} if intent.what == "comment" else {"decision": intent.what}
+    text = with_comments(note.raw, said, intent.who, at)
+    return _edited(notes, note, intent, at, text, **decision)
+
+
+def _of_wider_scope(
+    case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: str
+) -> Change:
+    """Return the decision on a wider scope."""
+    assert case.asking is not None, "_its_note found the note that asks"
+    if intent.what == "approve":
+        if shown_digest(note.raw) != case.asking.digest:
+            raise OutdatedError(f"{show(note.path)} was edited, so it approves nothing.")
+        return _edited(notes, note, intent, at, note.raw, decision="approve")
+    if intent.what != "reject":
+        raise OutdatedError("A wider scope can only be approved or rejected.")
+    text = stamp(note.raw, {"rejection_reason": intent.said[0]})
+    return _edited(notes, note, intent, at, text, decision="reject")
+
+
+def _ticked(note: NoteSeen, numbers: Sequence[str]) -> bytes:
+    body = read_note(note.raw).body
+    head = note.raw[: len(note.raw) - len(body.encode())]
+    for number in numbers:
+        try:
+            body = with_other_tick(body, int(number))
+        except ValueError as error:
+            raise OutdatedError(f"Step {number}: {error}.") from error
+    return head + body.encode()
+
+
+def _edited(
+    notes: CaseNotes,
+    note: NoteSeen,
+    intent: Intent,
+    at: str,
+    text: bytes,
+    **decision: str,
+) -> Change:
+    """Return a note with another text; `decision` is only seen, as the daemon stamps it itself."""
+    seen = look_at(note.path, stamp(text, decision) if decision else text, note.owner)
+    if seen.problem:
+        raise OutdatedError(f"{show(note.path)}: {seen.problem}")
+    commands: tuple[Edit, ...] = ()
+    if text != note.raw:
+        comments = intent.said if intent.what in ("approve", "revise", "comment", "retry") else ()
+        commands = (Edit(note.path, sha256(note.raw), sha256(text), comments, intent.who, at),)
+    texts = (text,) if commands else ()
+    if note is notes.request:
+        return Change(replace(notes, request=seen), commands, texts)
+    if note in notes.asked:
+        return Change(replace(notes, asked=[seen]), commands, texts)
+    return Change(replace(notes, plans=[seen]), commands, texts)

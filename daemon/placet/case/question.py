@@ -1,0 +1,172 @@
+"""Decisions on what work asks a person: questions, and a wider scope for a running mission.
+
+The answer is given to the call that asked for it: the loop writes its outcome down with the
+decision. The work then goes on from its record as after any stop.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from placet.activity import Action, Actor, Entity
+from placet.case.callout import box_of
+from placet.case.case import Approval, Asking, State
+from placet.case.commands import Move, Publish, Stamp
+from placet.case.decision import DecisionBuilder, archived_question, sha256
+from placet.case.events import Asked
+from placet.case.question_note import amendment_note, question_note, shown_digest
+from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
+from placet.core.wording import rfc3339
+from placet.note.box import without_box
+from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text, read_note
+from placet.note.paths import Folder, amendment_name, question_name
+from placet.plan.parse import parse_plan
+from placet.plan.scope import Scope
+from placet.plan.widening import widened, with_scope
+
+ANSWERS_KEPT = 50
+"""Maximum of answers that a case remembers, the last ones."""
+
+
+def asked(d: DecisionBuilder, e: Asked, work: State) -> None:
+    """Put a question, or a request for a wider scope, before a person; `work` waits for it."""
+    if e.wider is None:
+        _question(d, e, work)
+    else:
+        _amendment(d, e, e.wider)
+
+
+def _question(d: DecisionBuilder, e: Asked, work: State) -> None:
+    number = d.case.asked + 1
+    path = f"{Folder.QUESTIONS}/{question_name(d.case.request_id, number)}"
+    at = _moment(d)
+    note = question_note(d.case, e, work, at)
+    kept = digest(note, QUESTION_STAMPS)
+    asking = Asking(work, e.call, path, kept, at, number, e.options, question=e.question)
+    d.set(asked=number, asking=asking)
+    d.row(
+        Action.QUESTION_ASKED,
+        Entity.PLAN if work is not State.RUNNING else Entity.MISSION,
+        Actor.AGENT,
+        number=number,
+        path=path,
+        digest=kept,
+        size=len(note),
+        options=len(e.options),
+    )
+    d.commands.append(Publish(path, d.text(note)))
+
+
+def _moment(d: DecisionBuilder) -> str:
+    """Return when a note asks: after any other of the case, as that tells them apart."""
+    at, last = d.now, d.case.last_asked
+    if at <= last:
+        at = rfc3339(datetime.fromisoformat(last) + timedelta(milliseconds=1))
+    d.set(last_asked=at)
+    return at
+
+
+def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
+    number = d.case.amendments + 1
+    path = f"{Folder.PLANS}/{amendment_name(d.case.request_id, number)}"
+    approved, first = parse_plan(_body(e.approved)), parse_plan(_body(e.first))
+    scope = widened(approved.scope, wider.write, wider.commands, network=wider.network)
+    at = _moment(d)
+    note = amendment_note(d.case, e, first.scope, scope, number, at)
+    amended = d.text(_amended(e.approved, scope))
+    asking = Asking(State.RUNNING, e.call, path, shown_digest(note), at, number, amended=amended)
+    d.set(amendments=number, asking=asking)
+    d.row(
+        Action.PLAN_AMENDMENT_REQUESTED,
+        Entity.PLAN,
+        Actor.AGENT,
+        number=number,
+        path=path,
+        digest=amended,
+        write=list(wider.write),
+        run=list(wider.commands),
+        network=wider.network,
+    )
+    d.commands.append(Publish(path, d.text(note)))
+
+
+def _amended(plan: bytes, scope: Scope) -> bytes:
+    """Return a plan's text with another scope."""
+    body = _body(plan)
+    text = plan_text(plan)
+    return text[: len(text) - len(body.encode())] + with_scope(body, scope).encode()
+
+
+def answered(d: DecisionBuilder, g: Answered) -> None:
+    """Take an answer, or that a person took the question away: a fact for all later work."""
+    asking = _over(d, g, "answered" if g.note is not None else "")
+    said = f"{g.hand.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
+    fact = d.text(f"Question: {asking.question}\n{said}\n".encode(errors="replace"))
+    d.set(answers=(*d.case.answers[1 - ANSWERS_KEPT :], fact))
+    d.by_human(
+        Action.QUESTION_ANSWERED,
+        Entity.PLAN if asking.work is not State.RUNNING else Entity.MISSION,
+        g.hand,
+        number=asking.number,
+        chosen=g.chosen,
+        digest=sha256(g.text.encode()),
+        size=len(g.text.encode()),
+        taken_away=g.note is None,
+    )
+
+
+def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
+    """Approve the plan with the wider scope: one new digest, that of the amended text."""
+    asking = _over(d, g, "approved")
+    before, plan, hand = d.case.approval.digest, g.plan, g.hand
+    d.spend_approval()
+    # a weaker box was not shown: the mission waits for the former one
+    level = max(d.case.approval.level, g.level)
+    d.set(approval=Approval(asking.amended, hand.who, d.now, level))
+    if d.case.plan.digest == before:  # it is nobody's edit
+        d.set_plan(digest=asking.amended)
+    d.by_human(
+        Action.PLAN_AMENDED,
+        Entity.PLAN,
+        hand,
+        number=asking.number,
+        digest=asking.amended,
+        before=before,
+        sandbox=g.level,
+    )
+    if plan is not None and plan.digest == before:
+        # an edited one has no effect, and stays; that is shown as any edit during the run
+        d.write_box(plan, box_of(d.case, plan.path), g.written)
+    if plan is not None:
+        stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+        d.stamp_plan(plan, stamps)
+
+
+def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
+    """Take a person's no to a wider scope; the mission goes on and is told why."""
+    asking = _over(d, g, "rejected")
+    d.by_human(
+        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.hand, number=asking.number, reason=g.why
+    )
+
+
+def withdrawn(d: DecisionBuilder) -> None:
+    """Take back what was asked: the work that stood still for it is void, or is to stop."""
+    _over(d, None, "void")
+
+
+def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
+    asking, d.asking = d.asking, None
+    assert asking is not None, "an answer is observed only where something is asked"
+    path = g.note.path if g is not None and g.note is not None else asking.path
+    if status:
+        keys = {"decision": ""} if asking.amended else {}
+        d.commands += [
+            Stamp(path, {"status": status, **keys}),
+            Move(path, archived_question(d.case, asking)),
+        ]
+    return asking
+
+
+def _body(raw: bytes) -> str:
+    return without_box(read_note(raw).body)

@@ -1,0 +1,261 @@
+"""The notes in which work asks a person: a question with its answer, and a wider scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from placet.case.callout import permissions
+from placet.case.case import Asking, Case, NoteSeen, State
+from placet.case.events import Asked
+from placet.case.notes import (
+    APPROVE,
+    REJECT,
+    REVISE,
+    decision_of,
+    in_capitals,
+    same_moment,
+    trace_of,
+)
+from placet.core.text.characters import drawn
+from placet.core.text.note_parts import written_value
+from placet.note.box import with_box, without_box
+from placet.note.escape import link, literal, paragraphs
+from placet.note.frontmatter import new_note, read_note, stamp
+from placet.note.markdown import commented_lines
+from placet.note.outline import escaped_text, outline_of, unescaped_text
+from placet.note.paths import Folder, show
+from placet.plan.comments import with_lines
+from placet.plan.scope import Scope
+from placet.plan.widening import difference
+
+HOW_TO_ANSWER = (
+    "Tick one box, set the property `answer`, or write below “Answer”. Until then it stands still; "
+    "nobody chooses for you."
+)
+HOW_TO_WIDEN = (
+    "**Approve**: set `decision: approve`, or move this note to `System/Active`.",
+    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`; a reason under a heading "
+    "“Rejection” is told to the agent.",
+)
+TAKEN_AWAY = "the note that asked for it was taken away"
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")  # as CommonMark has it
+_BOX = re.compile(r"\s*[-*+][ \t]+\[([ xX])\][ \t]+(.*)")
+_BLANK_ITEM = re.compile(r"[ \t>]*(?:[-*+](?:[ \t]+|$))?(?:\[.\](?:[ \t]|$))?")
+_NO_BOX = re.compile(r"(?m)^([ \t]*\S+[ \t]+)(?=\[[ xX]\])")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer, empty for none yet.
+
+    `problem` says why it is none though something is there. `chosen` is the option's number, 0 for
+    words of their own, which somebody may still be writing.
+    """
+
+    text: str = ""
+    problem: str = ""
+    chosen: int = 0
+
+
+def shown_digest(raw: bytes) -> str:
+    """Return the digest of what a wider scope's note shows, box and all, with its case and number.
+
+    Line ends and properties do not count: an editor or a sync tool may write them in another way.
+    """
+    note = read_note(raw)
+    text = "\n".join(line.rstrip() for line in note.body.splitlines()).strip()
+    whose = f"{trace_of(raw)} {note.meta.get('amendment')}"
+    return sha256(f"{whose}\n{text}".encode()).hexdigest()
+
+
+def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes:
+    """Return the note that asks a question; the model's words in it mean nothing."""
+    whose = "The mission for" if work is State.RUNNING else "The planning of"
+    keys: dict[str, str | int] = {
+        "trace_id": case.trace_id,
+        "request_id": case.request_id,
+        "status": "open",
+        "answer": "",
+        "asked_at": asked_at,
+    }
+    box = [f"> [!question|placet] {whose} {_request(case)} asks you", f"> {HOW_TO_ANSWER}"]
+    lines = [
+        _NO_BOX.sub(r"\1\\", paragraphs(asked.question)),  # a box in it would be no answer
+        "",
+    ]
+    if asked.why.strip():
+        lines += [f"**Why**: {literal(asked.why)}", ""]
+    if asked.options:
+        lines += ["## Options", "", *(f"- [ ] {literal(option)}" for option in asked.options), ""]
+    text = "\n".join([*lines, "## Answer", "", ""])
+    return new_note(keys, with_box(text, box), asked.frontmatter)
+
+
+def amendment_note(
+    case: Case, asked: Asked, first: Scope, wider: Scope, number: int, asked_at: str
+) -> bytes:
+    """Return the note that asks for a wider scope: first all of it, against the first approval."""
+    keys: dict[str, str | int] = {
+        "trace_id": case.trace_id,
+        "request_id": case.request_id,
+        "status": "review",
+        "amendment": number,
+        "asked_at": asked_at,
+        "decision": "",
+    }
+    box = [
+        f"> [!question|placet] The mission for {_request(case)} asks for what is marked with `+`",
+        *(f"> - {line}" for line in HOW_TO_WIDEN),
+    ]
+    lines = [
+        difference(first, wider),
+        "",
+        f"**Why**: {literal(asked.why)}",
+        "",
+        "> [!info] What the mission may do then",
+        *(f"> {line}".rstrip() for line in permissions(wider)),
+        "",
+    ]
+    return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)
+
+
+def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:
+    """Return the answer that a question's note gives: by a box, the property, or a text."""
+    outline = outline_of(read_note(note.raw).body)
+    boxes: list[str] = []
+    words = ""
+    for part in outline.parts(0, len(outline.lines), 2):
+        if part.level and part.name == "options":
+            boxes = [
+                b[2].strip() for b in map(_BOX.match, outline.texts(part)) if b and b[1] != " "
+            ]
+        elif part.level and part.name == "answer":
+            words = _said(outline.texts(part))
+    known = [option_meant(text, options, box=True) for text in boxes]
+    known += _property(note, options)
+    if len({text for text, _ in known}) > 1:
+        return Answer(problem="Two answers are given in it. Leave one.")
+    texts = [known[0][0]] if known else []
+    texts += [words] if words and words not in texts else []
+    return Answer("\n".join(texts), chosen=known[0][1] if known and not words else 0)
+
+
+def _said(lines: Sequence[str]) -> str:
+    """Return a person's own words, empty if reading view shows none: a bullet, a comment."""
+    words = unescaped_text(lines).strip()
+    hidden = commented_lines(words)
+    shown = [line for n, line in enumerate(words.split("\n"), 1) if n not in hidden]
+    return words if any(_BLANK_ITEM.sub("", drawn(line)).strip() for line in shown) else ""
+
+
+def _property(note: NoteSeen, options: Sequence[str]) -> list[tuple[str, int]]:
+    """Return what the property `answer` means, as it stands there: YAML may read it as another.
+
+    Of a list the only item counts, or each that is an option.
+    """
+    said = note.meta.get("answer")
+    if isinstance(said, list):
+        items = [option_meant(str(one).strip(), options) for one in said if one is not None]
+        if len(items) < 2 or all(number for _, number in items):
+            return [item for item in items if item[0]]
+    elif isinstance(said, str):
+        return [option_meant(said.strip(), options)] if drawn(said).strip() else []
+    given = written_value(note.raw, "answer").strip() if said or said in (0, False) else ""
+    # as Obsidian writes a checkbox
+    given = {"true": "yes", "false": "no"}.get(given, given)
+    return [option_meant(given, options)] if given else []
+
+
+def option_meant(said: str, options: Sequence[str], *, box: bool = False) -> tuple[str, int]:
+    """Return the option that is meant by its text or its number, with its number; else the text.
+
+    An option that is a number itself is meant by its text. In a `box` it stands as it was written
+    there, which may be another option's text.
+    """
+    texts = [n for n, option in enumerate(options, 1) if said == option]
+    shown = [n for n, option in enumerate(options, 1) if said == literal(option)]
+    by_text = [*shown, *texts] if box else [*texts, *shown]
+    by_number = [n for n in range(1, len(options) + 1) if said == str(n)]
+    for number in (*by_text, *by_number):
+        return options[number - 1], number
+    return unescaped_text([said]), 0
+
+
+def with_answer(raw: bytes, said: str, options: Sequence[str]) -> bytes:
+    """Return a question's note with a person's answer in it.
+
+    An option's text or number becomes the property `answer`; other words go below “Answer”. Raises
+    UnsafeEdit as `stamp` does.
+    """
+    option, number = option_meant(said, options)
+    for value in (option, str(number)) if number else ():
+        # properties may be read as something else than the text that was written: a time, say
+        text = stamp(raw, {"answer": value})
+        if option_meant(str(read_note(text).meta["answer"]).strip(), options)[1] == number:
+            return text
+    body = read_note(raw).body
+    outline = outline_of(body)
+    lines = escaped_text(said.strip()).split("\n")
+    parts = [p for p in outline.parts(0, len(outline.lines), 2) if p.level and p.name == "answer"]
+    end = parts[-1].end if parts else len(outline.lines)
+    last = next((n for n in range(end - 1, -1, -1) if outline.lines[n].strip()), -1)
+    heading = [] if parts else ["", "## Answer"]
+    body_then = with_lines(body, {last: [*heading, "", *lines]})
+    return raw[: len(raw) - len(body.encode())] + body_then.encode()
+
+
+def question_in(raw: bytes) -> str:
+    """Return the question that a note asks, as a person reads it: no box, reason or options."""
+    lines: list[str] = []
+    for line in without_box(read_note(raw).body).splitlines():
+        if line.startswith(("**Why**", "## ")):
+            break
+        lines.append(_ESCAPED.sub(r"\1", line))
+    return "\n".join(lines).strip()
+
+
+def is_approved(note: NoteSeen) -> bool:
+    """Return whether an amendment's place or `decision` approves it."""
+    return note.folder is Folder.ACTIVE or decision_of(note) == APPROVE
+
+
+def beside_asked(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) -> str:
+    """Return why a note in which something is asked has no effect yet, or an empty string.
+
+    `every` are all notes in which it is asked.
+    """
+    if len(every) > 1:
+        places = ", ".join(f"`{show(one.path)}`" for one in every)
+        return (
+            f"This is asked in {len(every)} notes: {places}. Different answers count as none. "
+            "Delete all but one."
+        )
+    if not asking.amended:
+        return answer_in(note, asking.options).problem or in_capitals(note.meta, "answer")
+    if is_approved(note) and shown_digest(note.raw) != asking.digest:
+        return (
+            "This note was edited, so it approves nothing. Undo the edit, or reject it and say why "
+            "under a heading `## Rejection`: the agent can ask for less."
+        )
+    said = decision_of(note)
+    known = ("", APPROVE, REJECT, REVISE)
+    if said in known:
+        return in_capitals(note.meta, "decision")
+    return f"`decision: {said}` has no effect. {' '.join(HOW_TO_WIDEN)}"
+
+
+def is_of(note: NoteSeen, asking: Asking) -> bool:
+    """Return whether a note is the one in which this is asked."""
+    at = note.meta.get("asked_at")
+    if at is None:
+        unreadable = bool(note.problem) and asking.asked_at.encode() in note.raw[:4096]
+        return unreadable or note.path == asking.path
+    return same_moment(at, asking.asked_at)
+
+
+def _request(case: Case) -> str:
+    return link(PurePosixPath(case.request_path).stem if case.request_path else case.request_id)

@@ -1,0 +1,160 @@
+"""Decisions on the results of the daemon's own work.
+
+A result is a plan, a failed planning, or the end of a mission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from placet.activity import Action, Actor, Entity
+from placet.case.callout import box_of, settled, with_box
+from placet.case.case import Case, EventKind, LastOutcome, NoteSeen, Rejection
+from placet.case.commands import Move, Publish, Rewrite, Stamp
+from placet.case.decision import (
+    NO_APPROVAL,
+    DecisionBuilder,
+    archived_path,
+    plan_path,
+    sha256,
+)
+from placet.case.events import Drafted, MissionEnded, PlanningFailed
+from placet.case.notes import decision_of
+from placet.note.frontmatter import plan_text, stamp
+from placet.note.paths import Folder
+
+EDITED_MEANWHILE = (
+    "> [!warning] The plan was changed during the run\n> What was carried out is the text that had "
+    "been approved. The changed text stands in the plan's note and had no effect.\n"
+)
+STOPPED_TOO_LATE = (
+    "> [!warning] You stopped this mission after its last step\n> Its work is complete, so placet "
+    "archived the plan. To discard the work, drop its branch.\n"
+)
+
+
+def drafted(d: DecisionBuilder, e: Drafted) -> None:
+    """Put a new plan or revision into Inbox/Plans."""
+    case = d.case
+    # Only ever into Inbox/Plans: in the place of an unusable plan in System/Active a new text would
+    # be approved unread.
+    in_place = case.plan.path.startswith(f"{Folder.PLANS}/")
+    path = case.plan.path if in_place else plan_path(case)
+    d.set(outcome=replace(case.outcome, failure=""), rejection=Rejection())
+    d.set_plan(
+        keys=case.request.keys,
+        revision=e.revision,
+        path=path,
+        base_branch=e.base_branch,
+        based_on=e.based_on,
+        basis_digest="",
+        left="",
+        base_commit=e.base_commit,
+        uncommitted=e.uncommitted,
+        models=(e.model,),
+    )
+    asked = {"reviewed_by": case.reviewed.by, "reviewed_at": case.reviewed.at}
+    text = stamp(e.text, asked if case.reviewed.at else {})
+    d.remember_box(text, box_of(d.case))
+    text = with_box(text, box_of(d.case))
+    name = d.text(text)
+    # known by its digest, to compare it with the approved one
+    d.set_plan(digest=d.text(plan_text(text)))
+    d.row(
+        Action.PLAN_CREATED if case.plan.revision == 0 else Action.PLAN_REVISED,
+        Entity.PLAN,
+        Actor.AGENT,
+        digest=d.case.plan.digest,
+        revision=e.revision,
+        size=len(text),
+        path=path,
+        **e.facts,
+    )
+    kept = archived_path(case, f"_r{case.plan.revision}")
+    if in_place and case.is_elsewhere:
+        # the plan for the other repository, with its remarks, stays where people find it
+        d.commands += [Move(path, kept), Publish(path, name)]
+    elif e.note is None or not case.plan.basis_digest or not in_place:
+        d.commands.append(Publish(path, name))
+    elif _is_as_left(case, e.note):
+        d.commands.append(Rewrite(path, sha256(e.note.raw), name))
+    # Any other note is somebody's words, or their decision: the next look finds it there.
+    d.stamp_request(None)
+
+
+def _is_as_left(case: Case, note: NoteSeen) -> bool:
+    """Return whether a plan's note is as it was when its revision began."""
+    return (
+        note.digest == case.plan.basis_digest
+        and settled(note.raw, case, note.path) == note.raw
+        and not decision_of(note)
+        and not note.meta.get("rejection_reason")
+        and note.status in ("", "review", "needs_revision", "error")
+    )
+
+
+def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
+    """Say why there is no plan; the one that was to be revised stays as it is."""
+    d.set(outcome=replace(d.case.outcome, failure=e.reason, report_path=""))
+    d.row(
+        Action.PLAN_FAILED,
+        Entity.PLAN,
+        Actor.AGENT,
+        reason=e.reason,
+        error_type=e.error_type,
+        end=e.end.value,
+        iterations=e.iterations,
+    )
+    d.stamp_request(None)
+    if d.case.plan.path.startswith(f"{Folder.PLANS}/"):
+        d.commands.append(Stamp(d.case.plan.path, d.plan_status))
+
+
+def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
+    """Publish the report; archive what was carried out, put back what failed."""
+    completed = e.kind is EventKind.MISSION_COMPLETED
+    case = d.case
+    outcome = LastOutcome(
+        failure="" if completed else e.reason,
+        detail="" if completed else e.detail,
+        report_path=e.report_path,
+        branch=e.branch,
+        base=str(e.facts.get("base", "")),
+        tip=str(e.facts.get("commit", "")),
+        carried_out=case.approval.digest,
+    )
+    d.set(outcome=outcome, stop="")
+    d.spend_approval()
+    report = e.report
+    if case.reported_edit:
+        report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
+    if completed and case.stop:
+        report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + STOPPED_TOO_LATE.encode()
+    action = Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED
+    d.row(action, Entity.MISSION, Actor.AGENT, **e.facts)
+    d.commands += [Publish(path, d.text(picture)) for path, picture in e.pictures]
+    d.commands.append(Publish(e.report_path, d.text(report)))
+    # A plan that was taken back before its mission was complete stays where the person put it; a
+    # plan among the requests is one of those that failed.
+    stays = case.stop and not completed and not case.plan.path.startswith(f"{Folder.REQUESTS}/")
+    if case.plan.path and not stays:
+        # the approval is used up: a failed plan can be approved again, as a new one
+        stamps: dict[str, Any] = {**d.plan_status}
+        home = archived_path(case)
+        if not completed:
+            stamps, home = {**stamps, **NO_APPROVAL}, plan_path(case)
+        # The box of a failed plan is written when a look finds it at rest: in System/Active it
+        # would approve a note that is renamed there in just this moment.
+        d.commands += [box_of(d.case)] if completed else []
+        d.commands += [Stamp(case.plan.path, stamps), Move(case.plan.path, home)]
+        d.set_plan(path=home)
+    if case.request_path:
+        d.stamp_request(None)
+    if case.request_path and completed:
+        # An edit that came during the run is not archived unseen: the move carries the digest it
+        # believes in. The note keeps its name: people's links go by it.
+        home = f"{Folder.ARCHIVE}/{PurePosixPath(case.request_path).name}"
+        d.commands.append(Move(case.request_path, home, case.request_digest))
+        d.set(request_path="")

@@ -1,0 +1,267 @@
+"""Notes sorted by owner: those of each case, new requests, plans that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from placet.case.callout import is_own_box, settled
+from placet.case.case import OPEN, Case, NoteSeen, State
+from placet.case.notes import ASKS, DRAFT
+from placet.case.question_note import is_of
+from placet.note.frontmatter import plan_digest
+from placet.note.paths import Folder, active_name, plan_name, rejected_name, show
+from placet.plan.differences import diff_callout
+
+_KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
+_NO_PLAN = "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it."
+_STRANGER = {
+    Folder.PLANS: _NO_PLAN,
+    Folder.ACTIVE: (
+        "This note has no `trace_id`, so it is no plan that was reviewed, and nothing of it runs. "
+        f"Drop a request into `{Folder.REQUESTS}`, and move its plan here once you have read it."
+    ),
+    Folder.REJECTED: _NO_PLAN,
+    Folder.QUESTIONS: (
+        "This note asks nothing of placet's, so nothing is done with it. Move it to another folder."
+    ),
+}
+_ANSWERED = (
+    "What this note asks is not open any more, so nothing is done with it. Delete it, or move it "
+    f"to `{Folder.ARCHIVE}`."
+)
+_UNKNOWN = (
+    "The journal does not know what this note asks, so nothing is done with it: the journal was "
+    f"lost, or put back from a backup. Delete this note, or move it to `{Folder.ARCHIVE}`; what "
+    "still has to be known is asked again."
+)
+_NO_TRACE = (
+    "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows "
+    "whose plan it is. Put its `trace_id` back, or remove these lines as well."
+)
+_NO_APPROVAL = (
+    "This is a request, not a plan: nothing is approved by moving it here. Move it back to "
+    f"`{Folder.REQUESTS}`; its plan is what you approve."
+)
+
+
+@dataclass(slots=True)
+class CaseNotes:
+    """The settled notes that belong to one case."""
+
+    request: NoteSeen | None = None
+    plans: list[NoteSeen] = field(default_factory=list)
+    asked: list[NoteSeen] = field(default_factory=list)  # in which the open question is asked
+
+
+@dataclass(slots=True)
+class Sorted:
+    """The notes by owner.
+
+    `notices` are notes that stay as they are, each with the reason for a person.
+    """
+
+    of_case: dict[str, CaseNotes] = field(default_factory=dict)
+    new: list[NoteSeen] = field(default_factory=list)
+    orphans: list[NoteSeen] = field(default_factory=list)
+    notices: list[tuple[NoteSeen, str]] = field(default_factory=list)
+
+    def its(self, trace_id: str) -> CaseNotes:
+        """Return the notes of a case, to add to."""
+        return self.of_case.setdefault(trace_id, CaseNotes())
+
+    def tell(self, note: NoteSeen, why: str) -> None:
+        """Add a notice, if there is a reason for one."""
+        if why:
+            self.notices.append((note, why))
+
+
+def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
+    """Sort each note to its case: by its `trace_id`, else by the place where it was seen last.
+
+    The place counts only if no other note has the `trace_id`: an editor may have dropped a note's
+    properties, but a note in the old place of a renamed one is something else. Of a case that ended
+    the text must be the same, too. `cases` is keyed by trace_id. A note without a case is a new
+    request, or an orphan: a plan whose case the journal does not know.
+    """
+    found = Sorted()
+    every = list(notes)
+    at_path = _places(cases)
+    marked = {(note.trace_id, note.is_plan) for note in every if not note.asks}
+    requests: dict[str, list[NoteSeen]] = {}
+    strangers: list[NoteSeen] = []
+    for note in every:
+        owner = cases.get(note.trace_id)
+        last = None if note.trace_id else at_path.get(note.path)
+        if last is not None and not _is_another(note, last):
+            if note.asks:
+                _sort_asked(last, note, found)
+                continue
+            owner = last if (last.trace_id, note.path == last.plan.path) not in marked else None
+        if owner is None:
+            _sort_unowned(note, cases, found, strangers)
+            continue
+        if note.asks:
+            _sort_asked(owner, note, found)
+            continue
+        in_plans = note.folder is not Folder.REQUESTS
+        at_plan = note.path == owner.plan.path != owner.request_path
+        # one that became unreadable as it was moved no longer says what it is; its place does
+        if note.is_plan or at_plan or (in_plans and note.problem):
+            found.its(owner.trace_id).plans.append(_settled(owner, note))
+            found.tell(note, note.problem)
+        else:
+            requests.setdefault(owner.trace_id, []).append(note)
+            found.tell(note, _NO_APPROVAL if in_plans else note.problem)
+    adopted = {note.trace_id for note in found.orphans}
+    for note in strangers:
+        if note.trace_id not in adopted:
+            found.tell(note, _not_asking(note))
+    for trace_id, several in requests.items():
+        _choose(cases[trace_id], several, found)
+    for trace_id, its in found.of_case.items():
+        _tell_of_several_plans(trace_id, its.plans, found)
+    return found
+
+
+def _settled(case: Case, plan: NoteSeen) -> NoteSeen:
+    """Return a plan's note as it counts: what somebody wrote into its box is text.
+
+    One that has lost a plan's keys is compared, and kept, as a plan.
+    """
+    if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
+        return plan  # most plans: nothing is parsed
+    raw = settled(plan.raw, case, plan.path) if plan.is_plan else plan.raw
+    if plan.problem or (plan.is_plan and raw == plan.raw):
+        return plan
+    return replace(plan, raw=raw, digest=plan_digest(raw))
+
+
+def is_by_place(notes: CaseNotes) -> bool:
+    """Return whether the request's note was matched by its place only.
+
+    A renamed one, with the trace_id, may be unread.
+    """
+    return notes.request is not None and not notes.request.trace_id
+
+
+def _is_another(note: NoteSeen, last: Case) -> bool:
+    """Return whether a note in the place of an ended case's request is another request."""
+    at_request = note.path == last.request_path
+    return at_request and last.state not in OPEN and note.digest != last.request_digest
+
+
+def _sort_asked(case: Case, note: NoteSeen, found: Sorted) -> None:
+    if case.asking is not None and is_of(note, case.asking):
+        found.its(case.trace_id).asked.append(note)
+        found.tell(note, note.problem)
+    else:
+        found.tell(note, _ANSWERED)
+
+
+def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
+    places: dict[str, Case] = {}
+    for case in cases.values():
+        if case.state is not State.COMPLETED and case.request_path:
+            places[case.request_path] = case
+        if case.plan.path:
+            places.setdefault(case.plan.path, case)
+        if case.asking is not None:
+            places.setdefault(case.asking.path, case)
+    return places
+
+
+def _sort_unowned(
+    note: NoteSeen, cases: Mapping[str, Case], found: Sorted, strangers: list[NoteSeen]
+) -> None:
+    if note.problem:
+        found.tell(note, note.problem)
+    elif note.is_plan and note.trace_id:
+        found.orphans.append(note)
+    elif note.is_plan:
+        found.tell(note, _NO_TRACE)
+    elif note.asks and note.trace_id:
+        found.tell(note, _UNKNOWN)
+    elif note.folder is not Folder.REQUESTS:
+        found.tell(note, _emptied(note, cases) or _STRANGER[note.folder])
+    elif _not_asking(note):
+        strangers.append(note)
+    elif note.status != DRAFT:
+        found.new.append(note)
+
+
+def _emptied(note: NoteSeen, cases: Mapping[str, Case]) -> str:
+    """Return what helps with a plan that was emptied, known by its name; empty for another note."""
+    if note.raw.strip():
+        return ""
+    name = PurePosixPath(note.path).name
+    for ident in (case.request_id for case in cases.values()):
+        if name in (plan_name(ident), active_name(ident), rejected_name(ident)):
+            return (
+                f"This note is empty, so nothing of it runs. {text_back(ident)}, and delete this "
+                "note."
+            )
+    return ""
+
+
+def text_back(ident: str) -> str:
+    """Return how the text of an emptied plan is put back for review."""
+    return (
+        f"Put its text back: `placet show {ident} --plan > {Folder.PLANS}/{plan_name(ident)}`, in "
+        "the vault's folder"
+    )
+
+
+def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
+    """Take the request's note; the others are copies.
+
+    First comes one among the requests, then the one in the known place.
+    """
+    chosen = min(
+        several,
+        key=lambda n: (n.folder is not Folder.REQUESTS, n.path != case.request_path, n.path),
+    )
+    found.its(case.trace_id).request = chosen
+    for note in several:
+        if note is not chosen:
+            why = (
+                f"This note has the same `trace_id` as `{show(chosen.path)}`, so it is taken for a "
+                "copy and nothing is done with it. To make it a request of its own, remove its "
+                "`trace_id` and `status` lines."
+            )
+            found.tell(note, why + _difference(chosen, note))
+
+
+def _tell_of_several_plans(trace_id: str, plans: list[NoteSeen], found: Sorted) -> None:
+    if len(plans) < 2:
+        return
+    places = ", ".join(f"`{show(n.path)}`" for n in sorted(plans, key=lambda n: n.path))
+    why = (
+        f"There are {len(plans)} plans with the trace_id {trace_id}: {places}. None of them counts "
+        "until only one is left: delete the others, or move them out of these folders."
+    )
+    for note in plans:
+        other = plans[0] if note is not plans[0] else plans[1]
+        found.tell(note, why + _difference(other, note))
+
+
+def _difference(one: NoteSeen, other: NoteSeen) -> str:
+    if one.raw == other.raw:
+        return f"\nIts text is the same as that of `{show(one.path)}`."
+    return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
+
+
+def _not_asking(note: NoteSeen) -> str:
+    """Return why a request without a case asks for nothing, or an empty string."""
+    if note.status in {*ASKS, DRAFT, "planning"}:
+        return ""
+    what = (
+        "says that this request was taken up, but the journal does not know it"
+        if note.status in _KNOWN_STATUS
+        else "is not a status that placet knows"
+    )
+    return (
+        f"`status: {note.status}` {what}. To ask for a plan, remove the line or write "
+        "`status: pending`."
+    )

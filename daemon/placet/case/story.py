@@ -1,0 +1,270 @@
+"""The journal as a person in front of the daemon reads it: a sentence for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from placet.activity import Action, CommittedRow, Entity
+from placet.core.text.facts import Lenient, answer_kind, by, facts, files_changed, more_scope
+from placet.core.wording import counted, dollars, one_line, with_numbers
+from placet.note.paths import Folder
+from placet.plan.differences import without_difference
+
+# A longer reason is cut here; `placet why` has all of it.
+MAX_CHARS = 300
+
+
+class Loud(IntEnum):
+    """From which on a line is said: `-q` leaves only trouble, `-v` adds details."""
+
+    TROUBLE = 0
+    EVENT = 1
+    DETAIL = 2
+
+
+@dataclass(slots=True)
+class Story:
+    """Turns rows into lines, in order. It remembers what need be said only once.
+
+    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which
+    an edit was the last thing that happened: an editor that saves every few seconds makes many of
+    one.
+    """
+
+    trouble: str = ""
+    edited: frozenset[str] = frozenset()
+    heard: tuple[str, ...] = ()
+
+    def hear(self, text: str) -> None:
+        """Take in the daemon's own words: a side note that repeats them is not told again."""
+        # a new tuple: several threads say things
+        self.heard = (*self.heard[-7:], one_line(text))
+
+    def line(self, row: CommittedRow) -> tuple[Loud, str] | None:
+        """Return how loud and what is said of a row, None for one that nobody waits for.
+
+        Never raises for odd metadata.
+        """
+        data = row.details
+        who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "
+        told = self._model(row.action_type, data)
+        edited = row.action_type == Action.REQUEST_EDITED
+        again = edited and row.trace_id in self.edited
+        self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
+        if told is None and (say := _SENTENCES.get(row.action_type)) is not None:
+            loud = Loud.TROUBLE if row.action_type in _TROUBLE else Loud.EVENT
+            text = say(Lenient(data))
+            if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
+                text = ""  # said already, of the model
+            elif row.action_type in _SIDE_NOTES and self._was_heard(str(data.get("reason") or "?")):
+                text = ""
+            elif self.trouble and row.action_type == Action.EXECUTION_RESUMED:
+                loud = Loud.DETAIL  # it is the next try
+            elif again:
+                loud = Loud.DETAIL
+            told = (loud, text) if text else None
+        elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
+            told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
+        return None if told is None else (told[0], who + one_line(told[1], MAX_CHARS))
+
+    def _was_heard(self, reason: str) -> bool:
+        line = one_line(reason)
+        return any(said.endswith(line) for said in self.heard)
+
+    def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
+        """Say when the model stops answering and when it answers again, not each attempt."""
+        if (
+            action == Action.MODEL_FAILED
+            and data.get("kind") == "transient"
+            and data.get("reason") != self.trouble
+        ):
+            self.trouble = str(data.get("reason"))
+            return (
+                Loud.TROUBLE,
+                f"the model does not answer: {self.trouble.rstrip('.')}. It is asked again.",
+            )
+        if action == Action.MODEL_CALLED and self.trouble:
+            self.trouble = ""
+            return Loud.TROUBLE, "the model answers again"
+        return None
+
+
+def _money(usd: object) -> str:
+    return f", {dollars(usd)}" if isinstance(usd, float) else ""
+
+
+def _because(data: Mapping[str, Any]) -> str:
+    return f": {data['reason']}" if data.get("reason") else ", without a reason"
+
+
+def _words(data: Mapping[str, Any]) -> str:
+    """Return the text of a side note without the difference that it may show."""
+    return without_difference(str(data["reason"]))
+
+
+def _plan_waits(data: Mapping[str, Any]) -> str:
+    where = f": {data['path']}" if data.get("path") else ""
+    steps = counted(data["steps"], "step")
+    return f"a plan waits for you (revision {data['revision']}, {steps}){where}"
+
+
+def _without(data: Mapping[str, Any]) -> str:
+    left_out = data.get("steps_left_out")
+    return f", without {with_numbers('step', left_out)}" if left_out else ""
+
+
+def _answered(data: Mapping[str, Any]) -> str:
+    if data.get("taken_away"):
+        return f"its question was taken away {by(data)}; the work goes on without an answer"
+    return f"its question was answered {by(data)}, {answer_kind(data)}; the work goes on"
+
+
+def _completed(data: Mapping[str, Any]) -> str:
+    what = (
+        f"{counted(files_changed(data), 'file')} changed on {data['branch']}"
+        if data.get("commit")
+        else "nothing had to be changed"
+    )
+    return f"completed: {what}{_money(data.get('cost_usd'))}"
+
+
+def _taken_back(data: Mapping[str, Any]) -> str:
+    if data.get("running"):
+        return f"its plan was taken back {by(data)}: the mission stops at the next safe point"
+    return f"its plan was taken back {by(data)}, and waits for a decision"
+
+
+def _changed_after(data: Mapping[str, Any]) -> str:
+    if data.get("running"):
+        return (
+            "its plan was edited during the mission, which has no effect: the approved text goes on"
+        )
+    return "its plan was edited after the approval, which is void: it waits for you again"
+
+
+def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
+    """Return what goes on of what `left_over` found, and what waits for a person.
+
+    Empty where nothing does. `one` and `many` say what a mission does, or several: `goes on at the
+    next start`, `are taken up again`.
+    """
+    missions = data.get("missions") or []
+    parts = []
+    if missions:
+        at = ", ".join(str(m) for m in missions[:MAX_NAMED]) + (
+            " …" if len(missions) > MAX_NAMED else ""
+        )
+        parts.append(
+            f"{counted(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}"
+        )
+    if planning := data.get("planning"):
+        parts.append(
+            f"{counted(planning, 'plan')} {'is' if planning == 1 else 'are'} to be written"
+        )
+    if review := data.get("review"):
+        parts.append(
+            f"{counted(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
+        )
+    if asking := data.get("asking"):
+        one = "thing is" if asking == 1 else "things are"
+        parts.append(f"{asking} {one} asked of you (placet review)")
+    return "; ".join(parts)
+
+
+# How many missions a line names.
+MAX_NAMED = 5
+
+_SIDE_NOTES = (Action.NOTE_EXPLAINED, Action.REQUEST_INVALID)
+_SAID_BY_THE_LOOP = (
+    Action.MODEL_WAITING,
+    Action.MODEL_RESUMED,
+    Action.JOURNAL_RECONCILED,
+    Action.GIT_RAN,
+)
+_TROUBLE = frozenset({
+    *_SIDE_NOTES, Action.PLAN_FAILED, Action.PLAN_CHANGED_AFTER_APPROVAL, Action.PLAN_REFUSED,
+    Action.PLAN_DRIFTED, Action.EXECUTION_FAILED,
+})  # fmt: skip
+
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    Action.REQUEST_DETECTED: lambda d: (
+        "a new plan was asked for"
+        if d.get("again")
+        else f"request seen: {d['path']}; a plan follows"
+    ),
+    Action.REQUEST_EDITED: lambda d: f"the request was edited {by(d)}; it is planned again",
+    Action.REQUEST_WITHDRAWN: lambda d: f"the request was taken away: {d['path']}",
+    Action.REQUEST_INVALID: lambda d: f"{d['path']} cannot be used: {_words(d)}",
+    Action.NOTE_EXPLAINED: lambda d: f"about {d['path']}: {_words(d)}",
+    Action.PLAN_CREATED: _plan_waits,
+    Action.PLAN_REVISED: _plan_waits,
+    Action.PLAN_FAILED: lambda d: f"there is no plan: {d['reason']}",
+    Action.PLAN_APPROVED: lambda d: (
+        f"approved {by(d)}"
+        + (", as edited" if d.get("edited") else "")
+        + (f", with {counted(n, 'remark')}" if (n := d.get("comment_count")) else "")
+        + _without(d)
+    ),
+    Action.PLAN_REJECTED: lambda d: f"rejected {by(d)}{_because(d)}",
+    Action.PLAN_REVISION_REQUESTED: lambda d: (
+        f"changes asked for {by(d)} ({counted(d['comment_count'], 'comment')}); "
+        "the plan is being revised"
+    ),
+    Action.PLAN_CHANGED_AFTER_APPROVAL: _changed_after,
+    Action.PLAN_REFUSED: lambda d: f"not approved: {d['reason']}",
+    Action.PLAN_DRIFTED: lambda d: (
+        f"its plan was put back: {d['reason']}" if d.get("reason") else ""
+    ),
+    Action.PLAN_TAKEN_BACK: _taken_back,
+    Action.PLAN_WITHDRAWN: lambda d: f"its plan was taken away: {d['path']}",
+    Action.PLAN_EDITED: lambda d: f"its plan was edited {by(d)}",
+    Action.PLAN_ADOPTED: lambda d: (
+        "a plan that the journal does not know "
+        f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
+    ),
+    Action.QUESTION_ASKED: lambda d: f"asks you something, and stands still: {d['path']}",
+    Action.QUESTION_ANSWERED: _answered,
+    Action.PLAN_AMENDMENT_REQUESTED: lambda d: (
+        f"its mission asks for a wider scope ({more_scope(d)}), and stands still: {d['path']}"
+    ),
+    Action.PLAN_AMENDED: lambda d: f"the wider scope was approved {by(d)}; the mission goes on",
+    Action.PLAN_AMENDMENT_REJECTED: lambda d: (
+        f"the wider scope was rejected {by(d)}{_because(d)}; the mission goes on without it"
+    ),
+    Action.EXECUTION_STARTED: lambda d: (
+        f"the mission began: {counted(d['steps'], 'step')}{_without(d)}; "
+        f"commands run in: {d['sandbox']}"
+    ),
+    Action.EXECUTION_RESUMED: lambda d: (
+        f"the mission is taken up again at iteration {d['iteration']}"
+    ),
+    Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']} done",
+    Action.EXECUTION_COMPLETED: _completed,
+    Action.EXECUTION_FAILED: lambda d: (
+        f"failed: {d['reason']} after {counted(d['iterations'], 'iteration')}"
+        f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
+    ),
+    Action.REPORT_WRITTEN: lambda d: f"report: {d['path']}",
+    Action.FAILURE_DETECTED: lambda d: (
+        f"noticed: {str(d['description']).removeprefix('Noticed: ')}"
+    ),
+    Action.GIT_INITIALIZED: lambda d: (
+        f"made a git repository of {d['path']}, with a first commit of what is there"
+    ),
+    Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
+    Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
+    Action.PR_REJECTION_EXPLAINED: lambda d: f"why {d['branch']} was dropped: {d['reason']}",
+    Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was taken back {by(d)}",
+    Action.PR_REOPENED: lambda d: f"{d['branch']} is there again",
+    Action.DAEMON_STARTED: lambda d: unfinished(d, "is taken up again", "are taken up again"),
+    Action.DAEMON_STOPPED: lambda d: (
+        "ended; "
+        + (
+            unfinished(d, "goes on at the next start", "go on at the next start")
+            or "nothing is left for the next start"
+        )
+    ),
+}

@@ -1,0 +1,181 @@
+"""Warnings for a readable note of which a part, or the place, has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placet.case.callout import HOW_TO_REVIEW
+from placet.case.case import STATUSES, Case, NoteSeen, State
+from placet.case.notes import (
+    APPROVE,
+    DRAFT,
+    REJECT,
+    REVISE,
+    body_of,
+    decision_of,
+    in_capitals,
+)
+from placet.case.question_note import beside_asked
+from placet.case.sorting import CaseNotes, text_back
+from placet.core.wording import counted
+from placet.note.paths import Folder
+from placet.plan.comments import open_comments
+
+_NEW_PLAN = "For a new plan set `status: pending` in the request."
+_BACK = f"To review it again move it to `{Folder.PLANS}`."
+_APPROVED = (
+    frozenset({"", "approved", "rejected", "needs_revision"}),
+    f"This plan is approved. To take that back, move it to `{Folder.PLANS}`.",
+)
+# Where a plan is, and its case's state: each `status` that means something there, and what to do
+# about another one.
+_STATUSES = {
+    (Folder.PLANS, State.REVIEW): (
+        frozenset({"", "review", "needs_revision", "rejected"}),
+        " ".join(["The plan still waits for you.", *HOW_TO_REVIEW]),
+    ),
+    (Folder.PLANS, State.FAILED): (
+        frozenset({"", "review", "needs_revision", "approved", "error"}),
+        "To have this plan changed set `status: needs_revision`; to approve it again move it to "
+        f"`{Folder.ACTIVE}`, to reject it to `{Folder.REJECTED}`.",
+    ),
+    (Folder.ACTIVE, State.APPROVED): _APPROVED,
+    (Folder.ACTIVE, State.RUNNING): _APPROVED,
+    (Folder.REQUESTS, State.FAILED): (
+        frozenset({"", "error", "pending"}),
+        "To have this plan revised set `status: pending`; to reject it move it to "
+        f"`{Folder.REJECTED}`. {_BACK}",
+    ),
+    (Folder.REJECTED, State.REJECTED): (
+        frozenset({"", "rejected"}),
+        f"This plan was rejected. {_BACK} {_NEW_PLAN}",
+    ),
+}
+_WITHOUT_EFFECT = frozenset(
+    {
+        (Folder.REJECTED, State.COMPLETED),
+        (Folder.REJECTED, State.WITHDRAWN),
+        (Folder.REQUESTS, State.COMPLETED),
+        (Folder.REQUESTS, State.WITHDRAWN),
+        (Folder.REQUESTS, State.REJECTED),
+    }
+)
+
+
+def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
+    """Return the warnings for the notes of a case that is not about to change, by path."""
+    said: dict[str, str] = {}
+    if (
+        (request := notes.request) is not None
+        and request.folder is Folder.REQUESTS
+        and not request.problem
+    ):
+        said[request.path] = _beside_request(case, request)
+    if len(notes.plans) == 1 and not notes.plans[0].problem:
+        said[notes.plans[0].path] = _beside_plan(case, notes.plans[0])
+    if case.asking is not None:
+        readable = [note for note in notes.asked if not note.problem]
+        said |= {note.path: beside_asked(case.asking, note, readable) for note in readable}
+    return {path: why for path, why in said.items() if why}
+
+
+def lost_keys(case: Case, note: NoteSeen) -> str:
+    """Return what to put back into a plan that lost its keys, or an empty string."""
+    if note.trace_id and note.is_plan:
+        return ""
+    if not body_of(note.raw).strip():
+        return (
+            "This plan is empty, so it cannot be decided on. "
+            f"{text_back(case.request_id)}, or delete this note, which withdraws its request."
+        )
+    return (
+        "The lines are missing that say whose plan this is, so it cannot be decided on. Put them "
+        f"back into its properties: `trace_id: {case.trace_id}`, `request_id: {case.request_id}`, "
+        f"`revision: {case.plan.revision}`."
+    )
+
+
+def _beside_request(case: Case, note: NoteSeen) -> str:
+    approved = case.acting in (State.APPROVED, State.RUNNING)
+    # Old words of the daemon's come back with a sync tool or a late save; a person's are those that
+    # it never wrote here.
+    own = {"", "planning", "planned", STATUSES[case.acting].request} | (
+        set() if approved else {"pending"}
+    )
+    if note.status == DRAFT and not approved:
+        return ""
+    if note.status not in own:
+        helps = (
+            f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to "
+            f"`{Folder.PLANS}`."
+            if approved
+            else "To ask for a new plan write `status: pending`; to withdraw the request, move it "
+            f"out of `{Folder.REQUESTS}`."
+        )
+        return f"`status: {note.status}` has no effect here. {helps}"
+    if case.state is State.WITHDRAWN:
+        return (
+            "Its plan was taken away, so nothing more is done. Put the plan back into "
+            f"`{Folder.PLANS}`, or set `status: pending` for a new one."
+        )
+    if case.request_digest in ("", note.digest):
+        return ""
+    if approved:
+        return (
+            "This request was changed after its plan had been approved. What was approved is "
+            "carried out; then a new plan follows. To have the change planned before, move the "
+            f"plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
+        )
+    if case.state is State.REJECTED or (case.state is State.FAILED and case.outcome.report_path):
+        return (
+            f"This request was changed after it had ended ({case.state}). Set `status: pending` to "
+            "have it planned again."
+        )
+    return ""
+
+
+def _beside_plan(case: Case, note: NoteSeen) -> str:
+    if why := lost_keys(case, note):
+        return why
+    if (said := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
+        return (
+            f"`decision: {said}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, or "
+            "leave it empty."
+        )
+    if why := in_capitals(note.meta, "decision", "if_changed", "status"):
+        return why
+    if case.acting is State.PLANNING:
+        return (
+            "A new plan is being written for this request, so this one has no effect. To have this "
+            f"one instead, wait for the new one in `{Folder.PLANS}`, take that one away, then move "
+            f"this one to `{Folder.PLANS}`."
+        )
+    place = note.folder, case.acting
+    own, helps = _STATUSES.get(place, ({note.status}, ""))
+    if note.status not in own:
+        return f"`status: {note.status}` has no effect here. {helps}"
+    if place in _WITHOUT_EFFECT:
+        return f"This plan has no effect here: its request is {case.state}. {_BACK} {_NEW_PLAN}"
+    if (
+        place == (Folder.PLANS, State.FAILED)
+        and note.status == "error"
+        and not case.outcome.report_path
+    ):
+        return (
+            f"It could not be revised: {case.outcome.failure}\nThe plan is as it was. To try again "
+            "set `status: needs_revision`; or approve it as it is, or reject it."
+        )
+    if place == (Folder.PLANS, State.REVIEW) and note.digest != case.plan.digest:
+        return _unsent_comments(note)
+    return ""
+
+
+def _unsent_comments(note: NoteSeen) -> str:
+    unanswered = len(open_comments(body_of(note.raw)))
+    if note.status not in ("", "review") or not unanswered:
+        return ""
+    return (
+        f"No answer yet: {counted(unanswered, 'review comment')}. To have the plan changed set "
+        "`decision: revise`. Approved as it stands, the plan takes them along: guidance for the "
+        "agent that does not widen the scope."
+    )

@@ -1,0 +1,1 @@
+"""The turn of a model: messages, budget, guards, retries. Pure."""

@@ -1,0 +1,196 @@
+"""Conversation types and the Model protocol.
+
+The assistant's blocks are kept exactly as they came (plain JSON objects, thinking blocks too) and
+are sent back unchanged: the Messages API requires it, and byte-equal prefixes are what prompt
+caching lives on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from placet.errors import PlacetError
+
+# One content block as the Messages API writes it: `{"type": "text", "text": …}`, `tool_use`,
+# `tool_result`, …
+Block = Mapping[str, Any]
+
+
+class Purpose(StrEnum):
+    """The purpose of a conversation.
+
+    The scripted model picks its replies by it, the journal names it.
+    """
+
+    PLAN = "plan"
+    REVISE = "revise"
+    EXECUTE = "execute"
+
+
+class StopReason(StrEnum):
+    """The model's stop reason, as the Messages API names it.
+
+    `unknown` for one that this version has not heard of.
+    """
+
+    END_TURN = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    TOOL_USE = "tool_use"
+    PAUSE_TURN = "pause_turn"
+    REFUSAL = "refusal"
+    CONTEXT_FULL = "model_context_window_exceeded"
+    STOP_SEQUENCE = "stop_sequence"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model is offered it. `input_schema` is a JSON Schema object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One call that the model asked for."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message: `role` is `user` or `assistant`, `blocks` its content, in order."""
+
+    role: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def text(self) -> str:
+        """All text blocks, joined by newlines; thinking is not text."""
+        return "\n".join(str(b.get("text", "")) for b in self.blocks if b.get("type") == "text")
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        """The calls asked for in this turn, in order."""
+        return tuple(
+            ToolUse(
+                str(b["id"]), str(b["name"]), b["input"] if isinstance(b["input"], Mapping) else {}
+            )
+            for b in self.blocks
+            if b.get("type") == "tool_use"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one reply.
+
+    `input_tokens` counts neither cache reads nor cache writes, as in the Messages API.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt, read from a cache, written to it, or neither."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Everything one model call needs. `system` blocks come in order, stable ones first."""
+
+    purpose: Purpose
+    request_id: str
+    trace_id: str
+    system: tuple[str, ...]
+    tools: tuple[ToolSpec, ...]
+    turns: tuple[Turn, ...]
+    max_tokens: int = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One complete answer of a model."""
+
+    turn: Turn
+    stop_reason: StopReason
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+
+
+class ModelErrorKind(StrEnum):
+    """The possible reactions to a failed call."""
+
+    # overload, rate limit, reset, cut stream, time-out, connection refused: try again
+    TRANSIENT = "transient"
+    # no key, no credit, unknown model: a person must fix it, then it goes on
+    PERMANENT = "permanent"
+    BAD_REQUEST = "bad_request"  # this very request cannot succeed: trying again is pointless
+    CANCELLED = "cancelled"  # the daemon is stopping, or the mission was stopped
+
+
+class ModelError(PlacetError):
+    """A model call failed. `retry_after_s` is the server's wish, None where it said nothing.
+
+    `served` says that the server may have worked on it, and charge for it; `used` is what it had
+    told of that by then, None for nothing. The message never carries the request, its headers or
+    the key.
+    """
+
+    def __init__(
+        self,
+        kind: ModelErrorKind,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        served: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.served = served
+        self.used: Usage | None = None
+        self.kind = kind
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Model(Protocol):
+    """A source of replies. One call is one attempt; retrying is the caller's decision."""
+
+    @property
+    def provider(self) -> str:
+        """The provider's name in the configuration; `scripted` says so wherever it shows."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        """Answer `ask`, or raise ModelError.
+
+        `cancelled` is polled while waiting (at least every 0.5 s).
+        """
+        ...
+
+
+def user_turn(blocks: Sequence[Block]) -> Turn:
+    """Return a user turn of these blocks."""
+    return Turn("user", tuple(blocks))
+
+
+def text_block(text: str) -> Block:
+    """Return a text block."""
+    return {"type": "text", "text": text}

@@ -1,0 +1,206 @@
+"""The result of a mission as values: steps, files, commands, cost, reason for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+from placet.chat.budget import Amount
+from placet.chat.messages import Usage
+from placet.codec import FLAT
+from placet.core.wording import dollars
+from placet.errors import End
+
+
+@dataclass(slots=True)
+class Spent:
+    """The usage of a conversation so far.
+
+    `cost_usd` is None as soon as one reply's price is unknown. `input_tokens` counts what was
+    written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are what
+    calls without an answer may have used, at most; the cost counts them too. `working_s` is the
+    time in model and tool calls.
+    """
+
+    replies: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: Decimal | None = Decimal(0)
+    last_usage: Usage | None = None
+    lost_tokens: int = 0
+    lost_usd: Decimal | None = Decimal(0)
+    working_s: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: of prompts, cached or not, of answers, and of calls that brought none."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.lost_tokens
+
+    def cost(self, unknown: str) -> str:
+        """Return the cost for people, and how much of it calls that were cut off may have had."""
+        cost = dollars(self.cost_usd, unknown)
+        if self.lost_tokens and self.lost_usd:
+            cost += f" (of which at most {dollars(self.lost_usd)} for calls that were cut off)"
+        return cost
+
+    def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:
+        """Count one reply in."""
+        self.replies += 1
+        self.working_s += took_s
+        self.last_usage = usage
+        self.input_tokens += usage.input_tokens + usage.cache_write_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+
+    def lose(self, amount: Amount) -> None:
+        """Count a call in that brought no answer."""
+        self.lost_tokens += amount.tokens
+        self.lost_usd = (
+            None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
+        )
+        self.cost_usd = (
+            None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
+        )
+        self.working_s += amount.working_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A completed step: number, the agent's summary, commit (empty if nothing had changed)."""
+
+    number: int
+    summary: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A command that ran, and its exit code (None where it did not end by itself)."""
+
+    command: str
+    exit_code: int | None
+
+
+MOST_FILES = 200
+"""Changed files that a row or a report names at most; it says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that a mission changed: `status` is A, M, D or T.
+
+    Lines are None for a binary file; a symbolic link has a target.
+    """
+
+    path: str
+    status: str
+    added: int | None
+    deleted: int | None
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Git's view of a successful branch at the end, relative to the branch `into` (empty: none).
+
+    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what
+    is peculiar about the repository, `unseen` files of the person's checkout whose uncommitted
+    changes the mission did not see. `remote` is where the branch would be pushed to, and
+    `remote_default` the branch there of the same name as `into`, else its default one; empty where
+    unknown. `bare`: there is no checkout to merge in.
+    """
+
+    into: str
+    ahead: int
+    behind: int
+    conflicts: tuple[str, ...]
+    notes: tuple[str, ...]
+    unseen: tuple[str, ...]
+    remote: str = ""
+    remote_default: str = ""
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """Changes under a plan while it waited or ran: sentences for people, and the new basis.
+
+    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the
+    planning read.
+    """
+
+    why: str
+    paths: tuple[str, ...]
+    tip: str
+    based_on: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDone:
+    """The work of a mission, however it ended. Files and lines come from git, never from the model.
+
+    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
+    scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
+    commit has; `not_kept` are files that are nowhere, as nobody could look for secrets in them.
+    """
+
+    branch: str = ""
+    base: str = ""
+    kept: str = ""
+    steps: tuple[StepDone, ...] = ()
+    files: tuple[ChangedFile, ...] = ()
+    left_out: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
+    commands: tuple[CommandRun, ...] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    iterations: int
+    spent: Spent
+    duration_s: float
+    repository: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of a mission that did what it was to do.
+
+    `commit` is the last one, empty if nothing was changed; `after` is None then.
+    `ignored` is what the scope allows, commands made and git ignores: it is in no commit.
+    """
+
+    work: WorkDone = field(metadata=FLAT)
+    summary: str = ""
+    commit: str = ""
+    after: After | None = None
+    ignored: tuple[str, ...] = ()
+    ok: Literal[True] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The end of a mission that failed.
+
+    `error` is the structured error, if there was one. `kept_commit` is what the ref `kept` names.
+    `drift` is there where files changed under the plan. `left_at` is the worktree, where it could
+    not be tidied away. `last_words` are what the model said last: shortened, without secrets.
+    """
+
+    work: WorkDone = field(metadata=FLAT)
+    end: End
+    detail: str
+    error_type: str
+    error: Mapping[str, Any] | None = None
+    failed_tool: str = ""
+    last_success: str = ""
+    kept_commit: str = ""
+    drift: Drifted | None = None
+    left_at: str = ""
+    last_words: str = ""
+    ok: Literal[False] = False
+
+
+Ended = Finished | Stopped
+"""The result of a mission; the record tells them apart by `ok`."""

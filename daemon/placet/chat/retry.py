@@ -1,0 +1,125 @@
+"""The reaction to a failed model call: retry, rest, wait for a person, or end.
+
+Pure: the caller counts the attempts and draws the jitter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from placet.chat.messages import ModelError, ModelErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Backoff settings. All times are in seconds.
+
+    The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a
+    longer one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a
+    worker never sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server
+    that is back is noticed soon; a server's wish holds up to `longest_rest_s`. An outage never
+    becomes an error, however long it lasts: a person may stop the work, or have given it a limit of
+    time. The defaults are judgement: five quick attempts in about half a minute, then one every
+    minute or two. Raises ValueError for a policy that contradicts itself.
+    """
+
+    first_wait_s: float = 1.0
+    factor: float = 2.0
+    longest_wait_s: float = 30.0
+    longest_backoff_s: float = 120.0
+    longest_rest_s: float = 900.0
+
+    def __post_init__(self) -> None:
+        if (
+            not 0
+            < self.first_wait_s
+            <= self.longest_wait_s
+            <= self.longest_backoff_s
+            <= self.longest_rest_s
+        ):
+            raise ValueError(
+                "a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s"
+                " <= longest_rest_s"
+            )
+        if self.factor < 1:
+            raise ValueError("a retry policy's factor must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Wait `after_s` here, then call again."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Hand the job back; the scheduler may take it up again after `after_s`.
+
+    `asked` says that it is the server's wish.
+    """
+
+    after_s: float
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A person must fix something first (a key, credit, a model's name); then the job goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoRetry:
+    """No further attempt can help; the job ends as a failure."""
+
+    reason: str
+
+
+Decision = Retry | Sleep | Blocked | NoRetry
+
+
+def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
+    """Decide what follows `error`.
+
+    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …);
+    `jitter` is a random number from 0 to 1, which takes up to half off the backoff. A server's
+    `retry_after_s` is never undercut, except by `policy.longest_rest_s`. Raises ValueError for a
+    cancelled call: nobody waits for its answer, so there is nothing to decide.
+    """
+    if attempt < 1 or not 0 <= jitter <= 1:
+        raise ValueError("attempt counts from 1, jitter is from 0 to 1")
+    match error.kind:
+        case ModelErrorKind.TRANSIENT:
+            return _after_transient(error, attempt, policy, jitter)
+        case ModelErrorKind.PERMANENT:
+            return Blocked(str(error))
+        case ModelErrorKind.BAD_REQUEST:
+            return NoRetry(str(error))
+        case ModelErrorKind.CANCELLED:
+            raise ValueError("a cancelled call has no next attempt")
+        case _:
+            assert_never(error.kind)
+
+
+def _after_transient(
+    error: ModelError, attempt: int, policy: RetryPolicy, jitter: float
+) -> Decision:
+    wait_s = _backoff_s(attempt, policy) * (1 - jitter / 2)
+    wish_s = error.retry_after_s
+    asked = wish_s is not None and wish_s > wait_s
+    if wish_s is not None and asked:
+        wait_s = min(wish_s, policy.longest_rest_s)
+    return Retry(wait_s) if wait_s <= policy.longest_wait_s else Sleep(wait_s, asked)
+
+
+def _backoff_s(attempt: int, policy: RetryPolicy) -> float:
+    # Multiplied up rather than raised to a power: a thousandth attempt must not overflow.
+    wait_s = policy.first_wait_s
+    for _ in range(attempt - 1):
+        if wait_s >= policy.longest_backoff_s:
+            break
+        wait_s *= policy.factor
+    return min(wait_s, policy.longest_backoff_s)

@@ -1,0 +1,228 @@
+"""`placet status`, `plans` and `show`: what the journal says. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import click
+
+from placet.activity import Action, CommittedRow
+from placet.agent.day_budget import used_today
+from placet.case.case import CASE_JSON, OPEN, Case, State
+from placet.case.intents import Intent
+from placet.case.notes import body_of, look_at
+from placet.chat.budget import Amount
+from placet.cli.notes import count_changed, last_moment, text_of
+from placet.cli.screen import on_terminal
+from placet.cli.show_screen import show_screen
+from placet.cli.site import Site, find, ident_argument, json_option, site_option
+from placet.cli.status_screen import plans_screen, status_screen
+from placet.cli.terminal import echo, out
+from placet.cli.text import case_text, plans_text, status_text
+from placet.cli.trouble import disk_trouble, waits_for_model
+from placet.cli.view import as_float, case_line, kept, waits_for_you
+from placet.disk.vault import Vault
+from placet.errors import UserError
+from placet.host.clock import Clock
+from placet.host.intents import waiting_in
+from placet.journal.place import is_begun
+from placet.journal.reader import Reader, open_reader
+from placet.note.paths import QUEUES
+
+OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
+LATEST = 20
+"""Maximum of cases that are over, the last ones of each state."""
+
+
+@click.command("status")
+@click.option("--watch", is_flag=True, help="Keep it on the screen, live, until Ctrl-C.")
+@site_option
+@json_option
+def status_command(site: Site, watch: bool, as_json: bool) -> None:
+    """Show what waits for you, what runs, and what ended."""
+    if watch:
+        from placet.cli.live import watch_status
+
+        watch_status(site, as_json=as_json)
+        return
+    found = status(site)
+    if on_terminal() and not as_json:
+        click.echo(status_screen(found))
+    else:
+        out(status_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+@click.command("plans")
+@site_option
+@json_option
+def plans_command(site: Site, as_json: bool) -> None:
+    """List what awaits a decision: plans, wider scopes and questions."""
+    found = plans(site)
+    if on_terminal() and not as_json:
+        click.echo(plans_screen(found, site.vault))
+    else:
+        out(plans_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+@click.command("show")
+@ident_argument
+@site_option
+@click.option("--plan", "alone", is_flag=True, help="Print the plan's text alone, for a file.")
+@json_option
+def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
+    """Show a request with its plan, its mission and its report.
+
+    ID is a request_id or the beginning of a trace_id. Of a plan that was emptied or taken away it
+    shows the text that was written last.
+    """
+    found = show(site, ident)
+    if alone:
+        if found["plan_text"] is None:
+            raise UserError(
+                f"There is no plan of {found['request_id']}.",
+                f"See why: placet why {found['request_id']}",
+                exit_code=3,
+            )
+        click.echo(found["plan_text"], nl=False)
+        return
+    if on_terminal() and not as_json:
+        for text, fits in show_screen(found, site.vault):
+            (click.echo if fits else echo)(text)
+    else:
+        out(case_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+def status(site: Site) -> dict[str, Any]:
+    """Return the daemon's work: itself, each case that is not over, and those that ended last.
+
+    `earlier` is how many cases are left out: they are over, and have no note in a watched folder.
+    `changed` is how many notes changed since the last event, 0 while a daemon runs. Provider and
+    model are empty where the configuration cannot be used (`Site.configured`).
+    """
+    state, config, daemon = site.state, site.configured(), site.daemon
+    cases: list[dict[str, Any]] = []
+    earlier = 0
+    unusable: dict[str, str] = {}
+    stuck: list[str] = []
+    today, waits = Amount(), None
+    last_event = ""
+    intents = waiting_in(state.intents)
+    asked = {one.trace_id: one for one in intents}
+    with Vault(site.vault) as folder:
+        notes = folder.scan(QUEUES).found
+        if is_begun(state.journal):
+            with open_reader(state.journal) as reader:
+                shown = _latest(reader, asked, notes)
+                earlier = reader.count_cases() - len(shown)
+                cases = [case_line(site, folder, reader, case, asked) for case in shown]
+                today = used_today(reader, Clock().wall())
+                waits = waits_for_model(reader)
+                unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
+                errors = {command.error for command in reader.pending_commands() if command.error}
+                stuck = [*disk_trouble(state.journal), *sorted(errors)]
+                last_event = last_moment(reader)
+    return {
+        "vault": str(site.vault),
+        "daemon": daemon,
+        "provider": "" if site.problem else config.model.provider,
+        "model": "" if site.problem else config.model.name,
+        "paused": config.daemon.paused,
+        "waits": waits,
+        "stuck": stuck,
+        "cases": sorted(
+            cases, key=lambda c: (not waits_for_you(c), c["asking"] is None, c["since"])
+        ),
+        "earlier": earlier,
+        "unaccepted": site.unaccepted,
+        "explained": unusable,
+        "changed": 0 if daemon else count_changed(notes.values(), last_event),
+        "intents": [_asked(one) for one in intents],
+        "today": {
+            "tokens": today.tokens,
+            "cost_usd": as_float(today.usd),
+            "day_tokens": config.limits.day_tokens or None,
+            "day_usd": as_float(config.limits.day_usd) or None,
+        },
+    }
+
+
+def _asked(intent: Intent) -> dict[str, str]:
+    """Return as plain data what a command asked for that the daemon has not answered."""
+    names = {"id": intent.id, "what": intent.what, "trace_id": intent.trace_id}
+    return {**names, "by": intent.who, "via": intent.via}
+
+
+def _latest(reader: Reader, traces: Collection[str], paths: Collection[str]) -> list[Case]:
+    """Return the cases to show.
+
+    They are open, have a note at one of `paths`, are among the last ended, or one of `traces`.
+    """
+    rows = {
+        *reader.cases(*OPEN),
+        *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
+        *reader.cases_of(traces, paths),
+    }
+    return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
+
+
+def plans(site: Site) -> list[dict[str, Any]]:
+    """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
+    return list(filter(waits_for_you, status(site)["cases"]))
+
+
+def show(site: Site, ident: str) -> dict[str, Any]:
+    """Return all there is about one case: its state, request, plan, report and journal rows."""
+    asks = {one.trace_id: one for one in waiting_in(site.state.intents)}
+    with Vault(site.vault) as folder, site.reader(ident) as reader:
+        case = find(reader, ident)
+        rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
+        line = case_line(site, folder, reader, case, asks)
+        approved = kept(reader, case.approval.digest) if case.approval.digest else None
+        asked = kept(reader, case.request_digest) if case.request_digest else None
+        plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
+        # emptied or taken away: whoever did may want it back
+        is_emptied = plan is not None and not body_of(plan).strip()
+        if is_emptied or (plan is None and case.state is State.WITHDRAWN):
+            plan = _last_written(reader, case) or plan
+        report = text_of(folder, case.outcome.report_path) if case.outcome.report_path else None
+        asking = text_of(folder, case.asking.path) if case.asking is not None else None
+        request = (text_of(folder, case.request_path) if case.request_path else None) or asked
+    texts = {"asking": asking, "request": request, "plan": plan, "report": report}
+    digest = case.approval.digest
+    if not digest and plan and case.plan.path.startswith(QUEUES):
+        digest = look_at(case.plan.path, plan, "").digest
+    return {
+        **line,
+        "daemon": site.daemon is not None,
+        "journal": rows,
+        "plan_digest": digest,
+        **{
+            f"{name}_text": None if raw is None else raw.decode(errors="replace")
+            for name, raw in texts.items()
+        },
+    }
+
+
+def _last_written(reader: Reader, case: Case) -> bytes | None:
+    """Return a case's plan as it was published last, None where the journal has lost it."""
+    row = reader.last_of(Action.PLAN_CREATED, Action.PLAN_REVISED, trace_id=case.trace_id)
+    return None if row is None else kept(reader, row.details["digest"])
+
+
+def as_row(row: CommittedRow) -> dict[str, Any]:
+    """Return a journal row as plain data."""
+    return {
+        "id": row.id,
+        "timestamp": row.timestamp,
+        "trace_id": row.trace_id,
+        "actor": row.actor,
+        "agent": row.agent,
+        "action_type": row.action_type,
+        "entity_type": row.entity_type,
+        "entity_id": row.entity_id,
+        "metadata": dict(row.details),
+    }

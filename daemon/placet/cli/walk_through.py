@@ -1,0 +1,220 @@
+"""Decide in the terminal on one thing after the other that waits for you: `placet review`.
+
+You decide on what you read: a note that somebody changed meanwhile is shown again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import click
+
+from placet.case.case import Case, State
+from placet.case.explain import stands
+from placet.case.notes import body_of
+from placet.case.question_note import option_meant
+from placet.cli import decisions
+from placet.cli.asked import asking_text, asks_for_more, wider_scope
+from placet.cli.gestures import saved
+from placet.cli.proposal import plan_text, proposal, proposal_text
+from placet.cli.rendered import rendered
+from placet.cli.site import Site, site_option
+from placet.cli.status import plans
+from placet.cli.terminal import colour, echo, harmless, hint_of, say, shown_time
+from placet.core.wording import counted
+from placet.errors import UserError
+from placet.note.box import unmarked
+from placet.note.frontmatter import read_note
+from placet.note.paths import show as visible
+
+LETTERS: Mapping[str, str] = {
+    "a": "approve it",
+    "r": "reject it, with a reason",
+    "c": "comment on it: the agent answers with a new revision",
+    "s": "skip it; it keeps waiting",
+    "q": "quit",
+}
+_ASKS = {"r": "Why (Enter: do not reject): ", "c": "What to change (Enter: nothing): "}
+_SAYS = {"a": "approved", "r": "rejected", "c": "asked for changes"}
+
+
+class Read(NamedTuple):
+    """A note as you read it: its case, its text, and that text for the terminal."""
+
+    case: Case
+    raw: bytes
+    shown: str
+
+
+@click.command("review")
+@site_option
+def review_command(site: Site) -> None:
+    """Decide on one thing after the other that waits for you: plans, wider scopes, questions.
+
+    It shows each, asks for a letter, and does what you would by hand. `?` explains the letters.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            "`placet review` needs a terminal.",
+            "Without one: placet plans, then placet approve, reject, revise or answer.",
+            exit_code=2,
+        )
+    with suppress(ImportError):
+        import readline  # noqa: F401 - lines can be edited as they are typed
+    try:
+        _review(site)
+    except EOFError:
+        echo("")
+    except UnicodeDecodeError as error:
+        raise UserError("That is not UTF-8.", "Type it in UTF-8.", exit_code=2) from error
+    except KeyboardInterrupt:
+        echo("")
+        say("Stopped. What you decided stands.")
+        sys.exit(130)
+
+
+def _review(site: Site) -> None:
+    """Show what waits, new things too, until everything was shown."""
+    passed: set[tuple[Any, ...]] = set()
+    while waiting := [line for line in plans(site) if _name(line) not in passed]:
+        passed.add(_name(waiting[0]))
+        if not _attend(site, waiting[0]["trace_id"], more=len(waiting) - 1):
+            break
+    left = len(plans(site))
+    say(f"{counted(left, 'thing')} still wait for you" if left > 1 else _LEFT[left])
+
+
+_LEFT = ("nothing waits for you", "one thing still waits for you")
+
+
+def _name(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    asking = line["asking"] or {"kind": "", "number": 0}
+    return line["trace_id"], line["revision"], line["plan"], asking["kind"], asking["number"]
+
+
+def _attend(site: Site, trace_id: str, *, more: int) -> bool:
+    """Show a case until you decide on it or skip it; return whether to go on."""
+    after = f" ({counted(more, 'thing')} after this)" if more else ""
+    problem: UserError | None = None
+    while True:
+        try:
+            read = _read(site, trace_id)
+        except UserError as error:  # the note was moved just now
+            _tell(error)
+            return True
+        if read is None:
+            return True
+        echo(f"\n{colour(f'── {read.case.request_id}', 'white', bold=True)}{after}\n{read.shown}\n")
+        if problem is not None:
+            _tell(problem)
+        try:
+            return _decided(site, read)
+        except UserError as error:  # said below the note as it is now
+            problem = error
+
+
+def _read(site: Site, trace_id: str) -> Read | None:
+    """Return what a case waits with, as it is now; None, and say so, if it does not wait."""
+    case = site.case(trace_id)
+    if case.state not in (State.REVIEW, State.FAILED, State.ASKING):
+        say(f"{stands(case)} by now.")
+    elif asks_for_more(case):
+        shown, raw = wider_scope(site, case)
+        return Read(case, raw, f"{_asking(case, 'a wider scope')}\n{shown}")
+    elif case.asking is not None:
+        raw = asking_text(site, case)
+        return Read(case, raw, _question(case, raw))
+    else:
+        raw = plan_text(site, case)
+        return Read(case, raw, _plan(site, case, raw))
+    return None
+
+
+def _plan(site: Site, case: Case, raw: bytes) -> str:
+    """Return a plan for the terminal: its text, then what it may do, right above the question."""
+    try:
+        allows = proposal_text(proposal(site, case, raw))
+    except UserError as error:
+        allows = colour(visible(error.what), "yellow")
+    head = f"plan, revision {case.plan.revision}, since {shown_time(case.since)}"
+    lines = [f"{head}: {visible(case.plan.path)}", "", rendered(body_of(raw)), ""]
+    if case.state is State.FAILED and case.outcome.report_path:
+        lines.append(f"its last mission failed: {visible(case.outcome.report_path)}")
+    return "\n".join([*lines, allows])
+
+
+def _question(case: Case, raw: bytes) -> str:
+    """Return a question for the terminal, its options with numbers."""
+    assert case.asking is not None, "only what is asked is shown"
+    asked = unmarked(read_note(raw).body).partition("\n## ")[0]
+    options = [f"{number}. {visible(text)}" for number, text in enumerate(case.asking.options, 1)]
+    return "\n".join([_asking(case, "a question"), rendered(asked), "", *options])
+
+
+def _asking(case: Case, what: str) -> str:
+    assert case.asking is not None, "only what is asked is shown"
+    return f"{what}, since {shown_time(case.asking.asked_at)}: {visible(case.asking.path)}\n"
+
+
+def _letters(case: Case) -> str:
+    """Return the letters that a case takes."""
+    if asks_for_more(case) or case.state is State.FAILED:
+        return "arsq"
+    return "sq" if case.asking is not None else "arcsq"
+
+
+def _decided(site: Site, read: Read) -> bool:
+    """Ask until you decide or skip; return whether to go on to the next."""
+    letters = [*_letters(read.case)]
+    is_question = "a" not in letters
+    prompt = ",".join(["answer"] * is_question + [*letters, "?"])
+    while True:
+        said = input(f"{read.case.request_id} [{prompt}]? ").strip()
+        if said in ("s", "q"):
+            return said == "s"
+        done = None
+        if said in letters:
+            done = _act(site, read, said)
+        elif is_question and said not in ("", "?"):
+            done = _answer(site, read, said)
+        else:
+            echo("\n".join(f"{letter}  {LETTERS[letter]}" for letter in letters))
+            if is_question:
+                echo("A number, or words of your own, answer it.")
+        if done is not None:
+            what = _SAYS[said] if said in letters else "answered"
+            say(saved(site) if done.is_pending else f"{what}: {done.path}")
+            return True
+
+
+def _act(site: Site, read: Read, letter: str) -> decisions.Done | None:
+    """Approve, reject or ask for changes; None where no words were given for it."""
+    case, raw = read.case, read.raw
+    words = "" if letter == "a" else input(_ASKS[letter]).strip()
+    if letter == "a":
+        approve = decisions.widen if asks_for_more(case) else decisions.approve
+        return approve(site, case, seen=raw)
+    if not words:
+        return None
+    if letter == "c":
+        return decisions.revise(site, case, [words], seen=raw)
+    reject = decisions.refuse_wider if asks_for_more(case) else decisions.reject
+    return reject(site, case, words, seen=raw)
+
+
+def _answer(site: Site, read: Read, said: str) -> decisions.Done | None:
+    """Answer a question by an option's number or text, or in your words; None if you say no."""
+    assert read.case.asking is not None, "only what is asked is answered"
+    answer, _ = option_meant(said, read.case.asking.options)
+    if input(f"Answer “{harmless(answer)}” [y,n]? ").strip().casefold() != "y":
+        return None
+    return decisions.answer(site, read.case, said, seen=read.raw)
+
+
+def _tell(error: UserError) -> None:
+    say(error.what)
+    if hint := hint_of(error):
+        echo(f"  {harmless(hint)}")

@@ -1,1 +1,0 @@
-"""The life of a request: what people did, what follows, and why."""

@@ -1,1 +1,0 @@
-"""Texts: notes, plans, scopes, and what they hide."""

@@ -1,0 +1,263 @@
+"""Changing one note in an open folder so that nothing is lost that somebody saves meanwhile.
+
+A new note appears whole or not at all, and a name that is taken is never overwritten. A note is
+replaced by exchanging two names in one step (renameat2, Linux): what comes out is looked at, and
+put back if it is not the text that was decided on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from placet.case.settle import Fingerprint
+from placet.disk.files import lock
+from placet.disk.scan import NOTE_LIMIT, fingerprint
+from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
+from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
+from placet.note.paths import TEMP_PREFIX, with_suffix
+
+_NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
+# this kernel or file system lacks them
+_NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # FAT, some FUSE
+_ACCESS_LIST = "system.posix_acl_access"  # acl(5)
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of these bytes, in hexadecimal."""
+    return sha256(data).hexdigest()
+
+
+def identity(info: os.stat_result) -> tuple[int, int]:
+    """Return the numbers that name a file on this machine."""
+    return info.st_dev, info.st_ino
+
+
+def read(
+    folder: int, name: str, path: str, limit_bytes: int = NOTE_LIMIT
+) -> tuple[bytes, os.stat_result]:
+    """Return the bytes of an ordinary file, and its state, the same before and after.
+
+    Raises NotAFile, TooLarge and NotSettled about `path`, OSError.
+    """
+    try:
+        handle = enter(folder, name, FILE)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
+            raise NotAFile(path) from None
+        raise
+    with Held(handle):
+        before = os.fstat(handle)
+        if not stat.S_ISREG(before.st_mode):
+            raise NotAFile(path)
+        if before.st_size > limit_bytes:
+            raise TooLarge(path)
+        data = read_at_most(handle, limit_bytes, before.st_size)
+        if fingerprint(os.fstat(handle)) != fingerprint(before) or len(data) != before.st_size:
+            raise NotSettled(path)
+        return data, before
+
+
+def holds(folder: int, name: str, expected: str) -> bool:
+    """Return whether the name is a file whose bytes have the SHA-256 `expected`."""
+    try:
+        return digest(read(folder, name, name)[0]) == expected
+    except (FileNotFoundError, NotAFile, TooLarge, NotSettled):
+        return False
+
+
+@contextlib.contextmanager
+def new_file(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[Temporary]:
+    """Make a file with these bytes under a temporary name; delete it unless it is kept.
+
+    It is locked as long as its writer lives, so that a sweep can tell a leftover from work in
+    progress. Owner and mode are those of `like`, as far as this user may set them.
+    """
+
+    def prepare(handle: int) -> None:
+        _lock(handle)
+        if like is not None:
+            _keep_owner(handle, like)
+            os.fchmod(handle, stat.S_IMODE(like.st_mode))
+
+    name = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+    with temporary(folder, name, data, 0o666 if like is None else 0o600, prepare) as temp:
+        yield temp
+
+
+def put_new(folder: int, temp: Temporary, name: str, path: str, data: bytes) -> bool:
+    """Give a new file its name; return False if a file with these bytes has it already.
+
+    Raises AlreadyThere about `path` if something else has it.
+    """
+    try:
+        rename_new(folder, temp.name, folder, name)
+    except FileExistsError:
+        try:
+            there, _ = read(folder, name, path, len(data))
+        except (NotAFile, TooLarge, NotSettled):
+            there = None
+        if there != data:
+            raise AlreadyThere(path) from None
+        return False
+    temp.is_kept = True
+    sync(folder)
+    return True
+
+
+def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fingerprint:
+    """Change a file's bytes from those with the SHA-256 `expected` to `data`; see `Vault.replace`.
+
+    Raises Changed, NotAFile, TooLarge and NotSettled about `path`, OSError.
+    """
+    old, info = read(folder, name, path)
+    if old == data:
+        return fingerprint(info)
+    if digest(old) != expected:
+        raise Changed(path)
+    with new_file(folder, data, like=info) as temp:
+        _keep_attributes(folder, name, temp.handle)
+        if not holds(folder, name, expected):
+            raise Changed(path)
+        if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
+            if not holds(folder, temp.name, expected):
+                _put_back(folder, temp, name)
+                ours = identity(os.fstat(temp.handle))
+                _keep_written(folder, temp, name, {identity(info): expected, ours: digest(data)})
+                raise Changed(path)
+        else:
+            now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if fingerprint(now) != fingerprint(info):
+                raise Changed(path)
+            os.rename(temp.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+            temp.is_kept = True
+        sync(folder)
+        return fingerprint(os.fstat(temp.handle))
+
+
+def rename_new(source: int, old: str, target: int, new: str) -> None:
+    """Rename without ever overwriting. Raises FileExistsError for a taken name."""
+    if _renameat2(source, old, target, new, _NOREPLACE):
+        return
+    try:
+        os.link(old, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        os.unlink(old, dir_fd=source)
+        return
+    # Neither exclusive renames nor links: take the name with an empty file, then rename over that.
+    # A crash between the two leaves the empty file, which a repetition takes over; there is nothing
+    # in it to lose.
+    taking = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.close(os.open(new, taking, 0o600, dir_fd=target))
+    except FileExistsError:
+        there = os.stat(new, dir_fd=target, follow_symlinks=False)
+        if not stat.S_ISREG(there.st_mode) or there.st_size:
+            raise
+    os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _lock(handle: int) -> None:
+    # where there are no locks, a sweep deletes nothing either
+    with contextlib.suppress(OSError):
+        lock(handle)
+
+
+def _keep_owner(handle: int, like: os.stat_result) -> None:
+    """Give the file the owner and group of the one that it replaces, as far as this user may."""
+    mine = os.fstat(handle)
+    for uid, gid in ((like.st_uid, like.st_gid), (-1, like.st_gid)):
+        if (mine.st_uid, mine.st_gid) == (like.st_uid, like.st_gid):
+            return
+        try:
+            os.fchown(handle, uid, gid)
+        except PermissionError:
+            continue
+        return
+
+
+def _keep_attributes(folder: int, name: str, handle: int) -> None:
+    """Give the file the extended attributes (tags, access lists) of the one that it replaces."""
+    if sys.platform != "linux":
+        return  # Python has no call for them elsewhere
+    with contextlib.suppress(OSError), Held(enter(folder, name, FILE)) as old:
+        for attribute in os.listxattr(old):
+            if attribute.startswith("user.") or attribute == _ACCESS_LIST:
+                with contextlib.suppress(OSError):
+                    os.setxattr(handle, attribute, os.getxattr(old, attribute))
+
+
+def _put_back(folder: int, temp: Temporary, name: str) -> None:
+    """Undo an exchange that brought out a newer save: the newest text gets its name back.
+
+    Each exchange puts the newest known text under the name, and brings out what was there. If that
+    is the file that we put there, nobody came between; otherwise somebody saved yet again, and that
+    is newer still.
+    """
+    placed = _same_file(os.fstat(temp.handle))
+    while True:
+        newest = _same_file(os.stat(temp.name, dir_fd=folder, follow_symlinks=False))
+        _renameat2(folder, temp.name, folder, name, _EXCHANGE)
+        if _same_file(os.stat(temp.name, dir_fd=folder, follow_symlinks=False)) == placed:
+            return
+        placed = newest
+
+
+def _same_file(info: os.stat_result) -> tuple[int, int, int, int]:
+    """Return attributes that a rename keeps; an inode alone is used again for the next file."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _keep_written(
+    folder: int, temp: Temporary, name: str, texts: Mapping[tuple[int, int], str]
+) -> None:
+    """Keep the file that `_put_back` left over as a conflict copy, if a program wrote into it.
+
+    `texts` are the digests of the old file and of the new one. A whole save that another one came
+    after is not kept.
+    """
+    left = texts.get(identity(os.stat(temp.name, dir_fd=folder, follow_symlinks=False)))
+    if left is None or holds(folder, temp.name, left):
+        return
+    copy = with_suffix(name, f" (conflicted copy {secrets.token_hex(4)})")
+    rename_new(folder, temp.name, folder, copy)
+    temp.is_kept = True
+
+
+def _renameat2(source: int, old: str, target: int, new: str, flags: int) -> bool:
+    """Rename with flags, in one step; return False if this system cannot. Raises OSError."""
+    call = _renameat2_call()
+    if call is None:
+        return False
+    if call(source, os.fsencode(old), target, os.fsencode(new), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_FLAGS:
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+@cache
+def _renameat2_call() -> Any:
+    """Return the C library's renameat2; None if it has none (macOS, old musl)."""
+    if sys.platform != "linux":
+        return None
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is not None:
+        path, number = ctypes.c_char_p, ctypes.c_int
+        call.argtypes = (number, path, number, path, ctypes.c_uint)
+        call.restype = number
+    return call

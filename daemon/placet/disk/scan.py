@@ -1,0 +1,162 @@
+"""Listing the vault's folders: their notes, and the leftovers of writes that a crash cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placet.case.settle import Fingerprint
+from placet.disk.files import lock
+from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
+from placet.note.paths import (
+    SIDE_CALLOUT,
+    TEMP_PREFIX,
+    is_note,
+    is_side_note,
+    is_temporary,
+)
+
+# Bytes of the largest note that is read; a sparse file can claim a terabyte.
+NOTE_LIMIT = 2 * 1024 * 1024
+
+# Bytes in which the callout of a side note is looked for: a person may write above it.
+HEAD_BYTES = 4096
+
+# Levels of sub-folders below `Inbox/Requests` that are listed: each holds a handle open.
+MAX_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One listed name. `oversized`: the file has more than NOTE_LIMIT bytes."""
+
+    fingerprint: Fingerprint
+    kind: EntryKind
+    oversized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FolderProblem:
+    """A folder that could not be listed, and the reason. Nothing below `path` is known."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The result of one scan, by path relative to the vault (bytes not UTF-8 as surrogates).
+
+    If `present` is false the vault is not there (unmounted, replaced, its marker gone): do nothing
+    at all. `found` holds notes, and other things under a note's name; `side_notes` the daemon's own
+    explanations.
+    """
+
+    present: bool
+    found: Mapping[str, Found] = field(default_factory=dict)
+    side_notes: Mapping[str, Found] = field(default_factory=dict)
+    problems: tuple[FolderProblem, ...] = ()
+
+
+def fingerprint(info: os.stat_result) -> Fingerprint:
+    """Return the attributes that change with the file."""
+    return Fingerprint(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+class Listing:
+    """The entries and problems that a scan has found so far."""
+
+    def __init__(self, known: Mapping[str, Found]) -> None:
+        """Begin one; `known` are the side notes of the last scan."""
+        self.known = known
+        self.found: dict[str, Found] = {}
+        self.side_notes: dict[str, Found] = {}
+        self.problems: list[FolderProblem] = []
+
+    def failed(self, path: str, error: OSError) -> None:
+        """Add a folder that cannot be listed."""
+        self.problems.append(FolderProblem(path, os.strerror(error.errno or errno.EIO)))
+
+    def add(self, handle: int, prefix: str, depth: int | None) -> None:
+        """List an open folder and `depth` levels below it; None: flat, without its folders.
+
+        Raises OSError if the folder itself cannot be listed.
+        """
+        inner: list[str] = []
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                if is_temporary(entry.name):
+                    continue
+                path = f"{prefix}/{entry.name}"
+                try:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    is_link = depth is not None and not is_folder and entry.is_dir()
+                    if is_note(entry.name) or is_link:
+                        self._note(path, entry.stat(follow_symlinks=False), handle)
+                    elif is_folder and depth is not None:
+                        inner.append(entry.name)
+                except FileNotFoundError:
+                    continue  # deleted since the listing began
+                except OSError as error:
+                    self.failed(path, error)
+        for name in inner:
+            self._add_inner(handle, f"{prefix}/{name}", name, depth or 0)
+
+    def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
+        """List a sub-folder; an error in it is a problem of the scan."""
+        if depth == 0:
+            why = f"it is more than {MAX_DEPTH} folders deep; move it, or its notes, up"
+            self.problems.append(FolderProblem(path, why))
+            return
+        try:
+            with Held(enter(handle, name, LISTING)) as below:
+                self.add(below, path, depth - 1)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.failed(path, error)
+
+    def _note(self, path: str, info: os.stat_result, folder: int) -> None:
+        kind = kind_of(info)
+        oversized = kind is EntryKind.FILE and info.st_size > NOTE_LIMIT
+        found = Found(fingerprint(info), kind, oversized)
+        is_side = is_side_note(path) and (self.known.get(path) == found or _explains(folder, path))
+        into = self.side_notes if is_side else self.found
+        into[path] = found
+
+
+def _explains(folder: int, path: str) -> bool:
+    """Return whether a file with a side note's name reads like one; others are people's notes."""
+    try:
+        with Held(enter(folder, path.rpartition("/")[2], FILE)) as handle:
+            head = os.read(handle, HEAD_BYTES)
+    except OSError:
+        return True
+    return not head or SIDE_CALLOUT.encode() in head
+
+
+def sweep(folder: int, depth: int) -> int:
+    """Delete the leftovers in an open folder and `depth` levels below it; return their number."""
+    with os.scandir(folder) as entries:
+        there = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    swept = 0
+    for name, is_folder in there:
+        with contextlib.suppress(OSError):
+            if name.startswith(TEMP_PREFIX) and not is_folder:
+                swept += _delete_leftover(folder, name)
+            elif is_folder and depth and not name.startswith("."):
+                with Held(enter(folder, name, LISTING)) as below:
+                    swept += sweep(below, depth - 1)
+    return swept
+
+
+def _delete_leftover(folder: int, name: str) -> bool:
+    """Delete a temporary file unless its writer lives (it holds a lock); return whether it did."""
+    with Held(enter(folder, name, FILE)) as handle:
+        if not lock(handle):
+            return False
+        os.unlink(name, dir_fd=folder)
+    return True

@@ -1,1 +1,0 @@
-"""The vault and the files that tools may touch."""

@@ -1,0 +1,249 @@
+"""Checkpoints: the worktree after a round, kept as a commit on a reference of placet's own.
+
+And the way back: the whole worktree as it was, or the files that a command wrote on a full disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from placet.core.wording import counted
+from placet.disk.files import delete_tree
+from placet.git.commit import branch_gone, since_tip
+from placet.git.history import is_ancestor
+from placet.git.index import stage, update_ref, write_commit
+from placet.git.repository import resolve, tree_of
+from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git
+from placet.git.worktree import Worktree, inside, must_be_on_branch
+from placet.repo.locks import holding, remove_ref_lock
+from placet.repo.places import Repo, neutral, place_of, with_env
+from placet.repo.rules import approved_by_name, is_work
+from placet.repo.values import BOT, FileChange, GitError
+
+_LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
+
+
+def snapshot(wt: Worktree) -> str:
+    """Return the tree of everything in the worktree (untracked files too, ignored not)."""
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        return tree_in(wt, inside(wt, held))[1]
+
+
+def tree_in(wt: Worktree, place: Place) -> tuple[str, str]:
+    """Return the worktree's last commit, and the tree of everything in it; the index stays."""
+    tip, changes, _ = since_tip(wt, place)
+    return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
+
+
+def checkpoint(
+    wt: Worktree,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
+    *,
+    paths: Sequence[str] | None = None,
+) -> str:
+    """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
+
+    Returns the commit: the branch's own where nothing is uncommitted, else a child of it. Branch
+    and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists: only
+    the worktree's holder moves it. `allow` is given the changed paths first; what it raises is
+    raised, and nothing is kept. `paths` are the only files that can have changed since the branch's
+    commit, where that is known. Raises RepositoryChanged where the branch is gone.
+    """
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        return keep(wt, inside(wt, held), ref, message, when, allow, paths)
+
+
+def keep(
+    wt: Worktree,
+    place: Place,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
+    paths: Sequence[str] | None = None,
+) -> str:
+    """Do what `checkpoint` does for a caller that holds the worktree."""
+    _must_be_ours(ref)
+    tip = wt.ref
+    if paths is not None and all(_is_plain(wt, path) for path in paths):
+        there = ((path, os.path.lexists(wt.path / path)) for path in paths)
+        changes = [FileChange(path, "M" if is_there else "D") for path, is_there in there]
+    else:
+        tip, changes, _ = since_tip(wt, place)
+    if staged := _staged_aside(wt, place, changes, allow):
+        new = _on_top_of(wt, place, tip, staged, message, when)
+    elif (found := resolve(wt.repo, tip)) is not None:
+        new = found
+    else:
+        raise branch_gone(wt)
+    update_ref(place, ref, new)
+    return new
+
+
+def _on_top_of(
+    wt: Worktree, place: Place, tip: str, tree: str, message: str, when: datetime
+) -> str:
+    try:
+        return write_commit(place, tree, (tip,), message, BOT, when)
+    except GitError as error:
+        if resolve(wt.repo, wt.ref) is None:
+            raise branch_gone(wt) from error
+        raise
+
+
+def _staged_aside(
+    wt: Worktree,
+    place: Place,
+    changes: Sequence[FileChange],
+    allow: Callable[[list[str]], object] = list,
+) -> str:
+    """Return the tree of the last commit with these changes, "" for none."""
+    if not changes:
+        return ""
+    allow([change.path for change in changes])
+    index = wt.git_dir / "placet-index"
+    # of a git that was ended; there is one writer
+    index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
+    try:
+        # With its time: git distrusts an entry as young as the index; a younger copy would hide a
+        # change of the same size made within the second of the check-out.
+        shutil.copy2(wt.git_dir / "index", index)
+        return stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def _is_plain(wt: Worktree, path: str) -> bool:
+    """Return whether git can be given a path as it is: a file's or nobody's, through no link."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in name and (is_work(wt, path) or not os.path.lexists(wt.path / path))
+
+
+def restore(wt: Worktree, kept: str) -> None:
+    """Make the worktree's files those of the checkpoint `kept`; the branch stays where it is.
+
+    Files that the checkpoint lacks are deleted, ignored ones are not: take a checkpoint first.
+    """
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        place = inside(wt, held)
+        run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
+        run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+        for path in approved_by_name(wt, ()):  # in no checkpoint, or made since
+            (wt.path / path).unlink()
+        run_git(place, "read-tree", "--reset", wt.ref)
+
+
+def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
+    """Make these files what they are in the branch's last commit: none, where it has none."""
+    for path in paths:
+        if is_work(wt, path):
+            (wt.path / path).unlink()
+    if paths:
+        _put_back(wt, wt.ref, paths)
+
+
+def keep_besides(repo: Repo, tip: str, keep_ref: str, message: str, when: datetime) -> None:
+    """Keep the commit `tip` at `keep_ref` with what is there.
+
+    Where neither has the other in it, that is a merge with the files of what was there.
+    """
+    place, old = neutral(place_of(repo)), resolve(repo, keep_ref)
+    if old is not None and is_ancestor(repo, tip, old):
+        return
+    if old is not None and not is_ancestor(repo, old, tip):
+        tip = write_commit(place, tree_of(repo, old), (old, tip), message, BOT, when)
+    update_ref(place, keep_ref, tip, old or "0" * len(tip))
+
+
+def delete_ref(repo: Repo, ref: str, at: str = "", *, place: Place | None = None) -> None:
+    """Delete one of placet's own references; a missing one is no error.
+
+    With `at` it raises GitError unless the reference is at that commit. `place` is where git works,
+    if the caller has one.
+    """
+    _must_be_ours(ref)
+    remove_ref_lock(repo.common_dir / f"{ref}.lock")
+    run_git(place or neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
+
+
+def _must_be_ours(ref: str) -> None:
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+
+
+# --- a full disk
+
+
+def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
+    """Give a full disk back: delete the files of a worktree written since a moment; say how many.
+
+    The time of a file's last change of any kind (ctime) counts, which no command can set. Deleted
+    files that the commit at `ref` has (or the branch, where there is no such reference) are written
+    again from it. Deleting takes no space. Raises OSError or GitError.
+    """
+    gone = _delete_since(wt.path, since_ns)
+    back = _put_back(wt, ref, gone) if gone else []
+    return (
+        f"what it had written was deleted, so that there is room again: "
+        f"{counted(len(gone), 'file')}, "
+        f"of which {len(back)} as they were again at the last checkpoint"
+    )
+
+
+def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
+    """Write those of the files that the commit at `ref` has as they are there; return which."""
+    index = wt.git_dir / "placet-index"
+    with holding(wt.path) as held:
+        place = with_env(inside(wt, held), {"GIT_INDEX_FILE": str(index)})
+        try:
+            run_git(place, "read-tree", resolve(wt.repo, ref) or wt.ref)
+            known = frozenset(items_of(run_git(place, "ls-files", "-z")[1]))
+            back = [path for path in paths if path in known]
+            names = os.fsencode("\0".join([*back, ""]))
+            asked = ("checkout-index", "-f", "-q", "-z", "--stdin")
+            if back:
+                run_git(place, *asked, stdin=names, timeout_s=BULK_TIMEOUT_S)
+        finally:
+            index.unlink(missing_ok=True)
+    return back
+
+
+def _delete_since(top: Path, since_ns: int) -> list[str]:
+    gone: list[str] = []
+    ahead, seen = [top], []
+    while ahead:
+        folder = ahead.pop()
+        if len(os.fsencode(folder)) > _LONG_PATH:
+            delete_tree(folder)
+            continue
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            folder.chmod(0o700)
+        seen.append(folder)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode):
+                    ahead.append(Path(entry.path))
+                elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
+                    os.unlink(entry.path)  # noqa: PTH108 - there may be half a million
+                    gone.append(os.path.relpath(entry.path, top))
+    for folder in reversed(seen[1:]):
+        with suppress(OSError):  # something is in it
+            if folder.stat().st_ctime_ns > since_ns:
+                folder.rmdir()
+    return gone

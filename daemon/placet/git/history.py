@@ -1,0 +1,185 @@
+"""Commits: the differences between two of them, and which is an ancestor of which. Reads only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placet.git.repository import resolve
+from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git, text_of
+from placet.repo.places import Repo, ask, neutral, place_of
+from placet.repo.values import FileChange
+
+_MAX_TARGET_BYTES = 4096  # PATH_MAX
+# a bigger file counts as binary in a patch: git need not hold it
+_MAX_DIFFED_BYTES = 16 * 1024 * 1024
+_MAX_SHOWN_BYTES = 1_000_000
+_PLAIN = ("-r", "--no-renames", "--no-ext-diff", "--no-textconv")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit in a list."""
+
+    sha: str
+    subject: str
+    author: str
+
+
+def changes(repo: Repo, base: str, head: str) -> list[FileChange]:
+    """Return the differences between two commits, in git's order, with counted lines.
+
+    A rename is its D and its A. A link has the path that it points to.
+    """
+    asked = (*_PLAIN, "-z", "--raw", "--numstat", "--end-of-options", base, head)
+    statuses: dict[str, str] = {}
+    links: dict[str, str] = {}
+    found = []
+    items = iter(items_of(ask(repo, "diff-tree", *asked)))
+    for item in items:
+        if item.startswith(":"):
+            _, mode, _, _, status = item.split(" ")
+            path = next(items)
+            statuses[path] = status[0]
+            if mode == "120000":
+                links[path] = os.fsdecode(content(repo, head, path, max_bytes=_MAX_TARGET_BYTES))
+        else:
+            added, deleted, path = item.split("\t", 2)
+            binary, link = added == "-", links.get(path, "")
+            lines = (None, None) if binary else (int(added), int(deleted))
+            found.append(FileChange(path, statuses[path], lines[0], lines[1], link))
+    return found
+
+
+def diff_text(repo: Repo, base: str, head: str) -> str:
+    """Return the difference between two commits as a patch for reading.
+
+    Bytes that are not UTF-8 are replaced. It is cut after a megabyte, and then says so.
+    """
+    _, out = run_git(
+        place_of(repo),
+        *("diff-tree", *_PLAIN, "-p", "--end-of-options", base, head, "--"),
+        config=(f"core.bigFileThreshold={_MAX_DIFFED_BYTES}",),
+        max_bytes=_MAX_SHOWN_BYTES + 1,
+    )
+    text = out[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
+    if len(out) <= _MAX_SHOWN_BYTES:
+        return text
+    return f"{text.rstrip(chr(0xFFFD))}\n… (cut after {_MAX_SHOWN_BYTES} bytes)\n"
+
+
+def patch_bytes(repo: Repo, base: str, head: str) -> bytes:
+    """Return the difference between two commits for `git apply`: every byte, binary files too."""
+    asked = (*_PLAIN, "-p", "--binary", "--full-index", "--end-of-options", base, head)
+    return ask(repo, "diff-tree", *asked, timeout_s=BULK_TIMEOUT_S)
+
+
+def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
+    """Return up to `max_bytes` of a file of a commit as it is stored; empty if it is missing."""
+    asked = ("cat-file", "blob", f"{commit}:{path}")
+    code, out = run_git(place_of(repo), *asked, ok=(0, 128), max_bytes=max_bytes)
+    return out if code in (0, -9) else b""
+
+
+def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return git's digests of those of these paths that are files in a commit."""
+    if not paths:
+        return {}
+    wanted = frozenset(paths)
+    asked = ("ls-tree", "-z", "--full-tree", "--end-of-options", rev, "--", *wanted)
+    rows = (item.split("\t", 1) for item in items_of(ask(repo, *asked)))
+    files = ((path, what.split(" ")) for what, path in rows if path in wanted)
+    return {path: what[2] for path, what in files if what[1] == "blob"}
+
+
+def log(repo: Repo, base: str, head: str) -> list[Commit]:
+    """Return the commits of `head` that `base` does not have, newest first."""
+    form = "--format=%H%x00%s%x00%an"
+    asked = ("log", "-z", form, "--no-notes", "--no-mailmap", "--end-of-options", head, f"^{base}")
+    rows = ask(repo, *asked).decode("utf-8", "replace").split("\0")
+    return [Commit(*row) for row in zip(rows[0::3], rows[1::3], rows[2::3], strict=False)]
+
+
+def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
+    """Return how many commits `branch` has that `base_branch` lacks, and the other way round."""
+    both = f"refs/heads/{branch}...refs/heads/{base_branch}"
+    ahead, behind = ask(repo, "rev-list", "--left-right", "--count", both, "--").split()
+    return int(ahead), int(behind)
+
+
+def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
+    """Return the paths that would conflict if `theirs` were merged into `ours`; changes nothing.
+
+    Attributes in the tree (`merge=union`) are not consulted, and a file with a merge driver of the
+    repository's own counts as conflicting where both sides changed it: it foresees too many
+    conflicts rather than too few.
+    """
+    return merged_tree(neutral(place_of(repo)), ours, theirs)[1] or []
+
+
+def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | None]:
+    """Return the tree of two commits merged, as git's own merge makes it, with attributes.
+
+    And the paths that conflict in it; None for a clean merge.
+    """
+    asked = ("--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", ours, theirs)
+    code, out = run_git(place, "merge-tree", *asked, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+    tree, *paths = items_of(out)
+    return tree, sorted({path for path in paths if path}) if code else None
+
+
+def contained_in(repo: Repo, sha: str) -> bool:
+    """Return whether any branch, of the person or of a remote, has this commit."""
+    if resolve(repo, sha) is None:
+        return False
+    asked = ("--count=1", f"--contains={sha}", "refs/heads", "refs/remotes")
+    return bool(ask(repo, "for-each-ref", *asked))
+
+
+def branches_with(repo: Repo, sha: str) -> list[str]:
+    """Return the names of the local branches that have this commit."""
+    if resolve(repo, sha) is None:
+        return []
+    asked = ("--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/heads")
+    return ask(repo, "for-each-ref", *asked).decode("utf-8", "surrogateescape").split()
+
+
+def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
+    """Return whether `target` has the commit `sha` in its history."""
+    return run_git(place_of(repo), "merge-base", "--is-ancestor", sha, target, ok=(0, 1))[0] == 0
+
+
+def merge_base(repo: Repo, one: str, other: str) -> str | None:
+    """Return the best common ancestor of two commits, None where they have none."""
+    code, out = run_git(place_of(repo), "merge-base", one, other, ok=(0, 1))
+    return text_of(out) if code == 0 else None
+
+
+def merged_by(repo: Repo, tip: str, target: str) -> str:
+    """Return the commit that brought `tip`, an ancestor, to target's own line.
+
+    That is a merge, or `tip` where it is on the line.
+    """
+    since = ("--ancestry-path", "--end-of-options", f"{tip}..{target}")
+    above = set(ask(repo, "rev-list", *since, timeout_s=BULK_TIMEOUT_S).decode().split())
+    line = ("--first-parent", "--parents", "--end-of-options", target, f"^{tip}")
+    out = ask(repo, "rev-list", *line, timeout_s=BULK_TIMEOUT_S)
+    rows = [row.split() for row in out.decode().splitlines()]
+    oldest = [row for row in rows if row[0] in above][-1:]
+    return oldest[0][0] if oldest and oldest[0][1] != tip else tip
+
+
+def parents_of(repo: Repo, sha: str) -> list[str]:
+    """Return a commit's parents; empty for a first commit, and for the last of a shallow clone."""
+    asked = ("rev-list", "--parents", "-n", "1", "--end-of-options", sha)
+    return text_of(ask(repo, *asked)).split()[1:]
+
+
+def touched_by(repo: Repo, sha: str) -> set[str]:
+    """Return the files that a commit changed since its first parent; all, if it has no parent."""
+    parents = parents_of(repo, sha)
+    if not parents:
+        asked = ("ls-tree", "-r", "-z", "--name-only", "--end-of-options", sha)
+        return set(items_of(ask(repo, *asked, timeout_s=BULK_TIMEOUT_S)))
+    return {change.path for change in changes(repo, parents[0], sha)}

@@ -1,0 +1,175 @@
+"""Plain git, one command each: the changes, files into an index, a commit, a reference moved."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from placet.errors import passing
+from placet.git.run import BULK_TIMEOUT_S, UNFLUSHED, Place, items_of, run_git, text_of
+from placet.repo.places import with_env
+from placet.repo.values import Author, FileChange, GitError, RepositoryChanged
+
+MAX_LEFT_OUT = 20
+"""With more files that git cannot add something else is wrong than these files."""
+
+
+def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
+    """Return HEAD's commit, what differs from it (by path), and whether anything is staged.
+
+    Submodules are not looked into: git would run git in there. A repository inside the worktree is
+    listed as its plain files, so that a commit holds its content instead of a link to nowhere.
+    """
+    options = ("--porcelain=v2", "-z", "--branch", "--no-ahead-behind", "--no-renames")
+    what = (f"--untracked-files={untracked}", "--ignore-submodules=all")
+    _, out = run_git(place, "status", *options, *what)
+    tip, staged = "", False
+    found: dict[str, str] = {}
+    for item in items_of(out):
+        match item[0]:
+            case "#" if item.startswith("# branch.oid "):
+                tip = item.removeprefix("# branch.oid ")
+            case "#":
+                continue
+            case "?":
+                for path in _files_of(place, item[2:]) if untracked == "all" else [item[2:]]:
+                    found[path] = "M" if path in found else "A"
+            case "1":
+                _, xy, _, was, _, now, _, _, path = item.split(" ", 8)
+                staged = staged or xy[0] != "."
+                found[path] = _kind(was, now)
+            case _:  # unmerged, in the person's checkout: a merge is in progress
+                staged = True
+                found[item.split(" ", 10)[-1]] = "M"
+    return tip, [FileChange(path, kind) for path, kind in sorted(found.items())], staged
+
+
+def _kind(was: str, now: str) -> str:
+    """Return the status letter for two octal modes; `000000` is no file."""
+    if int(now, 8) == 0:
+        return "D"
+    if int(was, 8) == 0:
+        return "A"
+    return "M" if was[:2] == now[:2] else "T"
+
+
+def _files_of(place: Place, path: str) -> list[str]:
+    """Return `path`, or the plain files below it where it is a folder: a repository inside."""
+    if not path.endswith("/"):
+        return [path]
+    assert place.work_tree is not None
+    found: list[str] = []
+    for folder, folders, files in os.walk(place.work_tree / path):
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        folders[:] = [name for name in folders if name.casefold() != ".git"]
+        for name in (*files, *links):
+            full = Path(folder) / name
+            if name.casefold() != ".git" and (full.is_symlink() or full.is_file()):
+                found.append(str(full.relative_to(place.work_tree)))
+    return found
+
+
+def stage(
+    place: Place,
+    changes: Sequence[FileChange],
+    *,
+    config: Sequence[str] = (),
+    may_vanish: bool = False,
+) -> str:
+    """Put these paths, as they are now, into the index; return its tree.
+
+    `may_vanish` is for a folder that people work in: a file that is gone by now counts as deleted.
+    Otherwise that is an error.
+    """
+    _update_index(place, changes, config, may_vanish=may_vanish)
+    asked = ("write-tree",)
+    return text_of(run_git(place, *asked, config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
+
+
+def _update_index(
+    place: Place, changes: Sequence[FileChange], config: Sequence[str], *, may_vanish: bool
+) -> None:
+    gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
+    here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
+    vanishing = ("--remove",) if may_vanish else ()
+    # first and by force: git refuses to look for a deleted file where its folder became a link
+    for paths, options in ((gone, ("--force-remove",)), (here, ("--add", "--replace", *vanishing))):
+        if paths:
+            asked = ("update-index", *options, "-z", "--stdin")
+            settings = (UNFLUSHED, *config)
+            run_git(place, *asked, stdin=paths, config=settings, timeout_s=BULK_TIMEOUT_S)
+
+
+def stage_possible(
+    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()
+) -> list[str]:
+    """Put those of these paths into the index that git can add; return the others, unchanged there.
+
+    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds
+    none of them. Raises GitError where it is not the files: the machine is at fault, or more than
+    `MAX_LEFT_OUT` cannot be added.
+    """
+    left_out: list[str] = []
+    pieces = [list(changes)]
+    while pieces:
+        piece = pieces.pop()
+        try:
+            _update_index(place, piece, config, may_vanish=True)
+        except GitError as error:
+            if passing(error) or len(left_out) >= MAX_LEFT_OUT:
+                raise
+            if len(piece) == 1:
+                left_out.append(piece[0].path)
+            else:
+                pieces += [piece[len(piece) // 2 :], piece[: len(piece) // 2]]
+    return sorted(left_out)
+
+
+def write_commit(
+    place: Place, tree: str, parents: Sequence[str], message: str, who: Author, when: datetime
+) -> str:
+    """Make a commit of `tree` by this author and committer, on no reference; return it."""
+    text = message.encode("utf-8", "replace").replace(b"\0", b"")
+    asked = ["commit-tree", *(word for parent in parents for word in ("-p", parent)), tree]
+    done = run_git(as_author(place, who, when), *asked, stdin=text, config=(UNFLUSHED,))
+    return text_of(done[1])
+
+
+def as_author(place: Place, who: Author, when: datetime) -> Place:
+    """Return `place` with this author and committer, at this time, for commits made there."""
+    named = {"NAME": who.name, "EMAIL": who.email, "DATE": f"@{int(when.timestamp())} +0000"}
+    roles = ("AUTHOR", "COMMITTER")
+    return with_env(
+        place, {f"GIT_{role}_{what}": value for role in roles for what, value in named.items()}
+    )
+
+
+def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
+    """Move `ref` from `old` (zeros: must not exist; empty: wherever it is) to `new`.
+
+    Raises RepositoryChanged where it is elsewhere.
+    """
+    try:
+        run_git(place, "update-ref", "-m", "placet", ref, new, *([old] if old else []))
+    except GitError as error:
+        _find_fault(error)
+        _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
+        now = text_of(out) or "0" * len(new)
+        # git had done it: it was killed, or could not write its log of what a branch was
+        if now == new and (passing(error) or old != "0" * len(new)):
+            return
+        if old and now != old:
+            raise RepositoryChanged(f"{ref} was moved by somebody else") from error
+        raise
+
+
+def _find_fault(error: GitError) -> None:
+    """Set the machine's fault where git was not able to make a folder, and had the right to."""
+    for said in re.findall(r"unable to create directory for (.+)", error.stderr):
+        above = next((folder for folder in Path(said).parents if folder.is_dir()), None)
+        if above is not None and os.access(above, os.W_OK | os.X_OK):
+            error.errno = error.errno or errno.EIO

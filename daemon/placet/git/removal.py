@@ -1,0 +1,255 @@
+"""Removing worktrees: after a success, a failure or a crash. Work that no commit has is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.disk.files import delete_tree
+from placet.errors import PlacetError, UserError
+from placet.git.checkpoint import delete_ref, keep, tree_in
+from placet.git.history import contained_in
+from placet.git.index import update_ref
+from placet.git.repository import resolve, tree_of
+from placet.git.run import Place, run_git
+from placet.git.worktree import (
+    Worktree,
+    delete,
+    inside,
+    known_worktrees,
+    place_for,
+    registered,
+    remove_locks,
+)
+from placet.repo.locks import holding, remove_ref_lock
+from placet.repo.places import Repo, neutral, place_of, rows_of
+from placet.repo.rules import changes_in
+from placet.repo.values import GitError, RepositoryChanged
+
+
+class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+    """A worktree was not removed, since it holds work that no commit has: `paths`."""
+
+    def __init__(self, path: Path, paths: Sequence[str]) -> None:
+        super().__init__(f"{path} holds uncommitted work: {', '.join(map(ascii, paths[:5]))}")
+        self.path = path
+        self.paths = tuple(paths)
+
+
+def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> None:
+    """Remove the worktree, and its checkpoint at `ref`; the branch stays. Safe to repeat.
+
+    Raises WorkNotKept where it has uncommitted work, unless the commit (or tree) `kept` holds
+    exactly what is in it. Ignored files are deleted with it.
+    """
+    with holding(wt.path) as held:
+        if wt.has_index:
+            place = inside(wt, held)
+            changes = [] if kept and _is_kept(wt, place, kept) else changes_in(wt, place)[1]
+            if changes:
+                raise WorkNotKept(wt.path, [change.path for change in changes])
+            if ref:
+                delete_ref(wt.repo, ref, place=place)
+        elif ref:
+            delete_ref(wt.repo, ref)
+        delete(wt)
+
+
+def _is_kept(wt: Worktree, place: Place, kept: str) -> bool:
+    tip, tree = tree_in(wt, place)
+    return kept == tip or tree == tree_of(wt.repo, kept)
+
+
+def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
+    """Take back an unfinished `add_worktree`: the worktree, and the branch if it is at `base`."""
+    path = place_for(repo, path)
+    with holding(path):
+        if (admin := registered(repo, path)) is not None:
+            delete(Worktree(repo, path, admin, branch, base))
+    ref = f"refs/heads/{branch}"
+    if resolve(repo, ref) == base:
+        remove_ref_lock(repo.common_dir / f"{ref}.lock")
+        run_git(neutral(place_of(repo)), "update-ref", "-d", ref, base)
+
+
+def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str | None:
+    """Undo a failed attempt: keep its work at `keep_ref`, delete its branch and its worktree.
+
+    Returns the kept commit, None where nothing had been done. `message` is of the commit that holds
+    what was uncommitted. Calling it again after a crash finishes the job.
+    """
+    wt.must_have_branch()
+    with holding(wt.path) as held:
+        remove_locks(wt, (keep_ref,))
+        kept = resolve(wt.repo, keep_ref)
+        if wt.has_index:
+            place = inside(wt, held)
+            _take_hold(wt, place)
+            at, changes, _ = changes_in(wt, place)
+            if at != wt.base or kept is not None or changes:
+                kept = keep(wt, place, keep_ref, message, when)
+        tip = resolve(wt.repo, wt.ref)
+        # the worktree is lost, the commits are not
+        if tip is not None and tip != wt.base and kept is None:
+            kept = tip
+            update_ref(neutral(place_of(wt.repo)), keep_ref, tip, "0" * len(tip))
+        delete(wt)
+        if tip is not None:
+            run_git(neutral(place_of(wt.repo)), "update-ref", "-d", wt.ref, tip)
+    return kept
+
+
+def take_hold(wt: Worktree) -> None:
+    """Put a worktree that somebody switched on its branch again; make a deleted branch at the base.
+
+    Files and index stay as they are.
+    """
+    with holding(wt.path) as held:
+        if wt.has_index:
+            _take_hold(wt, inside(wt, held))
+
+
+def _take_hold(wt: Worktree, place: Place) -> None:
+    if resolve(wt.repo, wt.ref) is None:
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+    (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
+
+
+# --- what a crash left, and what is over
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """The result of tidying one worktree that a crash left.
+
+    `kept` is the reference with the work that was in it, `problem` says why it is still there.
+    """
+
+    path: Path
+    removed: bool = False
+    kept: str = ""
+    problem: str = ""
+
+
+Redact = Callable[[Worktree, Sequence[str]], Sequence[str]]
+"""Redacts the secrets in these files of a worktree; returns those in which it cannot look."""
+
+
+def remove_leftovers(
+    repos: Sequence[Repo],
+    worktrees: Path,
+    live: Collection[str],
+    before: datetime,
+    when: datetime,
+    redact: Redact,
+) -> list[Leftover]:
+    """Keep the work of missions that are over, and remove their worktrees.
+
+    `live` are the `trace8` of missions at work. Only worktrees in which nothing changed since
+    `before` are looked at, and only those of `repos` are removed. What is kept is redacted; a
+    worktree with a file in which `redact` cannot look stays.
+    """
+    found = []
+    for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
+        try:
+            young = path.stat().st_mtime > before.timestamp()
+        except FileNotFoundError:  # a mission that ended just now removed it
+            continue
+        if not young and not any(trace8 in path.name for trace8 in live):
+            found.append(_remove_leftover(repos, path, when, redact))
+    for repo in repos:
+        found += [Leftover(path, removed=True) for path in _forget_lost(repo, worktrees, live)]
+    return found
+
+
+def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime, redact: Redact) -> Leftover:
+    if path.name.endswith(".removed"):  # its work was kept before it got that name
+        delete_tree(path)
+        return Leftover(path, removed=True)
+    ref, place = f"refs/placet/left/{path.name}", path.parent.resolve() / path.name
+    for repo in repos:
+        if (admin := registered(repo, place)) is not None:
+            try:
+                kept = _keep_and_remove(repo, place_for(repo, path), admin, ref, when, redact)
+            except (PlacetError, OSError) as error:
+                return Leftover(path, problem=str(error))
+            return Leftover(path, removed=True, kept=ref if kept else "")
+    problem = "it belongs to no repository that is configured; name that one as a portal"
+    return Leftover(path, problem=problem)
+
+
+def _keep_and_remove(
+    repo: Repo, place: Path, admin: Path, ref: str, when: datetime, redact: Redact
+) -> bool:
+    """Remove a worktree; return whether its work, or commits of its HEAD only, are at `ref`.
+
+    Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    """
+    line = (admin / "HEAD").read_text("utf-8", "replace").strip()
+    tip = resolve(repo, line.removeprefix("ref: "))
+    branch = line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+    wt = Worktree(repo, place, admin, branch, tip or "")
+    if tip is None or not wt.has_index:
+        files = sorted(entry.name for entry in place.iterdir()) if place.exists() else []
+        if set(files) - {".git"}:
+            raise WorkNotKept(place, files)
+        with holding(place):
+            delete(wt)
+        return False
+    kept = ""
+    with holding(place) as held:
+        remove_locks(wt)
+        within = inside(wt, held)
+        changed = [change.path for change in changes_in(wt, within)[1]]
+        if unsearched := redact(wt, changed):
+            names = ", ".join(map(ascii, unsearched[:5]))
+            raise UserError(
+                f"placet cannot look for secrets in {names}", f"Look at them, then: rm -r '{place}'"
+            )
+        if changed or not contained_in(repo, tip):
+            kept = keep(wt, within, ref, "Left over from a crash", when)
+    remove_worktree(wt, kept or None)
+    return bool(kept)
+
+
+def _forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator[Path]:
+    """Take out what git knows of worktrees whose folders are gone; give those folders.
+
+    Git would count their branches as checked out. Those whose name has one of `live` stay.
+    """
+    for admin, place in list(known_worktrees(repo)):
+        ours = place.parent == worktrees.resolve() and not any(name in place.name for name in live)
+        if ours and not os.path.lexists(place):
+            delete_tree(admin)
+            yield place
+
+
+def tidy(
+    repo: Repo,
+    worktrees: Path,
+    live: Collection[str],
+    before: datetime,
+    when: datetime,
+    redact: Redact,
+) -> list[str]:
+    """Take away what ended missions left in a repository before `before`.
+
+    Returns the names of the references and worktrees. A reference goes only where a branch, of the
+    person or of a remote, has everything that it keeps; a worktree only after its work is at a
+    reference.
+    """
+    left = remove_leftovers([repo], worktrees, live, before, when, redact)
+    gone = [str(one.path) for one in left if one.removed]
+    asked = ("refname", "objectname", "committerdate:unix")
+    try:
+        for ref, sha, made in list(rows_of(place_of(repo), asked, "refs/placet")):
+            old = made and datetime.fromtimestamp(int(made), UTC) < before
+            if old and not any(trace8 in ref for trace8 in live) and contained_in(repo, sha):
+                run_git(neutral(place_of(repo)), "update-ref", "-d", ref, sha)
+                gone.append(ref)
+    except (GitError, RepositoryChanged):
+        pass  # the next mission tries again; what git said is in the journal
+    return gone

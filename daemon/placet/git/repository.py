@@ -1,0 +1,231 @@
+"""A repository of the person's: open it, read its commits. Nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.errors import UserError
+from placet.git.run import Place, run_git, text_of
+from placet.repo.places import Repo, place_of
+from placet.repo.values import BOT, Author, GitError, OnCall
+
+_OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
+"""Git folders that placet, or git for it, writes to.
+
+Other folders are links in an honest repository too.
+"""
+
+
+KEPT_MARK = "placet.history"
+"""The setting, in the repository's own configuration, by which `is_kept` tells."""
+
+
+def is_kept(repo: Repo) -> bool:
+    """Return whether placet began this history, of a vault, and so keeps it.
+
+    Its people may never have heard of git.
+    """
+    return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in repo.settings)
+
+
+def _is_bare_layout(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
+
+
+def is_repository(path: Path) -> bool:
+    """Return whether this very folder is the top of a work tree, or a bare repository.
+
+    Starts no process. A folder inside a repository is not one itself: a vault inside a bigger
+    repository gets its own.
+    """
+    return os.path.lexists(path / ".git") or _is_bare_layout(path)
+
+
+def common_dir_at(top: Path) -> Path | None:
+    """Return the git directory that all worktrees of the repository at `top` share.
+
+    None where it cannot be told. Starts no process.
+    """
+    place = top / ".git" if os.path.lexists(top / ".git") else top
+    with suppress(OSError, UnicodeDecodeError):
+        if place.is_file():
+            place = top / place.read_text().removeprefix("gitdir:").strip()
+        if (place / "commondir").is_file():
+            place /= (place / "commondir").read_text().strip()
+        return place.resolve()
+    return None
+
+
+def private_dirs(repo: Repo) -> list[Path]:
+    """Return the private git directories of the repository's worktrees.
+
+    Others, and the folder of all, may be deleted meanwhile.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted((repo.common_dir / "worktrees").iterdir())
+    return []
+
+
+def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
+    """Return the locks of index, references and settings taken before `before`, and since when.
+
+    A git at work may hold one for long, while it waits for a commit message; one that was killed
+    never lets go of it.
+    """
+    found = {
+        *repo.git_dir.glob("*.lock"),
+        *repo.common_dir.glob("*.lock"),
+        *(repo.common_dir / "refs").rglob("*.lock"),
+    }
+    taken = {}
+    for lock in sorted(found):
+        with suppress(FileNotFoundError):
+            taken[lock] = datetime.fromtimestamp(lock.lstat().st_mtime, UTC)
+    return {lock: when for lock, when in taken.items() if when < before}
+
+
+def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
+    """Look at the repository whose top is `path` (symbolic links in it are followed once, here).
+
+    `on_call` is told of each git process from now on. Raises UserError if there is none,
+    `path` is inside another one, it belongs to somebody else, it is broken, or git is missing.
+    """
+    top = path.resolve()
+    if not is_repository(top):
+        outer = next((parent for parent in top.parents if os.path.lexists(parent / ".git")), None)
+        if outer is not None:
+            raise UserError(
+                f"{top} is not a repository of its own; it is inside the one at {outer}",
+                f"Name {outer} instead, or make one of its own: git -C '{top}' init",
+                exit_code=2,
+            )
+        raise UserError(
+            f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2
+        )
+    bare, shallow, *places = _asked(top, on_call)
+    git_dir, common_dir, top_dir = [Path(place).resolve() if place else None for place in places]
+    if bare == "false" and not top_dir:
+        raise UserError(
+            f"{top} is where git keeps a repository, not the folder with its files",
+            "Name that folder instead.",
+            exit_code=2,
+        )
+    if bare == "false" and top_dir != top:
+        raise UserError(
+            f"the work tree of {top} is elsewhere ({top_dir})",
+            f"Look at: git -C '{top}' config core.worktree",
+            exit_code=2,
+        )
+    assert git_dir is not None
+    assert common_dir is not None
+    _must_fit(top, common_dir)
+    return Repo(top, git_dir, common_dir, bare == "true", shallow == "true", on_call)
+
+
+def _asked(top: Path, on_call: OnCall | None) -> list[str]:
+    """Return whether it is bare, and shallow; git's folder, the common one, and the work tree.
+
+    The last is empty if there is none. Raises UserError where git does not accept the repository.
+    """
+    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it
+    # to this folder.
+    place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
+    bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
+    what = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
+    asked = ("rev-parse", "--path-format=absolute", *what)
+    try:
+        # The last question fails in a bare repository, after the others were answered.
+        code, out = run_git(place, *asked, "--show-toplevel", config=bare_layout, ok=(0, 128))
+        if code != 0:
+            out = run_git(place, *asked, config=bare_layout)[1] + b"\n"
+    except GitError as error:
+        raise UserError(
+            f"git does not accept {top} as a repository: {error.stderr}",
+            f"Look at: git -C '{top}' status",
+            exit_code=2,
+        ) from error
+    answers = text_of(out).split("\n")
+    if len(answers) != len(what) + 1:
+        raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}")
+    return answers
+
+
+def _must_fit(top: Path, common: Path) -> None:
+    """Raise UserError for a repository in which placet cannot safely make worktrees."""
+    ours = (common / name for name in _OURS)
+    below = (*common.glob("refs/placet/*"), *common.glob("logs/refs/placet/*"))
+    for link in (*ours, *below):
+        if link.is_symlink():
+            raise UserError(
+                f"{link} is a symbolic link, and what placet writes there would be outside of the "
+                "repository",
+                f"Look at it, then: rm {shlex.quote(str(link))}",
+                exit_code=2,
+            )
+    if (common / "reftable").exists():
+        raise UserError(
+            f"{top} keeps its references in a reftable, with which placet cannot work yet",
+            f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
+            exit_code=2,
+        )
+
+
+def resolve(repo: Repo, rev: str) -> str | None:
+    """Return the commit that `rev` names, or None. A name is never taken for an option."""
+    code, out = run_git(
+        place_of(repo),
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{rev}^{{commit}}",
+        ok=(0, 1, 128),
+    )
+    return text_of(out) if code == 0 else None
+
+
+def tree_of(repo: Repo, commit: str) -> str:
+    """Return the tree of a commit that is there."""
+    return text_of(
+        run_git(place_of(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[
+            1
+        ].splitlines()[-1]
+    )
+
+
+def head(repo: Repo) -> str:
+    """Return the commit that the person's HEAD is at.
+
+    Raises UserError where the repository has no commit.
+    """
+    sha = resolve(repo, "HEAD")
+    if sha is None:
+        raise UserError(
+            f"{repo.path} has no commit yet, so there is nothing to branch from",
+            f"Make the first one: git -C '{repo.path}' add -A && "
+            f"git -C '{repo.path}' commit -m 'Begin'",
+        )
+    return sha
+
+
+def tip_now(repo: Repo, branch: str) -> str:
+    """Return the commit of a branch of the person's; HEAD's where it is gone, or is empty."""
+    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
+
+
+def identity(repo: Repo) -> Author:
+    """Return the person's `user.name` and `user.email` if both are usable, else `BOT`."""
+    try:
+        return Author(repo.setting("user.name") or "", repo.setting("user.email") or "")
+    except ValueError:
+        return BOT
+
+
+def current_branch(repo: Repo) -> str:
+    """Return the branch that the person has checked out, empty where HEAD is detached."""
+    line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
+    return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""

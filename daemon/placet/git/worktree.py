@@ -1,0 +1,279 @@
+"""A mission's own worktree: made, opened, held for writing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placet.disk.files import delete_tree
+from placet.errors import Interrupted, UserError
+from placet.git.index import update_ref
+from placet.git.repository import private_dirs
+from placet.git.run import BULK_TIMEOUT_S, Place, run_git
+from placet.repo.locks import holding, lock_path, remove_ref_lock
+from placet.repo.places import Repo, configured, neutral
+from placet.repo.values import GitError, RepositoryChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """A mission's own worktree.
+
+    `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read
+    from the `.git` file in the worktree, which a mission could replace. `base` is the commit it
+    began at. Where `branch` is empty it is detached at `base`, and only read: that is what a plan
+    is written from.
+    """
+
+    repo: Repo
+    path: Path
+    git_dir: Path
+    branch: str
+    base: str
+
+    @property
+    def ref(self) -> str:
+        """The branch as a full reference name; the base commit where there is no branch."""
+        return f"refs/heads/{self.branch}" if self.branch else self.base
+
+    @property
+    def head(self) -> str:
+        """The required content of its HEAD file."""
+        return f"ref: {self.ref}" if self.branch else self.base
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the worktree is there and was once complete."""
+        return self.path.exists() and (self.git_dir / "index").exists()
+
+    def must_have_branch(self) -> None:
+        """Raise ValueError for a worktree without a branch, which is only for reading."""
+        if not self.branch:
+            raise ValueError(f"{self.path} has no branch: it is only for reading")
+
+
+BY_NAME = "placet-by-name"
+"""The file, in the private directory, with the paths that a person approved by name.
+
+They are work even where git ignores them.
+"""
+
+# The index of a worktree of ours is one file, and has every file, whatever the person has set. With
+# `core.safecrlf` git refuses each file that a check-out would give other line ends.
+_SETTINGS = (
+    ("core.splitIndex", "false"),
+    ("core.untrackedCache", "false"),
+    ("index.sparse", "false"),
+    ("core.safecrlf", "false"),
+)
+
+
+def looking(wt: Worktree) -> Place:
+    """Return the place for questions about index, rules and attributes, which run no driver."""
+    return Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
+
+
+def inside(wt: Worktree, held: int | None = None) -> Place:
+    """Return the place for work in the worktree, with its drivers switched off."""
+    return configured(neutral(replace(looking(wt), held=held)), _SETTINGS)
+
+
+def registered(repo: Repo, path: Path) -> Path | None:
+    """Return the private git directory of the worktree at `path`, as the repository knows it."""
+    return next((admin for admin, place in known_worktrees(repo) if place == path), None)
+
+
+def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
+    """Give the private git directory and the folder of each worktree that is not broken."""
+    for admin in private_dirs(repo):
+        with suppress(OSError):
+            pointer = os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n")
+            yield admin, Path(pointer.removesuffix("/.git"))
+
+
+def place_for(repo: Repo, path: Path) -> Path:
+    """Return the real path of a worktree at `path`. Raises UserError if that place is not safe."""
+    place = path.parent.resolve() / path.name
+    within = [place.is_relative_to(repo.git_dir), place.is_relative_to(repo.common_dir)]
+    if any(within) or (not repo.is_bare and place.is_relative_to(repo.path)):
+        raise UserError(
+            f"a worktree cannot be inside its own repository: {place}",
+            "Set PLACET_STATE_HOME to a folder outside of it.",
+            exit_code=2,
+        )
+    if place.is_symlink():
+        raise UserError(
+            f"{place} is a symbolic link, not a folder", f"Look at it, then: rm '{place}'"
+        )
+    return place
+
+
+def _register(repo: Repo, path: Path, head_line: str) -> Path:
+    """Make and return the private git directory, with the worktree's `.git` file.
+
+    As `git worktree add` does, but by hand, after gitrepository-layout(5) and in git's own order:
+    the command would start three more processes, which read configuration for a branch
+    (`includeIf`) that could not be looked at beforehand.
+    """
+    stale = repo.common_dir / "worktrees" / path.name
+    if stale.is_dir() and not (stale / "gitdir").exists():  # a making of ours that was killed
+        shutil.rmtree(stale)
+    for n in range(1, 1_000):
+        admin = stale if n == 1 else stale.with_name(f"{path.name}{n}")
+        with suppress(FileExistsError):
+            admin.mkdir(parents=True)
+            break
+    else:
+        raise UserError(f"there are too many worktrees named {path.name} in {repo.common_dir}")
+    (admin / "locked").write_text("initializing")  # so that `git worktree prune` leaves it alone
+    (admin / "commondir").write_text("../..\n")
+    (admin / "HEAD").write_text(f"{head_line}\n")
+    _point(path, admin)
+    # Last, and whole: from here on the worktree is known.
+    (admin / "gitdir.new").write_bytes(os.fsencode(f"{path / '.git'}\n"))
+    (admin / "gitdir.new").replace(admin / "gitdir")
+    (admin / "locked").unlink()
+    return admin
+
+
+def _point(path: Path, admin: Path) -> None:
+    path.mkdir(exist_ok=True)
+    (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
+
+
+def add_worktree(
+    repo: Repo, path: Path, branch: str, base: str, *, by_name: Sequence[str] = ()
+) -> Worktree:
+    """Create `branch` at the commit `base` and check it out at `path`, or finish a killed call.
+
+    The caller holds the mission's lease; `path` is in the state folder and its last part is the
+    mission's own. A branch that exists must descend from `base`; a worktree that was complete is
+    left as it is, with its work. An empty `branch` makes none: the worktree is detached at `base`,
+    to be read and removed; one that is at another commit is made again. `by_name` are files
+    that are kept and committed although git ignores them, since a person approved them by name.
+    Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to
+    something else.
+    """
+    good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
+    if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
+        raise ValueError(f"not a branch and a commit that placet makes: {branch!r}, {base!r}")
+    path = place_for(repo, path)
+    with holding(path) as held:
+        admin = registered(repo, path)
+        # left by a call that was killed, and only read
+        if admin is not None and not branch and _head_of(admin) != base:
+            delete(Worktree(repo, path, admin, branch, base))
+            admin = None
+        if admin is None:
+            _check_free(path)
+            admin = _register(repo, path, Worktree(repo, path, path, branch, base).head)
+        elif not path.exists():  # deleted, or a killed removal: what is not in the branch is gone
+            (admin / "index").unlink(missing_ok=True)
+            _point(path, admin)
+        wt = Worktree(repo, path, admin, branch, base)
+        must_be_on_branch(wt)
+        if by_name:
+            (admin / BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
+        # the index is written last, so nothing has been worked on yet
+        if not (admin / "index").exists():
+            remove_locks(wt)
+            place = inside(wt, held)
+            if branch:
+                _attach(wt, place)
+            try:  # --reset writes over what a killed attempt had checked out
+                run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+            except (Interrupted, GitError):
+                if not branch:  # nobody goes on with one that is only read
+                    delete(wt)
+                raise
+    return wt
+
+
+def _check_free(path: Path) -> None:
+    """Raise UserError unless `path` is unused, or holds only a `.git` file (of a killed call)."""
+    if path.exists() and {entry.name for entry in path.iterdir()} - {".git"}:
+        raise UserError(
+            f"{path} is in the way of a new worktree, and git knows nothing of it",
+            f"Look at what is in it, then: rm -r '{path}'",
+        )
+
+
+def _head_of(admin: Path) -> str:
+    with suppress(FileNotFoundError):
+        return (admin / "HEAD").read_text("utf-8", "replace").strip()
+    return ""
+
+
+def must_be_on_branch(wt: Worktree) -> None:
+    """Raise RepositoryChanged unless the worktree is on its branch, or at its commit."""
+    if _head_of(wt.git_dir) == wt.head:
+        return
+    for place in (wt.repo.common_dir, wt.path):
+        if not place.is_dir():
+            raise RepositoryChanged(f"{place} was taken away by somebody else")
+    raise RepositoryChanged(f"{wt.path} is no longer at {wt.branch or wt.base[:12]}")
+
+
+def _attach(wt: Worktree, place: Place) -> None:
+    """Make the branch at the base, unless it is there and descends from it."""
+    try:
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+    except RepositoryChanged as error:
+        if run_git(place, "merge-base", "--is-ancestor", wt.base, wt.ref, ok=(0, 1))[0] != 0:
+            what = f"the branch {wt.branch} exists and does not begin at {wt.base[:12]}"
+            raise RepositoryChanged(what) from error
+
+
+def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
+    """Return the worktree that `add_worktree` made; RepositoryChanged if it is gone or moved."""
+    place = place_for(repo, path)
+    admin = registered(repo, place)
+    if admin is None or not (admin / "index").exists() or not place.is_dir():
+        raise RepositoryChanged(f"{place} is no longer a worktree of {repo.path}")
+    wt = Worktree(repo, place, admin, branch, base)
+    must_be_on_branch(wt)
+    return wt
+
+
+def remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
+    """Remove the locks of a worktree that is held, of its branch, and of these references."""
+    for name in ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "placet-index", "placet-index.lock"):
+        (wt.git_dir / name).unlink(missing_ok=True)
+    for ref in (wt.ref, *refs):
+        remove_ref_lock(wt.repo.common_dir / f"{ref}.lock")
+
+
+def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
+    """Remove lock files that a killed git left in the private directory, and of the branch.
+
+    `refs` are further references that are this mission's alone. The caller holds the lease; a git
+    process that is still at work is waited for (one that moves a reference, for `MOVE_S`). No lock
+    of the person's is ever touched.
+    """
+    if not all(ref.startswith("refs/placet/") for ref in refs):
+        raise ValueError(f"not references of placet's own: {refs!r}")
+    with holding(wt.path):
+        remove_locks(wt, refs)
+
+
+def delete(wt: Worktree) -> None:
+    """Delete the worktree and what git knows of it; finishes what a killed call began.
+
+    It is first renamed, so that a half-deleted worktree is never taken for a mission's work.
+    """
+    gone = wt.path.with_name(f"{wt.path.name}.removed")
+    delete_tree(gone)
+    with suppress(FileNotFoundError):
+        wt.path.rename(gone)
+    delete_tree(gone)
+    if wt.git_dir.is_dir():
+        (wt.git_dir / "locked").unlink(missing_ok=True)
+        delete_tree(wt.git_dir)
+        with suppress(OSError):  # other worktrees are in it
+            wt.git_dir.parent.rmdir()
+    lock_path(wt.path).unlink(missing_ok=True)

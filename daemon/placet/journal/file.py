@@ -1,0 +1,145 @@
+"""The database as a file: make it, check it, set it aside, replace it whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.disk.files import sync
+from placet.errors import UserError
+from placet.journal.errors import BUSY_MS, is_damage, primary_code
+from placet.journal.schema import schema_of
+from placet.journal.writes import JournalDamaged
+
+
+def make_private_file(path: Path) -> None:
+    """Make the database's file, mode 0600, which SQLite gives to its -wal and -shm, too.
+
+    Raises UserError for anything but a regular file.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"the journal {path} is no regular file", "move it away")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
+
+
+def finish_rollback(path: Path) -> None:
+    """Let SQLite roll back after a kill before the database had its write-ahead log.
+
+    A read-only connection cannot.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        try:
+            connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                return  # whatever it is, the check says so
+        except sqlite3.DatabaseError:
+            return
+        else:
+            return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version").fetchone()
+
+
+def check(path: Path) -> tuple[str, int]:
+    """Return the database's damage ("" for none) and its schema's number (0 if damaged).
+
+    Nothing is written. 100 MB take 0.2 s from memory, 2 s from a cold disk.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute("PRAGMA cell_size_check = 1")
+        try:
+            version = schema_of(connection, path)
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only
+            # come from the file here ("unsupported file format"), for the statements are fixed
+            if is_damage(error) or (
+                isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR
+            ):
+                return str(error), 0
+            raise
+    if found != "ok":
+        return found, 0
+    return "", version
+
+
+def damaged(path: Path, error: BaseException) -> JournalDamaged:
+    """Return the error for damage met in the database."""
+    return JournalDamaged(
+        f"the journal {path} is damaged: {error}",
+        "restart the daemon: it sets the file aside and begins a new one",
+    )
+
+
+def use_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Switch to a write-ahead log. Raises UserError for a place where that fails."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UserError(
+            f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
+            "set PLACET_STATE_HOME to a folder on a local disk",
+        )
+
+
+def set_aside(path: Path, moment: datetime) -> Path:
+    """Rename the database and its companions; return the new name."""
+    stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    return rename_whole(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
+
+
+def rename_whole(path: Path, name: str) -> Path:
+    """Rename the database and its companions; return the new path."""
+    kept = path.with_name(name)
+    for tail in ("-wal", "-shm", "-journal", ""):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{tail}").rename(f"{kept}{tail}")
+    return kept
+
+
+@contextlib.contextmanager
+def new_database(target: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a new database, which gets its name once it is complete and flushed."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    partial.unlink(missing_ok=True)
+    make_private_file(partial)
+    try:
+        with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = 1")
+            yield connection
+        sync(partial)
+        partial.replace(target)
+        sync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def remove_partials(path: Path) -> None:
+    """Delete unfinished copies of a database."""
+    for left in path.parent.glob(f".*{path.stem}*.tmp*"):
+        left.unlink(missing_ok=True)
+
+
+def identity_of(path: Path) -> tuple[int, int]:
+    """Return device and inode of a file."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def same_file(path: Path, identity: tuple[int, int]) -> bool:
+    """Return whether the path still names the open file; SQLite writes on into a deleted one."""
+    try:
+        return identity_of(path) == identity
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,156 @@
+"""The means of a daemon, made from configuration and environment.
+
+They are model, prices, secrets, sandbox, and ways to tell people.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from placet.case.case import Case, State
+from placet.case.waiting import Hold
+from placet.chat.messages import Model
+from placet.core.secret_files import environment_secrets
+from placet.core.turn.price import DEFAULT_PRICES, Price
+from placet.host.tables import Config
+from placet.loop.side_notes import MODEL, side_of
+from placet.models import ModelSettings, check, open_model
+from placet.sandbox.box import Level
+from placet.sandbox.probe import probe
+from placet.secrets import MIN_LITERAL
+
+
+def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
+    """Return the sandbox that commands get.
+
+    It is the one that the probe finds, or none if the configuration says `none`.
+    """
+    if config.commands.sandbox == "none":
+        say('Commands run outside any sandbox: System/placet.toml says sandbox = "none".')
+        return Level.NONE
+    return probe().level
+
+
+def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets that the daemon itself must keep.
+
+    They are secret values of its environment, and the service manager's credentials.
+    """
+    values = list(environment_secrets(env))
+    if folder := env.get("CREDENTIALS_DIRECTORY"):
+        for path in sorted(Path(folder).iterdir()):
+            values.append(path.read_bytes().decode(errors="replace").strip())
+    return tuple(value for value in dict.fromkeys(values) if len(value) >= MIN_LITERAL)
+
+
+def prices(config: Config) -> tuple[Price, ...]:
+    """Return the price list: the configuration's rows, then the ones that placet knows."""
+    own = tuple(
+        Price(row.model, row.input, row.output, row.cache_read, row.cache_write, row.since)
+        for row in config.model.price
+    )
+    named = {row.model for row in own}
+    return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
+
+
+def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
+    """Return a function that opens the model once, when it is first asked for.
+
+    Any thread may ask.
+    """
+    settings = _model_settings(config, vault)
+    lock = threading.Lock()
+    opened: list[Model] = []
+
+    def open_once() -> Model:
+        with lock:
+            if not opened:
+                opened.append(open_model(settings, env))
+            return opened[0]
+
+    return open_once
+
+
+def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool | None:
+    """Ask the model's server whether it takes the key and knows the model.
+
+    Return False where it does not say, None where there is no server. Raises UserError for settings
+    that a person must correct, ModelError for a bad key or a server that cannot be reached.
+    """
+    settings = _model_settings(config, vault)
+    open_model(settings, env)
+    return check(settings, env)
+
+
+def _model_settings(config: Config, vault: Path) -> ModelSettings:
+    return ModelSettings(
+        provider=config.model.provider,
+        name=config.model.name,
+        base_url=config.model.base_url,
+        script=str(vault / config.model.script) if config.model.script else "",
+        timeout_s=config.model.timeout_s,
+    )
+
+
+@contextmanager
+def teller(
+    config: Config, vault: Path, say: Callable[[str], None]
+) -> Iterator[Callable[[Case | Hold], None]]:
+    """Give a function that notifies of a case or a hold in a thread of its own.
+
+    A slow webhook must not slow the loop. Raises UserError (exit code 2) for a destination that
+    cannot be used.
+    """
+    table = config.notify
+    if not table.is_on:
+        yield lambda _case: None
+        return
+    # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
+    from placet.host.notify import Event, Messenger, Notice
+
+    events = {
+        State.REVIEW: Event.PLAN_WAITS,
+        State.COMPLETED: Event.MISSION_COMPLETED,
+        State.FAILED: Event.MISSION_FAILED,
+        State.ASKING: Event.NEEDS_YOU,
+    }
+
+    with Messenger(table, say) as messenger:
+
+        def tell(case: Case | Hold) -> None:
+            if isinstance(case, Hold):
+                messenger.send(Notice(Event.NEEDS_YOU, "", "", vault.name, side_of(MODEL)))
+                return
+            if (event := events.get(case.state)) is None:
+                return
+            if case.state is State.FAILED and not case.outcome.report_path:
+                event = Event.NEEDS_YOU  # planning failed: there was no mission
+            report = "" if case.state is State.REVIEW else case.outcome.report_path
+            asked = "" if case.asking is None else case.asking.path
+            path = asked or report or case.plan.path or case.request_path
+            messenger.send(
+                Notice(event, case.request_id, case.trace_id, vault.name, path, case.state)
+            )
+
+        yield tell
+
+
+def systemd_notifier(env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return sd_notify(3) where a service manager listens, else a no-op."""
+    address = env.get("NOTIFY_SOCKET", "")
+    if not address:
+        return lambda _message: None
+    target = "\0" + address[1:] if address.startswith("@") else address
+
+    def notify(message: str) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            try:
+                sock.sendto(message.encode(), target)
+            except OSError as error:
+                say(f"The service manager cannot be told: {error}")
+
+    return notify

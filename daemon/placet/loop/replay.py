@@ -1,0 +1,54 @@
+"""Replays of missions that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from placet.activity import Action
+from placet.agent.entries import PLACE
+from placet.agent.prompts import plan_of
+from placet.agent.record import Recorded
+from placet.agent.replay import replay
+from placet.agent.workplace import Bounds
+from placet.case.case import Case
+from placet.errors import UserError
+from placet.host.accepted import in_force
+from placet.host.vault_state import vault_state
+from placet.journal.reader import open_reader
+from placet.loop.ports import own_secrets, sandbox_level
+
+
+def replay_mission(
+    vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Carry a mission out again from its record and compare; return what it came to as plain data.
+
+    Raises UserError where the case has no mission, or it cannot be replayed.
+    """
+    state = vault_state(vault, env)
+    config = in_force(vault, env).config
+    with open_reader(state.journal) as reader:
+        # An approval is used up by what it allowed; the journal still names the text that was
+        # carried out.
+        ran = [
+            row.details["digest"]
+            for row in reader.activity(case.trace_id, limit=10_000)
+            if row.action_type in (Action.EXECUTION_STARTED, Action.PLAN_AMENDED)
+        ]
+        text = reader.text(ran[-1]) if ran else None
+        for attempt in range(case.generation, -1, -1):
+            record = Recorded()
+            record.take(reader.records(case.trace_id, attempt))
+            if record.has(PLACE):
+                break
+    if text is None:
+        raise UserError(
+            f"{case.request_id} was never carried out, so there is nothing to replay.",
+            "See: placet status",
+        )
+    plan = plan_of(text)
+    bounds = Bounds(vault, config, sandbox_level(config, say), own_secrets(env))
+    return asdict(replay(bounds, state.worktrees, case, plan, record))

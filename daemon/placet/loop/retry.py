@@ -1,0 +1,226 @@
+"""Work that waits, piece by piece or all of it.
+
+A piece waits for itself (a server's wish, a full disk), all of it for the model (a hold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from placet.activity import Action
+from placet.agent.record import Postponed
+from placet.case.case import Case
+from placet.case.waiting import Hold, Why, told
+from placet.core.wording import rfc3339
+from placet.host.clock import Clock
+from placet.journal.reader import Reader
+from placet.journal.writer import Journal
+from placet.loop.rows import of_case, of_daemon
+
+_LONGEST_WAIT_S = 60.0
+_SOON_S = 60.0
+"""Within so many seconds of its beginning a try that failed got nowhere: one answer of a model."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """The waits of now.
+
+    `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
+
+    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the
+    daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
+    """
+
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+    tell: Callable[[Hold], None]
+    longest_rest_s: float
+    postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
+    hold: Hold | None = None
+    # by trace_id until when a piece waited last for the machine, and for how long, in seconds
+    _tried: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # what was said last of one piece's wait, and the journal's newest event then
+    _said: tuple[Why, str, int] | None = None
+
+    def load(self, reader: Reader, working: Iterable[Case]) -> None:
+        """Take up the waits of an earlier daemon.
+
+        A server's wish holds over a restart, all else is retried at once.
+        """
+        now = self.clock.monotonic()
+        row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
+        if row is not None and row.action_type == Action.MODEL_WAITING:
+            self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
+        for case in working:
+            row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=case.trace_id)
+            if row is not None and row.action_type == Action.MODEL_WAITING:
+                left_s = (
+                    datetime.fromisoformat(row.details["until"]) - self.clock.wall()
+                ).total_seconds()
+                # the clock may have been ahead when this was written
+                left_s = min(left_s, self.longest_rest_s)
+                self.postponed[case.trace_id] = (
+                    now + left_s,
+                    Postponed(row.details["reason"], left_s, Why(row.details["why"])),
+                )
+
+    def postpone(self, case: Case, why: Postponed) -> None:
+        """Let a case's work wait, or all work."""
+        why = self._patiently(case, why)
+        until = self.clock.monotonic() + why.after_s
+        facts = {
+            "why": why.why.value,
+            "reason": why.reason,
+            "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s)),
+        }
+        if not why.why.holds_all:
+            self.postponed[case.trace_id] = until, why
+            # what all of it waits for is said once, not for each piece and each try
+            if not self._was_said(why):
+                self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
+            if why.why is Why.ASKED_TO_WAIT:
+                self.journal.commit([of_case(self.clock, case, Action.MODEL_WAITING, **facts)])
+            return
+        before, self.hold = self.hold, Hold(why.why, why.reason, until)
+        known = before is not None and before.why is why.why
+        if not known:
+            self.journal.commit([of_daemon(self.clock, Action.MODEL_WAITING, **facts)])
+        if not known or (
+            before is not None and why.why is Why.BLOCKED and before.reason != why.reason
+        ):
+            what = "" if why.why is Why.DAY else "All work waits for the model: "
+            self.say(f"{what}{self.hold.notice}")
+        if not known:
+            self.tell(self.hold)
+
+    def _patiently(self, case: Case, why: Postponed) -> Postponed:
+        """Return a wait for the machine, twice as long as the last one where that helped nothing.
+
+        Each try is written down, and a full disk has little room for that.
+        """
+        if why.why is not Why.MACHINE:
+            return why
+        now = self.clock.monotonic()
+        until, last_s = self._tried.get(case.trace_id, (float("-inf"), 0.0))
+        after_s = why.after_s
+        if now - until < _SOON_S:
+            after_s = max(after_s, min(2 * last_s, _LONGEST_WAIT_S))
+        self._tried[case.trace_id] = now + after_s, after_s
+        return Postponed(why.reason, after_s, why.why)
+
+    def _was_said(self, why: Postponed) -> bool:
+        """Return whether this wait was the last one said, and remember it.
+
+        It was not if a model has answered since.
+        """
+        same = self._said is not None and self._said[:2] == (why.why, why.reason)
+        with self.journal.read() as reader:
+            if same and self._said is not None and not reader.calls.answered_since(self._said[2]):
+                return True
+            self._said = why.why, why.reason, reader.last()[0]
+        return False
+
+    def over(self, trace_id: str) -> None:
+        """Forget the wait of a case, as something was decided on it."""
+        self.postponed.pop(trace_id, None)
+
+    def came(self, trace_id: str, why: Why) -> bool:
+        """Forget a case's wait for something that is there now; return whether there was one."""
+        _, waits = self.postponed.get(trace_id, (0.0, None))
+        if waits is None or waits.why is not why:
+            return False
+        del self.postponed[trace_id]
+        return True
+
+    def forget(self, why: Why) -> bool:
+        """Forget all waits for what may be there now; return whether there was one.
+
+        Where it is not, the next try says so again.
+        """
+        return bool([trace for trace in tuple(self.postponed) if self.came(trace, why)])
+
+    def try_now(self) -> None:
+        """Let the next piece of work retry at once: the problem may have been fixed."""
+        if self.hold is not None:
+            self.hold = replace(self.hold, until_s=self.clock.monotonic())
+
+    def try_again(self, why: Why) -> None:
+        """Let the work that waits for this retry at once."""
+        now = self.clock.monotonic()
+        self.postponed = {
+            trace: (now, one) if one.why is why else (until, one)
+            for trace, (until, one) in self.postponed.items()
+        }
+
+    def may_start(self, due: Sequence[Case], needs_no_model: Callable[[Case], bool]) -> list[Case]:
+        """Return what of `due` (the first is the first to be started) need not wait.
+
+        A hold keeps all but plans that no model carries out, and the one piece that tries for all
+        when its time has come.
+        """
+        now = self.clock.monotonic()
+        due = [case for case in due if self.postponed.get(case.trace_id, (now, None))[0] <= now]
+        if self.hold is None:
+            return due
+        probe = None
+        if self.hold.probe is None and now >= self.hold.until_s:
+            probe = next((case for case in due if not needs_no_model(case)), None)
+        if probe is not None:
+            with self.journal.read() as reader:
+                self.hold = replace(self.hold, probe=(probe.trace_id, reader.last()[0]))
+        return [case for case in due if case is probe or needs_no_model(case)]
+
+    def lift(self, jobs: Collection[str], cases: Iterable[Case]) -> bool:
+        """End the hold once the piece that was let through was answered.
+
+        It ends too if none of `cases` waits. Return whether it ended. `jobs` are the trace ids of
+        work under way.
+        """
+        if self.hold is None:
+            return False
+        if self.hold.probe is not None:
+            trace, newest = self.hold.probe
+            with self.journal.read() as reader:
+                answered = reader.calls.answered_since(newest)
+            if not answered:
+                if trace not in jobs:  # it ended without being answered: another one tries
+                    self.hold = replace(self.hold, probe=None)
+                return False
+        elif any(case.is_working for case in cases):
+            return False
+        self.hold = None
+        self.journal.commit([of_daemon(self.clock, Action.MODEL_RESUMED)])
+        self.say("Work with the model goes on.")
+        return True
+
+    def holding(self) -> Hold | None:
+        """Return the hold while it keeps all work: not while a piece may try."""
+        if (
+            self.hold is None
+            or self.hold.probe is not None
+            or self.clock.monotonic() >= self.hold.until_s
+        ):
+            return None
+        return self.hold
+
+    def told(self) -> dict[str, str]:
+        """Return by trace_id the sentence for people about each piece of work that waits."""
+        return {
+            trace: told(why.why, why.reason, why.after_s)
+            for trace, (_, why) in self.postponed.items()
+        }
+
+    def left_s(self, began_s: float) -> list[float]:
+        """Return the seconds until each wait is over.
+
+        Work that was due when the tick began (`began_s`) and did not start waits for something else
+        than the time.
+        """
+        now = self.clock.monotonic()
+        left = [until - now for until, _ in self.postponed.values() if until > began_s]
+        held = self.holding()
+        return left if held is None else [*left, held.until_s - now]

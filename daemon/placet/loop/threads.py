@@ -1,0 +1,214 @@
+"""The workers under way, each in a thread of its own.
+
+A worker works for one case until it comes back with a value.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from placet.agent.record import Postponed
+from placet.agent.tool_calls import AsksPerson
+from placet.agent.workplace import Ports
+from placet.case.case import Case
+from placet.case.events import Asked, Drafted, MissionEnded, PlanningFailed
+from placet.case.lease import Owner
+from placet.case.waiting import Why
+from placet.chat.cancel import Cancel
+from placet.chat.messages import ModelError
+from placet.errors import End, Interrupted, UserError, mistake
+from placet.host.clock import Clock
+from placet.journal.writes import BodyDamaged, Write
+from placet.models import prepare
+
+CANCEL_S = 2.0  # for a cancelled worker to kill its command and close its model call
+NO_THREAD_RETRY_S = 5.0
+MISTAKE_RETRY_S = 60.0
+
+
+Result = Drafted | PlanningFailed | MissionEnded
+
+
+@dataclass(slots=True)
+class Job:
+    """A worker under way for one case.
+
+    Set `cancel` and it leaves everything; with a reason, its mission ends.
+    """
+
+    trace_id: str
+    generation: int
+    planning: bool
+    token: int | None
+    cancel: Cancel = field(default_factory=Cancel)
+    thread: threading.Thread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A worker's return.
+
+    It has no event if the worker was interrupted or has to wait: its work remains to be done.
+    """
+
+    job: Job
+    event: Result | Asked | None
+    postponed: Postponed | None = None
+
+
+@dataclass(slots=True)
+class Crew:
+    """Those at work, by trace_id.
+
+    `ring` ends the loop's wait when one comes back, `start` sets a thread going.
+    """
+
+    clock: Clock
+    ring: Callable[[], None]
+    start: Callable[[threading.Thread], None]
+    jobs: dict[str, Job] = field(default_factory=dict)
+    back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
+
+    def set_to(self, job: Job, work: Callable[[], Result]) -> None:
+        """Let a worker do `work` for a job.
+
+        It comes back in any case, with a mistake of placet's own too.
+        """
+
+        def run() -> None:
+            try:
+                back = Back(job, work())
+            except Interrupted:
+                back = Back(job, None)
+            except AsksPerson as asks:
+                back = Back(job, asks.asked)
+            except Postponed as postponed:
+                back = Back(job, None, postponed)
+            except BodyDamaged as damaged:
+                back = (
+                    Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
+                    if job.planning
+                    else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
+                )
+            except Exception as error:
+                back = (
+                    Back(
+                        job,
+                        PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value),
+                    )
+                    if job.planning
+                    else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+                )
+            self.back.put(back)
+            self.ring()
+
+        thread = threading.Thread(
+            target=run,
+            name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
+            daemon=True,
+        )
+        self.jobs[job.trace_id] = job
+        try:
+            self.start(thread)
+        except RuntimeError as error:  # so Python says that the system has no thread left to give
+            self.back.put(Back(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE)))
+            self.ring()
+        else:
+            job.thread = thread
+
+    def take_back(self) -> Back | None:
+        """Return one that came back, whose job is over; None where none did."""
+        try:
+            back = self.back.get_nowait()
+        except queue.Empty:
+            return None
+        del self.jobs[back.job.trace_id]
+        return back
+
+    def leave(self, grace_s: float) -> None:
+        """Let the rounds in flight end for `grace_s` seconds.
+
+        All workers that are still there are then told to leave everything.
+        """
+        self._join(grace_s)
+        for job in self.jobs.values():
+            job.cancel.set()
+        self._join(CANCEL_S)
+
+    def _join(self, patience_s: float) -> None:
+        until = self.clock.monotonic() + patience_s
+        for job in list(self.jobs.values()):
+            if job.thread is not None:
+                job.thread.join(max(0.0, until - self.clock.monotonic()))
+
+
+class Taker(Protocol):
+    """A worker of a team that took a piece of work.
+
+    `level` is its sandbox, `token` its lease, 0 before it has one, which runs for `lease_s`.
+    """
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+
+    @property
+    def owner(self) -> Owner:
+        """Its process."""
+
+    @property
+    def level(self) -> int:
+        """Its sandbox."""
+
+    @property
+    def token(self) -> int:
+        """The token of its lease."""
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds that its lease runs for from each sign of life on."""
+
+
+class Workers(Protocol):
+    """The workers of a team, which take work from a queue."""
+
+    def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Taker | None:
+        """Return who took a case's work, None while nobody has; raises Postponed.
+
+        `level` gives the sandbox that the work was promised.
+        """
+
+    def is_free(self, case: Case) -> bool:
+        """Return whether no worker has a case's work."""
+
+    def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
+        """Take back what was offered of cases that are not in `wanted`.
+
+        What was handed over is taken back where `works`, the generations of cases with work to be
+        done, do not have it any more.
+        """
+
+    def look(self) -> bool:
+        """Look at what workers did; return whether one came or went since then."""
+
+    def full(self, portal: str, working: Collection[Case]) -> bool:
+        """Return whether a portal has as many missions under way as it may."""
+
+    def over(self, case: Case, *, ended: bool) -> Sequence[Write]:
+        """Return the writes that clear a piece of work away, and all of it where it `ended`."""
+
+
+def expect_model(ports: Ports) -> None:
+    """Prepare the model while something else is done, as it will be asked soon.
+
+    A no-op if it cannot be used yet.
+    """
+    if not ports.config.daemon.paused:
+        with suppress(ModelError, UserError):
+            ports.open_model()
+            prepare(ports.config.model.provider)

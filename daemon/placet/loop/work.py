@@ -1,0 +1,403 @@
+"""The work on cases: start it, keep its leases, take back what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+
+from placet.activity import Action
+from placet.agent.commits import executes
+from placet.agent.ending import broken
+from placet.agent.plan_writing import Assignment
+from placet.agent.prompts import plan_of
+from placet.agent.record import Postponed
+from placet.agent.tool_calls import AsksPerson
+from placet.agent.work import Mission, mission_of
+from placet.agent.workplace import Ports
+from placet.case.approval import may_begin
+from placet.case.case import DRAFTING, Case, EventKind, NoteSeen, State
+from placet.case.events import Asked, Drafted, Event, MissionEnded, PlanningFailed
+from placet.case.lease import Owner
+from placet.case.notes import body_of, look_at
+from placet.case.sorting import CaseNotes
+from placet.case.waiting import Why
+from placet.chat.cancel import Cancel
+from placet.chat.result import Ended
+from placet.core.life.gestures import ApprovalVoid, FilesChanged, VoidKind
+from placet.errors import MISTAKES, Interrupted, mistake
+from placet.files.errors import Gone, Unreadable
+from placet.journal.writes import (
+    BodyDamaged,
+    Guard,
+    LeaseHeld,
+    LeaseLost,
+    ReleaseLease,
+    RenewLease,
+)
+from placet.loop.cases import Casebook
+from placet.loop.decisions import Decisions
+from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
+from placet.loop.reporting import report
+from placet.loop.requests import Drafts
+from placet.loop.rows import of_case
+from placet.loop.threads import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model
+from placet.note.frontmatter import parse_note, read_note
+from placet.note.paths import Folder
+from placet.plan.comments import open_comments
+from placet.sandbox.box import Level
+
+MAX_REPORT_CHARS = 40_000
+"""Characters of a Failure Report that the next planning reads."""
+WALL_RETRY_S = 60.0
+
+Draft = Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
+CarryOut = Callable[[Ports, Mission, Cancel], Ended]
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """The work under way and due, for one process `owner`.
+
+    `draft` and `carry_out` are the workers' functions; with a `team` its workers do the work.
+    """
+
+    book: Casebook
+    decisions: Decisions
+    drafts: Drafts
+    owner: Owner
+    draft: Draft
+    carry_out: CarryOut
+    team: Workers | None = None
+    beaten_at: float = float("-inf")
+
+    def start_work(self) -> None:
+        """Start what is due, within the limits: the highest priority first, then the oldest."""
+        book = self.book
+        if self.team is not None and self.team.look():
+            book.waits.try_again(Why.WORKER)
+        busy, jobs = book.outbox.busy, book.crew.jobs
+        limits = book.ports.config.daemon
+        free = {True: limits.plans_at_once, False: limits.missions_at_once}
+        for job in jobs.values():
+            free[job.planning] -= 1
+        due = [
+            case
+            for case in book.cases.values()
+            if case.is_working
+            and case.trace_id not in jobs
+            and case.trace_id not in busy
+            and self.decisions.is_judged(case)
+            and not (case.acting in DRAFTING and self._is_written(case))
+        ]
+        due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
+        wanted = set(jobs)
+        for case in book.waits.may_start(due, self._needs_no_model):
+            planning = case.acting in DRAFTING
+            if free[planning] <= 0 or not (planning or self._has_room(case)):
+                continue
+            free[planning] -= 1
+            wanted.add(case.trace_id)
+            try:
+                self._start(case, planning=planning)
+            except BodyDamaged as damaged:
+                self._cannot_go_on(case, damaged)
+            except MISTAKES as error:
+                self._hold_up(case, error)
+        if self.team is not None:
+            works = (case for case in book.cases.values() if case.is_working)
+            self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
+
+    def _has_room(self, case: Case) -> bool:
+        """Return whether a mission's portal may have one more under way."""
+        if self.team is None:
+            return True
+        jobs = [one for one in self.book.crew.jobs.values() if not one.planning]
+        working = [self.book.cases[one.trace_id] for one in jobs]
+        return not self.team.full(case.request.portal, working)
+
+    def _start(self, case: Case, *, planning: bool) -> None:
+        """Start a piece of work; a team's is offered first, and started once it is taken.
+
+        A mission that a person stopped needs no worker to end, where none has it.
+        """
+        taker: Taker | None = None
+        if self.team is not None and not (case.stop and not planning and self.team.is_free(case)):
+            try:
+                taker = self.team.claim(case, partial(self._level, case), planning=planning)
+            except Postponed as nobody:
+                self.book.waits.postpone(case, nobody)
+                return
+            self.book.dirty |= self.book.waits.came(case.trace_id, Why.WORKER)
+            if taker is None:
+                return
+        if planning:
+            self._start_planning(case, taker)
+        else:
+            self._start_mission(case, taker)
+
+    def take_back(self) -> None:
+        """Take in what workers came back with."""
+        book = self.book
+        while (back := book.crew.take_back()) is not None:
+            book.dirty = True
+            case = book.cases[back.job.trace_id]
+            current = case.generation == back.job.generation
+            if current and back.postponed is not None:
+                book.waits.postpone(case, back.postponed)
+            asks_nobody = isinstance(back.event, Asked) and case.stop
+            if current and back.event is not None and not asks_nobody:
+                try:
+                    self._finish(case, back.event, back.job.token)
+                except BodyDamaged as damaged:
+                    release(book, self.team, case, back.job.token)
+                    self._cannot_go_on(case, damaged)
+                except MISTAKES as error:
+                    release(book, self.team, case, back.job.token)
+                    self._hold_up(case, error)
+            else:
+                release(book, self.team, case, back.job.token)
+
+    def heartbeat(self) -> None:
+        """Renew the leases, if it is time; work that lost its lease is left."""
+        now = self.book.ports.clock.monotonic()
+        if now - self.beaten_at < HEARTBEAT_S:
+            return
+        self.beaten_at = now
+        if self.team is not None:
+            return  # its workers renew them
+        for job in self.book.crew.jobs.values():
+            if job.token is None:
+                continue
+            try:
+                renewal = RenewLease(job.trace_id, job.token, LEASE_TTL_S)
+                self.book.ports.journal.commit([renewal])
+            except LeaseLost:
+                job.cancel.set()
+
+    # --- planning
+
+    def _is_written(self, case: Case) -> bool:
+        return self.drafts.is_draft(case) or self.drafts.left_s(case.request_path) > 0
+
+    def _start_planning(self, case: Case, taker: Taker | None) -> None:
+        book, token = self.book, None
+        if taker is None:
+            expect_model(book.ports)
+        elif (token := planner_token(book, case, taker)) is None:
+            return
+        request = read_note(book.text(case.request_digest)).body
+        current = (
+            read_note(book.text(case.plan.basis_digest)).body
+            if case.plan.basis_digest and not case.is_elsewhere
+            else None
+        )
+        job = Job(case.trace_id, case.generation, planning=True, token=token)
+        name = PurePosixPath(case.request_path).stem
+        left = case.plan.left
+        assignment = Assignment(
+            case,
+            request,
+            name,
+            current,
+            open_comments(body_of(book.text(left))) if left else (),
+            self._what_failed(case),
+            token,
+        )
+        book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
+
+    def _what_failed(self, case: Case) -> str:
+        """Return what the next planning is told of a failure.
+
+        It is the report in the vault, with people's remarks.
+        """
+        if case.outcome.failure and case.outcome.report_path:
+            try:
+                raw, _ = self.book.vault.read(case.outcome.report_path)
+                return parse_note(raw)[1][:MAX_REPORT_CHARS]
+            except Unreadable:
+                pass
+        return case.outcome.failure
+
+    # --- missions
+
+    def _level(self, case: Case) -> int:
+        """Return the sandbox that a piece of work was promised."""
+        if case.acting in DRAFTING:
+            return int(self.book.ports.sandbox)
+        plan = plan_of(self.book.text(case.approval.digest))
+        return case.approval.level if executes(plan) and not case.stop else 0
+
+    def _needs_no_model(self, case: Case) -> bool:
+        """Return whether the approved plan has literal steps only."""
+        if case.acting in DRAFTING:
+            return False
+        try:
+            plan = plan_of(self.book.text(case.approval.digest))
+        except BodyDamaged:
+            return True  # it need not wait to report that
+        return all(step.actions for _, step in plan.kept)
+
+    def _start_mission(self, case: Case, taker: Taker | None) -> None:
+        if case.state is State.APPROVED and not self._says_so_still(case):
+            return
+        ports = self.book.ports
+        raw = self.book.text(case.approval.digest)
+        plan, sandbox = plan_of(raw), ports.sandbox if taker is None else Level(taker.level)
+        if sandbox < case.approval.level and executes(plan) and not case.stop:
+            self._ask_again(case)
+            return
+        if self._has_another_model(case):
+            return
+        token = taker.token if taker is not None else 0
+        if not token:
+            try:
+                token = begin(self.book, self.owner, case, plan, taker)
+            except LeaseHeld as held:
+                # The journal came from another machine, or this one had another name: the lease
+                # runs out unless its holder lives.
+                self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+                return
+        case = self.book.cases[case.trace_id]
+        if taker is None and not (case.stop or self._needs_no_model(case)):
+            expect_model(ports)
+        mission = mission_of(case, raw, token)
+        job = Job(case.trace_id, case.generation, planning=False, token=token)
+        if case.stop:
+            job.cancel.set(case.stop)
+        self.book.crew.set_to(job, lambda: self._mission(mission, job, sandbox))
+
+    def _has_another_model(self, case: Case) -> bool:
+        """Put an approved plan back if it was written for another model. Return whether it was."""
+        known, now = case.plan.models, self.book.ports.config.model.who
+        begun = case.state is not State.APPROVED or bool(case.stop)
+        if begun or not known or now in known or self._needs_no_model(case):
+            return False
+        why = f"This plan was written for the model {known[0]}. The settings now name {now}."
+        self._put_back(case, EventKind.MODEL_CHANGED, why, now)
+        return True
+
+    def _says_so_still(self, case: Case) -> bool:
+        """Return whether the note in System/Active still has the approved text.
+
+        If not, the next look decides.
+        """
+        path = self.decisions.shown[case.trace_id].plans[0].path
+        try:
+            note = look_at(path, self.book.vault.read(path)[0], "")
+        except Unreadable:
+            return False
+        return may_begin(case, CaseNotes(plans=[note]))
+
+    def _ask_again(self, case: Case) -> None:
+        """Put back a plan whose sandbox would be weaker than the one it was approved for.
+
+        A mission waits.
+        """
+        now, then = self.book.ports.sandbox, Level(case.approval.level)
+        why = (
+            f"It was approved when commands ran in: {then.title}. Now they would run in: "
+            f"{now.title}, which is weaker."
+        )
+        if case.acting is State.RUNNING:
+            hint = (
+                "What was done by then is kept. It goes on when a daemon with the former sandbox "
+                "is started; or move the plan to Inbox/Plans, and approve it again."
+            )
+            wait = Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL)
+            self.book.waits.postpone(case, wait)
+        else:
+            self._put_back(case, EventKind.WALL_WEAKENED, why)
+
+    def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
+        """Stop the work on a case whose texts or record are damaged.
+
+        Nothing is carried out from what is left.
+        """
+        self.book.say(f"{case.request_id}: {damaged}")
+        if case.acting in DRAFTING:
+            failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)
+            self.book.apply(case, failed)
+        else:
+            why = f"The journal is not as it was written: {damaged.what}."
+            self._put_back(case, EventKind.TEXT_LOST, why)
+
+    def _hold_up(self, case: Case, error: BaseException) -> None:
+        """Let a case wait whose work met a mistake of placet's; all others go on."""
+        self.book.waits.postpone(case, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+
+    def _in_place(self, case: Case) -> NoteSeen | None:
+        """Return the plan that lies in the place of a new one, None if there is none."""
+        path = case.plan.path
+        if not path.startswith(f"{Folder.PLANS}/"):
+            return None
+        if case.trace_id in self.book.outbox.busy:
+            self.book.perform()  # what placet writes itself is no edit
+        try:
+            raw, _ = self.book.vault.read(path)
+        except Gone:
+            return None
+        except Unreadable:
+            raw = b""
+        return look_at(path, raw, "")
+
+    def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
+        # Without a note it is on its way: the next look finds it, and decides on an edit.
+        if (seen := self.decisions.intake.notes.get(case.plan.path)) is None:
+            return
+        try:  # as it is now: placet may have stamped it since the look
+            note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
+        except Unreadable:
+            return
+        if note.digest == seen.digest:
+            self.book.apply(case, ApprovalVoid(kind, note, why, model))
+
+    def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
+        """Carry a mission out and write its report (in the worker's thread)."""
+        ports = replace(self.book.ports, sandbox=sandbox)
+        try:
+            ended = self.carry_out(ports, mission, job.cancel)
+        except (Interrupted, Postponed, AsksPerson, LeaseLost):
+            raise
+        except Exception as error:
+            ended = broken(ports, mission, error)
+        return report(ports, mission, ended)
+
+    def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
+        book = self.book
+        if isinstance(event, Asked) and event.wider is not None:
+            # parsed again by nobody: these are the texts that were approved
+            texts = map(book.text, (case.approval.digest, case.first_approved))
+            event = replace(event, approved=next(texts), first=next(texts))
+        if isinstance(event, Drafted):
+            event = replace(event, note=self._in_place(case))
+        if token is None:
+            book.apply(case, event)
+            return
+        ends = not isinstance(event, Asked)
+        over = () if self.team is None else self.team.over(case, ended=ends)
+        note = self.decisions.intake.notes.get(case.plan.path)
+        what: Event = event
+        if (
+            isinstance(event, MissionEnded)
+            and event.drift is not None
+            and note is not None
+            and note.folder is Folder.ACTIVE
+            and not (note.problem or case.stop)
+        ):
+            what = FilesChanged(note, event.drift)
+        try:
+            book.apply(
+                case,
+                what,
+                Guard(case.trace_id, token),
+                ReleaseLease(case.trace_id, token),
+                of_case(book.ports.clock, case, Action.LEASE_RELEASED, token=token),
+                *over,
+            )
+        except LeaseLost:
+            book.say(
+                f"{case.request_id}: another daemon has taken this mission over; what was done "
+                "here counts for nothing"
+            )

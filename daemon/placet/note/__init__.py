@@ -1,0 +1,1 @@
+"""Notes: frontmatter, markdown, hidden text, names. Pure: text in, values out."""

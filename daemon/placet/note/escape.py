@@ -1,0 +1,152 @@
+r"""Foreign words in the daemon's own notes: what a model, a person, a server or a file's name says.
+
+Whatever is not the daemon's own sentence goes through one of these functions before it stands in a
+plan's callout, a report or a side note. What comes out shows what was said and means nothing: it
+opens no comment, heading, callout, link, embed or maths, hides nothing, and no plugin runs it. (A
+plan's own text has to survive being read back, so `plan_text` escapes that.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from placet.core.text.characters import OVERLAY, shortened, visible
+from placet.note.hidden_text import Unseen
+from placet.note.markdown import ACTS, RUN, span_end
+from placet.note.outline import BULLET, clean, escaped, one_line
+
+# Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
+# 1,024.
+MAX_CODE = 1_200
+
+_MEANS = re.compile(
+    r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])"
+)
+_LIST = re.compile(r"^(\d{3,9})([.)])")
+_FIELD = re.compile(r"([\[(](?:\\.|[^\[\]()\n\\])*?:)(?=:)")
+_BLANKS = re.compile(r"[^\S\n]{9,}")
+_NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
+
+
+def code(text: str) -> str:
+    """Return `text` as inline code on one line, with everything in it visible.
+
+    What a plug-in may act on as code (ACTS) stands there as plain text.
+    """
+    shown = bounded(text)
+    return f"“{literal(shown)}”" if ACTS.match(shown) else code_span(shown)
+
+
+def codes(texts: Sequence[str]) -> str:
+    """Return several texts as inline code, or "nothing" without any."""
+    return ", ".join(code(text) for text in texts) or "nothing"
+
+
+def cell(text: str) -> str:
+    """Return `text` as inline code in a table, where a bar would begin another column."""
+    return re.sub(r"\\?\|", r"\\|", code(text))
+
+
+def literal(text: str) -> str:
+    """Return `text` on one line; a backslash escapes each character that could mean something."""
+    return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _FIELD.sub(r"\1 ", _plain(one_line(text)))))
+
+
+def paragraphs(text: str) -> str:
+    """Return a text of several lines in which lists and paragraphs are all that means anything."""
+    out: list[str] = []
+    for line in clean(text).split("\n"):
+        bullet = BULLET.match(line)
+        shown = f"{bullet[0]}{literal(line[bullet.end() :])}" if bullet else literal(line)
+        if shown.strip() or (out and out[-1]):
+            out.append(shown.rstrip())
+    return "\n".join(out)
+
+
+def sentence(text: str) -> str:
+    """Return a sentence of placet on one line; what it quotes means nothing.
+
+    It may have inline code and bold words.
+    """
+    line = one_line(text)
+    if _COLUMNS.fullmatch(line):
+        return literal(line)
+    return _outside_code(escaped(_plain(line)), _harmless)
+
+
+# In a list, `- |` below a line is the second line of a table, whose other columns nobody sees.
+_COLUMNS = re.compile(r"[ |:-]*\|[ |:-]*")
+
+
+def link(name: str) -> str:
+    """Return a wikilink to the note `name`; inline code where Obsidian could not follow one."""
+    return (
+        code(name)
+        if not name or _NOT_IN_LINKS.search(name) or _plain(name) != name
+        else f"[[{name}]]"
+    )
+
+
+def code_span(text: str) -> str:
+    """Return one line of `text` as inline code, whatever backticks it holds."""
+    runs = {len(run) for run in RUN.findall(text)}
+    ticks = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def _plain(text: str) -> str:
+    """Return `text` with all that is not seen, or drawn over something, written out."""
+    return OVERLAY.sub(
+        lambda found: "".join(f"\\u{{{ord(char):04X}}}" for char in found[0]),
+        visible(text).replace("\ufeff", "\\u{FEFF}"),
+    )
+
+
+def bounded(text: str) -> str:
+    """Return `text` on one line of no more than MAX_CODE characters, with everything visible."""
+    text = " ".join(clean(text).split("\n"))
+    shown = _BLANKS.sub(lambda found: f" …{len(found[0])} blanks… ", _plain(text))
+    return shown if len(shown) <= MAX_CODE else f"{shown[:MAX_CODE]}… ({len(text):,} characters)"
+
+
+def _harmless(text: str) -> str:
+    """Take the meaning from links, addresses and fields in escaped text without code."""
+    return re.sub(
+        r"(?<=\])(?=[(\[])|(?<!\\):(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
+    )
+
+
+def _outside_code(line: str, change: Callable[[str], str]) -> str:
+    out: list[str] = []
+    at = 0
+    for run in RUN.finditer(line):
+        if run.start() < at or line[run.start() - 1 : run.start()] == "\\":
+            continue
+        end = span_end(line, run.end(), len(run[0]))
+        if end >= 0:
+            out += [change(line[at : run.start()]), line[run.start() : end]]
+            at = end
+    return "".join([*out, change(line[at:])])
+
+
+# Findings that the callout lists. Beyond that a person sees that the note is not to be trusted
+# anyway.
+_LISTED = 50
+
+
+def warning_callout(found: Sequence[Unseen]) -> str:
+    """Return an Obsidian callout for the box above the text, without a final newline.
+
+    It lists `found`, and is empty where nothing was found.
+    """
+    if not found:
+        return ""
+    out = ["> [!warning] This note has text that reading view does not show"]
+    for unseen in found[:_LISTED]:
+        where = f"line {unseen.line} below this box"
+        out.append(f"> - {where}, {unseen.kind}: {code(shortened(unseen.shown, 400))}")
+    if len(found) > _LISTED:
+        out.append(f"> - and {len(found) - _LISTED} more")
+    return "\n".join(out)

@@ -1,0 +1,315 @@
+"""Find text that reading view does not show: hidden characters, comments, HTML, look-alikes.
+
+A reviewer approves what they see; an agent reads every byte. This module lists the difference. It
+errs towards reporting: a false alarm costs a line in a callout. What ordinary writing needs is no
+alarm: emoji sequences, joiners inside words of the scripts that use them, right-to-left text, the
+marks of the three sub-national flags.
+
+Character classes follow Unicode (DerivedCoreProperties `Default_Ignorable_Code_Point`, general
+categories of the running Python). Markdown is read as CommonMark 0.31 does (escapes, code spans,
+fences, HTML), with `%%` as in Obsidian.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from placet.core.text.characters import (
+    LIKE_SEPARATORS,
+    OVERLAY,
+    UnseenKind,
+    hidden_characters,
+    homoglyphs,
+    shortened,
+)
+from placet.note.markdown import ACTS, BREAK, ENTITY, Reading, lines_of, read_markdown
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """One finding: `line` counts from 1.
+
+    `shown` is one line of visible text that says what is there.
+    """
+
+    line: int
+    kind: UnseenKind
+    shown: str
+
+
+# --- characters
+
+
+def _decoded(run: str, kind: UnseenKind) -> str:
+    if kind is UnseenKind.TAG:
+        spelt = "".join(chr(ord(c) - 0xE0000) for c in run)
+    elif kind is UnseenKind.VARIATION and len(run) > 1:
+        values = [ord(c) - 0xFE00 if ord(c) < 0x10000 else ord(c) - 0xE0100 + 16 for c in run]
+        spelt = bytes(v for v in values if 0 <= v < 256).decode("utf-8", "replace")
+    else:
+        return ""
+    spelt = "".join(c for c in spelt if c.isprintable()).strip()
+    return f", which spell “{shortened(spelt)}”" if spelt else ""
+
+
+def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
+    """Yield one finding for all hidden characters of one class on one line."""
+    places: dict[tuple[int, UnseenKind], list[int]] = {}
+    for at, kind in hidden_characters(text):
+        places.setdefault((bisect_right(starts, at), kind), []).append(at)
+    for (line, kind), found in places.items():
+        run = "".join(text[at] for at in found)
+        first = max(starts[line - 1], found[0] - 12)
+        last = min(starts[line] if line < len(starts) else len(text), found[0] + 24)
+        names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c in dict.fromkeys(run)]
+        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        count = f", {len(run)} times" if len(run) > 1 else ""
+        shown = f"{listed}{count}{_decoded(run, kind)}, in “{shortened(text[first:last])}”"
+        yield Unseen(line, kind, shown)
+
+
+# --- markdown
+
+
+def _comments(lines: Sequence[str], reading: Reading) -> Iterator[Unseen]:
+    for first, _, _, content in reading.comments:
+        yield Unseen(first, UnseenKind.COMMENT, shortened(content) or "an empty comment")
+    # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a
+    # pair on a line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook
+    # script, is neither.)
+    opened = 0
+    for number in reading.code:
+        line = lines[number - 1]
+        for found in re.finditer(r"%%([^%]+)%%", line):
+            yield Unseen(number, UnseenKind.COMMENT, shortened(found[1]))
+        if line.strip() == "%%":
+            if opened:
+                content = "\n".join(lines[opened : number - 1])
+                yield Unseen(opened, UnseenKind.COMMENT, shortened(content) or "an empty comment")
+            opened = 0 if opened else number
+
+
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)((?:[\s/][^<>]*)?)>")
+_PLAIN_TAGS = frozenset({
+    "a", "b", "br", "blockquote", "code", "dd", "del", "div", "dl", "dt", "em", "h1", "h2", "h3",
+    "h4", "h5", "h6", "hr", "i", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "samp",
+    "small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u",
+    "ul", "var",
+})  # fmt: skip
+_LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)>?(\s+[\"'(][^)]{0,500}?[\"')]\s*\))?")
+# A link to a program, also one that placet wrote out: whoever wrote it wanted it to be clicked. In
+# prose an escaped character is two NULs.
+_PROGRAM = re.compile(
+    r"(?:\]|\0\0)\(\s{0,99}<?(?!https?:)(?P<target>[a-z][a-z0-9+.-]{0,30}(?::|\0\0)[^\s)>]{1,400})"
+    r"|<(?!https?:)(?P<address>[a-z][a-z0-9+.-]{1,30}:[^\s<>]{1,400})>",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"(?<!\[)\[(?![!\[]|[ xX]\][^(])")  # no callout, wikilink or box
+_USER = re.compile(
+    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE
+)
+_WEB = re.compile(r"\bhttps?://[^\s<>]{1,400}", re.IGNORECASE)
+_MATHS = re.compile(
+    r"\$\$[^$]{0,4000}\$\$|\$(?=[^\s$])(?:[^$\n]|\n(?!\s*\n)){0,2000}?(?<=[^\s$])\$(?![0-9])"
+)
+_FIELD = re.compile(r"[\[(][^\[\]()\n:]{1,80}::[^\n]{0,200}")
+_ADDRESS = re.compile(
+    r"(?:https?://|www\.)[^\s/]+|\b[a-z0-9.-]+\.(?:com|org|net|io|dev|gov|edu|co|ai|app)\b",
+    re.IGNORECASE,
+)
+_DEFINITION = re.compile(r"^[\s>]*\[([^\[\]]+)\]:(.*)$")
+_FOOTNOTE = re.compile(r"\[(\^[^\[\]]+)\]")
+# Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual
+# size).
+_PUSHED = re.compile(r"\s{40,}")
+# Columns of a line of code from which nobody scrolls to its end.
+_LONG_LINE = 1_000
+
+
+def _tag(found: re.Match[str]) -> Iterator[str]:
+    if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
+        yield shortened(found[0])
+
+
+def _host(address: str) -> str:
+    """Return the host of an address, without `www.`; "" for a relative or malformed one."""
+    try:
+        return (urlsplit(address).hostname or "").removeprefix("www.")
+    except ValueError:
+        return ""
+
+
+def _link(found: re.Match[str]) -> Iterator[str]:
+    label, target = found[1][:200].strip(), found[2]
+    is_image = found.start() > 0 and found.string[found.start() - 1] == "!"
+    says = _ADDRESS.search(label)
+    claimed = _host(says[0] if "://" in says[0] else f"https://{says[0]}") if says else ""
+    if (not label and not is_image) or (claimed and _host(target) not in ("", claimed)):
+        yield f"“{shortened(label)}” goes to {shortened(target)}"
+    if found[3]:
+        yield f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}"
+
+
+def _web(found: re.Match[str]) -> Iterator[str]:
+    if not LIKE_SEPARATORS.keys().isdisjoint(found[0]):
+        yield f"{shortened(found[0])} has look-alike separators"
+
+
+def _user(found: re.Match[str]) -> Iterator[str]:
+    yield f"{shortened(found[0])} goes to {shortened(found[0].rpartition('@')[2])}"
+
+
+def _whole(found: re.Match[str]) -> Iterator[str]:
+    yield shortened(found[0])
+
+
+# Constructs in prose that are shown as something else than is written.
+_IN_PROSE = (
+    (UnseenKind.HTML, _TAG, _tag),
+    (UnseenKind.LINK, _LINK, _link),
+    (UnseenKind.LINK, _WEB, _web),
+    (UnseenKind.LINK, _USER, _user),
+    (UnseenKind.MATHS, _MATHS, _whole),
+    (UnseenKind.ENTITY, ENTITY, _whole),
+    (UnseenKind.FIELD, _FIELD, _whole),
+    (UnseenKind.OVERLAY, OVERLAY, _whole),
+)
+
+
+def _in_prose(prose: str) -> Iterator[Unseen]:
+    starts = [0, *(i + 1 for i, c in enumerate(prose) if c == "\n")]
+    for kind, pattern, shown in _IN_PROSE:
+        for found in pattern.finditer(prose):
+            for text in shown(found):
+                yield Unseen(bisect_right(starts, found.start()), kind, text)
+
+
+# Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half
+# of a phone's screen.
+_FLOOD = 12
+_NOTHING = re.compile(r"(?:[\s>\\]|&nbsp;|&#160;|&#xa0;|<br ?/?>)*", re.IGNORECASE)
+
+
+def _floods(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
+    empty = 0
+    for number, line in enumerate(lines, 1):
+        if len(line) < 400 and (not line or _NOTHING.fullmatch(line)):
+            empty += 1
+            continue
+        if empty >= _FLOOD and number not in code:
+            yield Unseen(number, UnseenKind.EMPTY, f"below {empty} empty lines: {shortened(line)}")
+        empty = 0
+
+
+_COLUMNS = re.compile(r":?-+:?(?:[ \t]*\|[ \t]*:?-+:?)*")
+_BAR = re.compile(r"(?<!\\)\|")
+
+
+def _cells(line: str) -> list[str]:
+    row = line.lstrip(" \t>").rstrip().removeprefix("|")
+    return _BAR.split(row[:-1] if row.endswith("|") and not row.endswith("\\|") else row)
+
+
+def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
+    """Yield the cells of a table beyond the columns of its second line: they are not shown."""
+    columns = above = 0
+    for number, line in enumerate(lines, 1):
+        if number in code or not line.strip(" \t>"):
+            columns = above = 0
+            continue
+        cells = _cells(line)
+        if columns and len(cells) > columns and (more := "|".join(cells[columns:]).strip(" \t|")):
+            yield Unseen(number, UnseenKind.CELL, shortened(more))
+        if (
+            "|" in line
+            and len(cells) == above
+            and _COLUMNS.fullmatch("|".join(cell.strip() for cell in cells))
+        ):
+            # of two tables that follow each other, the narrower one
+            columns = min(columns or above, above)
+        above = len(cells)
+
+
+def _queries(reading: Reading) -> Iterator[Unseen]:
+    """Yield the code spans that a plug-in may act on."""
+    for number, inside in reading.spans:
+        if ACTS.match(inside):
+            yield Unseen(number, UnseenKind.QUERY, shortened(inside))
+
+
+def _definitions(prose: Sequence[str]) -> Iterator[Unseen]:
+    named = Counter(label for line in prose for label in _FOOTNOTE.findall(line))
+    for number, line in enumerate(prose, 1):
+        found = _DEFINITION.match(line)
+        if found and not named[found[1]] > 1:
+            yield Unseen(number, UnseenKind.DEFINITION, shortened(found[0]))
+
+
+def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip()
+        if pushed := _PUSHED.search(text):
+            far = shortened(text[pushed.end() :])
+            yield Unseen(number, UnseenKind.FAR_RIGHT, f"after {pushed.end()} columns: {far}")
+        elif number in code and len(text) > _LONG_LINE:
+            end = shortened(text[-60:])
+            yield Unseen(
+                number, UnseenKind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}"
+            )
+
+
+def _programs(lines: Sequence[str], prose: Sequence[str]) -> Iterator[Unseen]:
+    """Yield the links that open a program instead of a page or a note."""
+    for number, line in enumerate(prose, 1):
+        label = _LABEL.search(line)
+        for found in _PROGRAM.finditer(line):
+            bracket = lines[number - 1].rfind("]", 0, found.end()) in range(*found.span())
+            if found["address"] or (bracket and label and label.start() < found.start()):
+                shown = found["address"] or found["target"].replace("\0\0", ":", 1)
+                yield Unseen(number, UnseenKind.PROGRAM, shortened(shown.replace("\0", "")))
+
+
+# --- look-alike letters
+
+
+_QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
+
+
+def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
+    """Yield the quoted texts in `toml` blocks (scope, literal actions) that read as others."""
+    for number, language in code.items():
+        line = lines[number - 1]
+        if language == "toml" and not line.isascii():
+            for found in _QUOTED.finditer(line):
+                text = found[1] or found[2] or ""
+                if not any(True for _ in hidden_characters(text)) and (why := homoglyphs(text)):
+                    yield Unseen(number, UnseenKind.LOOKALIKE, shortened(f"“{text}” {why}"))
+
+
+# --- the whole
+
+
+def find_unseen(text: str) -> tuple[Unseen, ...]:
+    """Return everything in `text` that reading view does not show, in the order of its lines."""
+    lines = lines_of(text)
+    starts = [0, *(found.end() for found in BREAK.finditer(text))]
+    reading = read_markdown(lines)
+    found = [
+        *_characters(text, starts),
+        *_comments(lines, reading),
+        *_in_prose("\n".join(reading.prose)),
+        *_queries(reading),
+        *_programs(lines, reading.prose),
+        *_definitions(reading.prose),
+        *_far(lines, reading.code),
+        *_floods(lines, reading.code),
+        *_left_out(lines, reading.code),
+        *_lookalikes(lines, reading.code),
+    ]
+    return tuple(sorted(found, key=lambda unseen: unseen.line))

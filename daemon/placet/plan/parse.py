@@ -1,0 +1,357 @@
+"""A plan's text read as a value, with all of its problems at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from placet.errors import PlacetError
+from placet.note.boxes import (
+    STRUCK_STEP,
+    Struck,
+    boxes,
+    number_in,
+    title_of,
+    without_struck,
+    wrong_with,
+)
+from placet.note.markdown import commented_lines, fence_at
+from placet.note.outline import (
+    LABEL,
+    REJECTIONS,
+    Part,
+    clean,
+    one_line,
+    outline_of,
+    unescaped,
+    unescaped_comments,
+    unescaped_heading,
+    unescaped_text,
+)
+from placet.plan.comment_blocks import without_comments
+from placet.plan.limits import MAX_NOTE_CHARACTERS
+from placet.plan.plan import NOTHING, SECTIONS, TOOL_NAME, LiteralCall, Plan, Section, Step
+from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.sections import BrokenTomlError, items_of, labelled, toml_table
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProblem:
+    """A problem in a plan's text: its line (from 1) and how to fix it."""
+
+    line: int
+    message: str
+
+
+class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
+    """The text is not a plan. `problems` are all of them, in the order of their lines."""
+
+    def __init__(self, problems: Iterable[PlanProblem]) -> None:
+        self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
+        super().__init__("\n".join(f"line {p.line}: {p.message}" for p in self.problems))
+
+
+_NUMBER = re.compile(
+    r"\A(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
+)
+
+_MOST_PROBLEMS = 50  # of a scope: each has its line looked for
+
+_EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'
+
+
+class _PlanReader:
+    """One reading of one text: it collects the problems and gives up nothing before the end."""
+
+    def __init__(self, body: str, known_tools: Collection[str] | None) -> None:
+        self.whole = outline_of(body)
+        self.outline = without_comments(self.whole)
+        self.known_tools = known_tools
+        self.hidden = commented_lines(body)
+        self.boxes: dict[int, str] = {}
+        self.box_lines: list[int] = []
+        self.problems: list[PlanProblem] = []
+
+    def problem(self, at: int, message: str) -> None:
+        self.problems.append(PlanProblem(at + 1, message))
+
+    def seen(self, at: int, what: str) -> None:
+        """Note a problem where structure stands in a comment: a reviewer did not see it."""
+        if at + 1 in self.hidden:
+            why = f"{what} stands in a comment, which is not shown; take the comment marks away"
+            self.problem(at, why)
+
+    def plan(self) -> Plan:
+        outline = self.outline
+        whole = len(outline.lines)
+        parts = outline.parts(0, whole, 2)
+        title, summary = "", ""
+        sections: dict[str, list[Part]] = {name: [] for name in SECTIONS}
+        others: list[Section] = []
+        for part in parts[1:]:
+            name, text = part.name, part.title
+            if name in SECTIONS and part.level == 2:
+                sections[name].append(part)
+                self.seen(part.at, f"the heading of `## {name.title()}`")
+            elif part.level == 1 and not title and not text:
+                self.problem(part.at, "the title is empty; write `# What this plan does`")
+                title = "?"
+            elif part.level == 1 and not title:
+                title, summary = text, unescaped_text(outline.texts(part))
+                self.seen(part.at, "the title")
+            elif name in SECTIONS:
+                why = f"this heading has the wrong level; write `## {name.title()}`"
+                self.problem(part.at, why)
+            elif name not in REJECTIONS and not name.startswith("rejection"):
+                below = unescaped_text(outline.texts(part))
+                if text or below:
+                    others.append(Section(text or "Notes", below))
+        if not title:
+            self.problem(0, "the plan has no title; begin it with a line `# What this plan does`")
+        steps = self.steps(sections["steps"])
+        intro = [line for part in sections["steps"] for line in outline.texts(self.parts(part)[0])]
+        summary = clean(f"{summary}\n\n{unescaped_text(intro)}")
+        scope, offered = self.scope(sections["scope"], others)
+        risks = [item for part in sections["risks"] for item in items_of(outline.texts(part))]
+        # A fence left open in the comments, at the end of the note, hides nothing of the plan.
+        in_comments = any(part.end == whole for part in sections["review comments"])
+        if outline.unclosed and not in_comments:
+            marks = outline.unclosed.char * outline.unclosed.length
+            why = f"this code fence is never closed; end it with a line {marks}"
+            self.problem(max(outline.fences), why)
+        if self.problems or scope is None:
+            raise PlanProblems(self.problems)
+        said = ("\n".join(outline.texts(part)) for part in sections["review comments"])
+        comments = unescaped_comments(clean("\n\n".join(said)))
+        kept = (scope, tuple(risks), comments, tuple(others), offered)
+        return Plan(title, summary, tuple(steps), *kept)
+
+    def parts(self, section: Part) -> list[Part]:
+        return self.outline.parts(section.at + 1, section.end, 3)
+
+    def only(self, sections: Sequence[Part], missing: str, second: str) -> Part | None:
+        if not sections:
+            self.problem(0, missing)
+            return None
+        for extra in sections[1:]:
+            self.problem(extra.at, second)
+        return sections[0]
+
+    def steps(self, sections: Sequence[Part]) -> list[Step]:
+        section = self.only(
+            sections,
+            "the plan has no steps; write `## Steps` and below it `### 1. What to do`",
+            "there is a second `## Steps`; put all steps under the first one",
+        )
+        if section is None:
+            return []
+        parts = self.parts(section)[1:]
+        if not parts:
+            why = "there is no step below; write each one as `### 1. What to do`"
+            self.problem(section.at, why)
+        self.take_boxes(section)
+        steps = [self.step(number, part) for number, part in enumerate(parts, 1)]
+        if steps and all(step.left_out for step in steps):
+            self.problem(section.at, "every step is left out; tick one, or reject the plan")
+        return steps
+
+    def take_boxes(self, section: Part) -> None:
+        """Take the steps' boxes out of the lines, so that they are in no step's text.
+
+        One that slipped into a comment is a step's, too.
+        """
+        self.boxes = boxes(self.whole.lines, section.at + 1, section.end, self.whole.code)
+        self.box_lines = sorted(self.boxes)
+        lines = ("" if n in self.boxes else t for n, t in enumerate(self.outline.lines))
+        self.outline = replace(self.outline, lines=tuple(lines))
+
+    def step(self, number: int, part: Part) -> Step:
+        self.seen(part.at, f"step {number}")
+        raw, left_out = title_of(part.heading, _NUMBER)
+        if STRUCK_STEP.match(self.outline.lines[part.at]) and not left_out:
+            self.problem(part.at, f"step {number}: a struck line needs `~~` at its end, too")
+        title = one_line(unescaped_heading(raw))
+        left_out = self.box(number, part) or left_out
+        if not title:
+            self.problem(part.at, f"step {number} has no title; write `### {number}. What to do`")
+        description: list[str] = []
+        tools: list[str] = []
+        done_when: list[str] = []
+        actions: list[LiteralCall] = []
+        at = part.at + 1
+        while at < part.end:
+            label = LABEL.match(self.outline.lines[at])
+            if at in self.outline.fences:
+                end = self.outline.fences[at]
+                fence = fence_at(self.outline.lines[at])
+                if fence and fence.language == "toml":
+                    actions += self.actions(number, at, end)
+                else:
+                    description += self.outline.lines[at : end + 1]
+                at = end + 1
+            elif label and not label[3]:
+                items, end = labelled(self.outline, at, label, part.end)
+                if label[2].lower().startswith("tool"):
+                    tools += self.tools(number, at, items)
+                else:
+                    done_when += [unescaped(item) for item in items]
+                at = end
+            else:
+                if at not in self.outline.left_out:
+                    description.append(self.outline.lines[at])
+                at += 1
+        text = unescaped_text(description)
+        called = number_in(part.heading)
+        lists = tuple(tools), tuple(done_when), tuple(actions)
+        return Step(title or "?", text, *lists, left_out, called if called != number else 0)
+
+    def box(self, number: int, part: Part) -> bool:
+        """Return whether a step's box leaves it out."""
+        first, end = (bisect_left(self.box_lines, at) for at in (part.at + 1, part.end))
+        marks = {at: self.boxes[at] for at in self.box_lines[first:end]}
+        for at in marks:
+            self.seen(at, f"the box of step {number}")
+        if wrong := wrong_with([*marks.values()]):
+            self.problem(min(marks), f"step {number} {wrong}")
+        return " " in marks.values()
+
+    def tools(self, number: int, at: int, items: Sequence[str]) -> list[str]:
+        out: list[str] = []
+        for word in re.split(r"[,;\s]+", " ".join(items)):
+            name = word.strip("`*\"'.()")
+            if name.casefold() in (*NOTHING, "and", "&", "or"):
+                continue
+            if not TOOL_NAME.fullmatch(name):
+                wrong = f"{name[:80]!r} is not the name of a tool; write `Tools: read_file`"
+                self.problem(at, f"step {number}: {wrong}")
+            elif self.known(f"step {number}", at, name):
+                out.append(name)
+        return out
+
+    def known(self, where: str, at: int, name: str) -> bool:
+        if self.known_tools is None or name in self.known_tools:
+            return True
+        hint = f"there are {', '.join(sorted(self.known_tools))}"
+        if near := difflib.get_close_matches(name, self.known_tools, 1):
+            hint = f"did you mean `{near[0]}`?"
+        self.problem(at, f"{where}: there is no tool `{name}`; {hint}")
+        return False
+
+    def actions(self, number: int, at: int, end: int) -> list[LiteralCall]:
+        self.seen(at, f"an action of step {number}")
+        table = self.toml(at, end, self.inside(at, end), decimals=False)
+        if table is None:
+            return []
+        where = f"step {number}"
+        hint = 'write `[[actions]]`, below it `tool = "write_file"` and `[actions.params]`'
+        actions = table.get("actions")
+        if set(table) != {"actions"} or not isinstance(actions, list) or not actions:
+            why = f"{where}: a `toml` block in a step holds literal actions only; {hint}"
+            self.problem(at, why)
+            return []
+        out: list[LiteralCall] = []
+        for given in actions:
+            action = given if isinstance(given, dict) else {}
+            tool, params = action.get("tool"), action.get("params", {})
+            if not isinstance(tool, str) or not isinstance(params, dict):
+                self.problem(at, f"{where}: an action needs a tool and params; {hint}")
+            elif extra := sorted(set(action) - {"tool", "params"}):
+                self.problem(at, f"{where}: an action has no key `{extra[0][:80]}`; {hint}")
+            elif self.known(where, at, tool):
+                try:
+                    out.append(LiteralCall(tool, params))
+                except ValueError as error:
+                    self.problem(at, f"{where}: {error}")
+        return out
+
+    def scope(
+        self, sections: Sequence[Part], others: list[Section]
+    ) -> tuple[Scope | None, Scope | None]:
+        """Return the scope without what is struck, and with it if anything is."""
+        section = self.only(
+            sections,
+            f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}",
+            "there is a second `## Scope`; a plan has one permission: join them",
+        )
+        if section is None:
+            return None, None
+        blocks = [
+            (at, end) for at, end in self.outline.fences.items() if section.at < at < section.end
+        ]
+        for at, _ in blocks[1:]:
+            why = "there is a second block in the scope; a plan has one permission: join them"
+            self.problem(at, why)
+        at, end = blocks[0] if blocks else (section.at, section.at)
+        fence = fence_at(self.outline.lines[at])
+        if fence is None or fence.language != "toml":
+            why = "the scope needs one block that begins with a line ```toml and ends with ```:"
+            self.problem(at, f"{why} {_EXAMPLE}")
+            return None, None
+        self.seen(at, "the scope")
+        fenced = {n for first, last in blocks for n in range(first, last + 1)}
+        prose = (n for n in range(section.at + 1, section.end) if n not in fenced)
+        if text := unescaped_text(self.outline.lines[n] for n in prose):
+            others.append(Section("Notes on the scope", text))
+        struck = without_struck(self.inside(at, end))
+        for line, why in struck.problems:
+            self.problem(at + 1 + line, f"scope: {why}")
+        table = self.toml(at, end, struck.left, decimals=True)
+        if table is None:
+            return None, None
+        try:
+            return scope_from(table), _offered(struck)
+        except ScopeProblems as error:
+            for key, why in error.problems[:_MOST_PROBLEMS]:
+                self.problem(self.key_line(at, end, key), f"scope: `{key[:80]}`: {why}")
+        return None, None
+
+    def key_line(self, at: int, end: int, key: str) -> int:
+        name = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
+        return next((n for n in range(at + 1, end + 1) if name.match(self.outline.lines[n])), at)
+
+    def inside(self, at: int, end: int) -> str:
+        closed = not (self.outline.unclosed and at == max(self.outline.fences))
+        return "\n".join(self.outline.lines[at + 1 : end if closed else end + 1])
+
+    def toml(self, at: int, end: int, text: str, *, decimals: bool) -> dict[str, Any] | None:
+        """Return the table of a block's text; None, and a problem, if it is broken."""
+        try:
+            return toml_table(text, decimals=decimals)
+        except BrokenTomlError as error:
+            self.problem(
+                min(at + 1 + error.line, max(end, at + 1)),
+                f"the `toml` block cannot be read here: {error};"
+                ' texts need "quotes", lists [brackets]',
+            )
+            return None
+
+
+def _offered(struck: Struck) -> Scope | None:
+    """Return the scope with what is struck; None if nothing is, or if it was no scope so."""
+    with suppress(ValueError):
+        if struck.left != struck.whole:
+            return scope_from(toml_table(struck.whole, decimals=True))
+    return None
+
+
+def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:
+    """Return the plan that a note's text (without frontmatter) states.
+
+    `known_tools`: the names that steps and actions may use; None allows any. What stands above the
+    title is not the plan's. Raises PlanProblems with all that is wrong, by the lines of `body`.
+    """
+    if not body.strip():
+        why = "the plan is empty; restore its text, or reject it and submit the request again"
+        raise PlanProblems([PlanProblem(1, why)])
+    if len(body) > MAX_NOTE_CHARACTERS:
+        why = (
+            f"the plan has {len(body):,} characters, and more than {MAX_NOTE_CHARACTERS:,} are not"
+            " read; shorten it, or reject it and ask for several smaller ones"
+        )
+        raise PlanProblems([PlanProblem(1, why)])
+    return _PlanReader(body, known_tools).plan()

@@ -1,0 +1,244 @@
+r"""A plan as text that a person reads and edits, and as a value.
+
+`parse_plan` is tolerant where people edit (headings, lists, numbering, callouts, line endings) and
+strict where permission is concerned (exactly one readable scope; nothing unknown in it). It reports
+every problem at once.
+
+`render_plan` writes text from a model so that it cannot become structure: no heading, no second
+scope, no list of tools, no literal action, no comment, HTML, embed or callout. It puts a backslash
+before the character that would do it (CommonMark 2.4), `parse_plan` takes it away again, and the
+plan survives the round trip exactly. Ordinary code blocks and inline code stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from posixpath import normpath
+from typing import Any
+
+from placet.note.boxes import box
+from placet.note.outline import (
+    REJECTIONS,
+    clean,
+    escaped,
+    escaped_comments,
+    escaped_heading,
+    escaped_text,
+    fenced,
+    named,
+    one_line,
+)
+from placet.plan.scope import Scope
+
+SECTIONS = ("steps", "scope", "risks", "review comments")
+TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})
+
+
+# --- values
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralCall:
+    """One literal tool call of a step, carried out exactly as written.
+
+    `params` are what TOML and JSON have in common: texts, whole numbers of 64 bits, finite numbers,
+    booleans, lists, tables. Raises ValueError for anything else, null among it (leave the key out
+    instead).
+    """
+
+    tool: str
+    params: Mapping[str, Any] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        if not TOOL_NAME.fullmatch(self.tool):
+            raise ValueError(f"{self.tool[:80]!r} is not the name of a tool")
+        if why := _unwritable(dict(self.params)):
+            raise ValueError(f"the params of `{self.tool}` {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; its number is its place in the plan, from 1. `left_out`: a person did not want it.
+
+    `called` is the number that its heading gives it, 0 where that is its own or there is none.
+
+    Texts are normalised on construction: titles and conditions to one line, no control characters,
+    no blank edges. Raises ValueError for an empty title and for what cannot be the name of a tool.
+    """
+
+    title: str
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    done_when: tuple[str, ...] = ()
+    actions: tuple[LiteralCall, ...] = ()
+    left_out: bool = False
+    called: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", one_line(self.title))
+        object.__setattr__(self, "description", clean(self.description))
+        object.__setattr__(self, "tools", tuple(dict.fromkeys(self.tools)))
+        object.__setattr__(
+            self, "done_when", tuple(line for t in self.done_when if (line := one_line(t)))
+        )
+        if not self.title:
+            raise ValueError("a step needs a title")
+        for tool in self.tools:
+            if not TOOL_NAME.fullmatch(tool):
+                raise ValueError(f"{tool[:80]!r} is not the name of a tool")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The tools that the step names, in its list or its actions."""
+        return (*self.tools, *(action.tool for action in self.actions))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section that a person added to a plan under a heading of their own."""
+
+    title: str
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", one_line(self.title))
+        object.__setattr__(self, "text", clean(self.text))
+        if not self.title or named(self.title) in (*SECTIONS, *REJECTIONS):
+            raise ValueError(f"{self.title[:80]!r} cannot be the title of an added section")
+
+
+def agent_steps(steps: Sequence[Step]) -> int:
+    """Return how many of these steps take turns of the model: literal ones take none."""
+    return sum(not step.actions for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The content of a plan. Raises ValueError without a title or a step.
+
+    `comments` is the text under "Review Comments", `others` are sections that a person added:
+    nothing that stands below the title is lost, except a rejection.
+
+    `steps` are all steps of the note, those that were left out too; `scope` is what is left of it,
+    `offered` what it was before lines of it were struck, None if none were.
+    """
+
+    title: str
+    summary: str
+    steps: tuple[Step, ...]
+    scope: Scope
+    risks: tuple[str, ...] = ()
+    comments: str = ""
+    others: tuple[Section, ...] = ()
+    offered: Scope | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", one_line(self.title))
+        object.__setattr__(self, "summary", clean(self.summary))
+        risks = (one_line(risk) for risk in self.risks)
+        object.__setattr__(
+            self, "risks", tuple(r for r in risks if r.casefold().rstrip(".") not in NOTHING)
+        )
+        object.__setattr__(self, "comments", clean(self.comments))
+        if not self.title:
+            raise ValueError("a plan needs a title")
+        if not self.steps:
+            raise ValueError("a plan needs a step")
+
+    @property
+    def kept(self) -> tuple[tuple[int, Step], ...]:
+        """The steps that are carried out, with their numbers."""
+        return tuple((n, step) for n, step in enumerate(self.steps, 1) if not step.left_out)
+
+    def kept_from(self, number: int) -> Sequence[tuple[int, Step]]:
+        """Return the kept steps from a number on."""
+        return [(n, step) for n, step in self.kept if n >= number]
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """The numbers of the steps that are not carried out."""
+        return tuple(n for n, step in enumerate(self.steps, 1) if step.left_out)
+
+    @property
+    def files_named(self) -> frozenset[str]:
+        """The files that the plan may write by their whole names, in its scope or its actions."""
+        paths = (a.params.get("path") for _, step in self.kept for a in step.actions)
+        in_actions = {normpath(path) for path in paths if isinstance(path, str)}
+        return frozenset({*self.scope.by_name(), *in_actions})
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """The tools that the kept steps name; if they name none, those that any step names."""
+        kept = {name for _, step in self.kept for name in step.named}
+        return frozenset(kept or {name for step in self.steps for name in step.named})
+
+
+def _unwritable(value: object, depth: int = 0) -> str | None:
+    """Return why a value cannot be written as TOML and read back, or None."""
+    match value:
+        case bool():
+            return None
+        case str():
+            return "hold half a surrogate pair" if re.search("[\ud800-\udfff]", value) else None
+        case int():
+            return None if -(2**63) <= value < 2**63 else "hold a number beyond 64 bits"
+        case float():
+            return None if math.isfinite(value) else "hold a number that is not finite"
+        case _ if depth > 20:
+            return "are nested more than 20 deep"
+        case list() | tuple():
+            return next((why for item in value if (why := _unwritable(item, depth + 1))), None)
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                return "have a key that is not a text"
+            inside = [*value, *value.values()]
+            return next((why for item in inside if (why := _unwritable(item, depth + 1))), None)
+        case None:
+            return "hold null, which TOML does not have; leave the key out"
+        case _:
+            return (
+                f"hold a {type(value).__name__}; use texts, numbers, true, false, lists and tables"
+            )
+
+
+# --- writing
+
+NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
+
+
+def render_plan(plan: Plan, *, boxes: bool = True) -> str:
+    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan.
+
+    Of its scope what is left is written. Without `boxes` it is the text for who carries it out: a
+    step that was left out is its title.
+    """
+    from placet.plan.render import actions_toml, scope_toml
+
+    blocks = [f"# {escaped_heading(plan.title)}", escaped_text(plan.summary), "## Steps"]
+    for number, step in enumerate(plan.steps, 1):
+        blocks.append(f"### {number}. {escaped_heading(step.title)}")
+        if boxes:
+            blocks.append(box(ticked=not step.left_out))
+        elif step.left_out:
+            blocks.append(NOT_APPROVED)
+            continue
+        blocks.append(escaped_text(step.description))
+        if step.tools:
+            blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))
+        if step.done_when:
+            blocks.append(
+                "\n".join(["Done when:", *(f"- {escaped(line)}" for line in step.done_when)])
+            )
+        if step.actions:
+            blocks.append(fenced(actions_toml([(a.tool, a.params) for a in step.actions]), "toml"))
+    blocks += ["## Scope", fenced(scope_toml(plan.scope), "toml"), "## Risks"]
+    blocks.append("\n".join(f"- {escaped(risk)}" for risk in plan.risks) or "None known.")
+    for other in plan.others:
+        blocks += [f"## {escaped_heading(other.title)}", escaped_text(other.text)]
+    if plan.comments:
+        blocks += ["## Review Comments", escaped_comments(plan.comments)]
+    return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,0 +1,143 @@
+"""Cleaning up behind commands: a replaced `.git`, odd files, and boxes that a dead daemon left."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+from placet.disk.files import delete_tree
+from placet.errors import UserError
+
+_GONE_S = 5.0
+
+
+@contextmanager
+def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
+    """Restore `worktree/.git`, if it is a file, on the way out.
+
+    Landlock only adds rights and never takes one away below a folder, so a command that may write
+    in the worktree may replace its `.git`, a pointer of one line. A `.git` folder cannot be
+    restored; `strict` then raises UserError.
+    """
+    path = worktree / ".git"
+    before = _read(path)
+    if before is None and strict and os.path.lexists(path):
+        raise UserError(
+            f"{path} is not the file of a git worktree, and this level of the sandbox cannot "
+            "protect it",
+            "run the command in a worktree made by `git worktree add`, or install bubblewrap",
+        )
+    try:
+        yield
+    finally:
+        if before is not None and worktree.is_dir() and _read(path) != before:
+            _put_back(path, before)
+
+
+def _put_back(path: Path, content: bytes) -> None:
+    """Put the file where it was, and delete whatever is there."""
+    # nobody is left who could take the name
+    away = path.with_name(f".git.{secrets.token_hex(8)}.removed")
+    path.parent.chmod(path.parent.stat().st_mode | stat.S_IRWXU)
+    with suppress(FileNotFoundError):
+        path.rename(away)
+    with path.open("xb") as file:
+        file.write(content)
+    if away.is_dir() and not away.is_symlink():
+        delete_tree(away)
+    else:
+        away.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, 64 * 1024) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
+
+
+def drop_odd(worktree: Path) -> None:
+    """Delete what is neither file, folder nor link: git would wait for a pipe named `.gitignore`.
+
+    Folders without permissions are opened: git asks for such names in them too.
+    """
+    ahead = [str(worktree)]
+    while ahead:
+        folder = ahead.pop()
+        try:
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                os.chmod(folder, 0o700)  # noqa: PTH101 - as below
+            with os.scandir(folder) as entries:
+                for entry in entries:  # there may be many: no Path of each
+                    if entry.is_dir(follow_symlinks=False):
+                        ahead.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                        os.unlink(entry.path)  # noqa: PTH108
+        except OSError:
+            continue  # too deep for any path: git does not get there either
+
+
+def end_left_behind(worktrees: Path) -> int:
+    """End every box whose worktree is in the folder `worktrees`; return how many were told to.
+
+    bwrap, killed with its daemon as it starts, can leave a child that waits without end. The caller
+    is the only one who runs something there (it holds the vault's lock), and does not yet. A
+    person's own shell in a box is left alone. Linux only: elsewhere there is no bwrap.
+    """
+    told = 0
+    with ExitStack() as stack:
+        ended = select.poll()
+        for pid, number in _boxes(worktrees) if sys.platform == "linux" else ():
+            try:
+                process = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            stack.callback(os.close, process)
+            if pid not in dict(_boxes(worktrees, [str(pid)])):
+                continue  # another process has its number by now
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(process, number)
+                ended.register(process, select.POLLIN)
+                told += 1
+        waited_for = told
+        while waited_for and (gone := ended.poll(_GONE_S * 1000)):
+            for process, _ in gone:
+                ended.unregister(process)
+            waited_for -= len(gone)
+    return told
+
+
+def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int, signal.Signals]]:
+    """Give the processes that are boxes there, each with the signal that ends all that is in it."""
+    below = os.fsencode(worktrees) + b"/"
+    for pid in (
+        [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        if pids is None
+        else pids
+    ):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended meanwhile, or another person's
+        options = words[: words.index(b"--")] if b"--" in words else []
+        if b"--new-session" in options and any(
+            one == b"--bind" and two.startswith(below) for one, two in pairwise(options)
+        ):
+            yield int(pid), signal.SIGKILL  # bwrap, or the first process of its namespace
+        elif b"session=1" in options and any(
+            word.startswith(b"worktree=" + below) for word in options
+        ):
+            # the launcher: at SIGKILL it would leave what it has adopted
+            yield int(pid), signal.SIGTERM

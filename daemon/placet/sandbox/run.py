@@ -1,0 +1,281 @@
+"""Run one command in a box: read it in bounded memory, and leave no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from placet.errors import UserError
+from placet.sandbox.box import Box, BoxLimits, Level, Ran
+from placet.sandbox.cleanup import drop_odd
+from placet.sandbox.levels import Start, starting
+from placet.sandbox.output import Kept
+from placet.sandbox.usage import CommandUsage
+
+_POLL_S = 0.1  # how often `cancelled` is asked
+_DRAIN_S = 0.5  # how long output is read after the command ended
+_DEATH_S = 5.0  # how long a killed box may take to be gone
+_LAUNCHER_DEATH_S = 60.0  # the same where the launcher looks for what is to be killed one by one
+_PIECE = 64 * 1024
+
+
+def never() -> bool:
+    """The `cancelled` of a command that nobody cancels."""
+    return False
+
+
+def run(
+    argv: Sequence[str],
+    box: Box,
+    level: Level,
+    *,
+    cancelled: Callable[[], bool] = never,
+) -> Ran:
+    """Run `argv` (no shell) in `box` at `level` and return how it ended.
+
+    When it returns, no process of the command is left, whatever it did: at the command's own end,
+    at the time limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed,
+    written or started too much (see `BoxLimits`). Background processes do not outlive the command
+    that started them. Standard input is empty. Safe to call from any thread.
+
+    Raises ToolError for a program that is not there or not allowed, or a full disk, and UserError
+    where the wall cannot be built or breaks: no weaker level is tried.
+    """
+    began = time.monotonic()
+    # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
+    temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
+    usage = CommandUsage((box.worktree, *temporary), box.limits, began)
+    with starting(argv, box, level, terminal=False) as start:
+        process = start.spawn(
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
+            watch = _Watch(process, start, box, usage)
+            try:
+                watch.follow(began + box.limits.timeout_s, cancelled)
+            finally:
+                watch.close()
+    if sys.platform == "linux":
+        drop_odd(box.worktree)
+    stdout, stderr = watch.stdout.text(), watch.stderr.text()
+    if not watch.verdict:
+        return Ran(_exit_code(watch.said(), stderr, level), stdout, stderr)
+    return Ran(None, stdout, stderr + _exceeded(watch.verdict, box.limits), watch.verdict)
+
+
+def _exceeded(verdict: str, limits: BoxLimits) -> str:
+    """Return the line for people about a limit that was exceeded, empty for other verdicts."""
+    used_up = {
+        "output": f"more than {limits.kill_output_bytes} bytes of output",
+        "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while "
+        f"it ran, or has less than {limits.free_bytes} bytes left",
+        "memory": f"more than {limits.memory_bytes} bytes of shared memory",
+        "processes": f"more than {limits.processes} processes",
+    }
+    return f"\n[killed: {used_up[verdict]}]" if verdict in used_up else ""
+
+
+def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
+    """Run `argv` in the same box with the caller's own terminal or pipes; return the exit code.
+
+    For a person at a terminal, from the main thread: no time limit, and Ctrl-C goes to the command.
+    A command that died by a signal gives 128 + its number. Raises as `run`.
+    """
+    with starting(argv, box, level, terminal=True) as start:
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            start.spawn().wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return _exit_code(_said(start.status.read()), "", level)
+
+
+class _Watch:
+    def __init__(
+        self, process: subprocess.Popen[bytes], start: Start, box: Box, usage: CommandUsage
+    ) -> None:
+        self._process = process
+        self._usage = usage
+        self._start = start
+        self._limit = box.limits.kill_output_bytes
+        self._status = bytearray()
+        self._ended = False
+        self._inner: int | None = None
+        self._inner_pid = 0
+        self._waits = False  # the command said that it could begin, and was not told to
+        self.stdout = Kept(box.limits.output_bytes)
+        self.stderr = Kept(box.limits.output_bytes)
+        self.verdict = ""
+
+    def follow(self, deadline: float, cancelled: Callable[[], bool]) -> None:
+        """Read until the command has ended, or end it; sets `verdict` to why it was killed."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        ended: float | None = None  # when reading must stop
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ, self.stdout.feed)
+            ready.register(self._process.stderr, selectors.EVENT_READ, self.stderr.feed)
+            ready.register(self._start.status, selectors.EVENT_READ, self._take_status)
+            if self._start.word is not None:
+                ready.register(self._start.word, selectors.EVENT_READ, self._take_word)
+            while ready.get_map():
+                now = time.monotonic()
+                if ended is None and (verdict := self._why_kill(now, deadline, cancelled)):
+                    self.verdict = verdict
+                    self._kill()
+                    ended = now + _DRAIN_S
+                if ended is not None and now >= ended:
+                    break
+                for key, _ in ready.select(min(_POLL_S, max(0.0, (ended or deadline) - now))):
+                    try:
+                        data = os.read(key.fd, _PIECE)
+                    except ConnectionResetError:
+                        data = b""  # the command was killed before it read the word
+                    key.data(data)
+                    if not data:
+                        ready.unregister(key.fileobj)
+                        if key.fileobj is self._start.status and ended is None:
+                            self._ended = True
+                            ended = time.monotonic() + _DRAIN_S
+
+    def _why_kill(self, now: float, deadline: float, cancelled: Callable[[], bool]) -> str:
+        if self.stdout.fed + self.stderr.fed > self._limit:
+            return "output"
+        if now >= deadline:
+            return "time"
+        if cancelled():
+            return "cancelled"
+        return self._usage.exceeded(self._process.pid, now)
+
+    def _take_status(self, data: bytes) -> None:
+        self._status += data
+        if self._inner is None and b"child-pid" in self._status and sys.platform == "linux":
+            pid = self.said().get("child-pid")
+            if pid is not None:
+                with suppress(ProcessLookupError):  # already gone
+                    self._inner, self._inner_pid = os.pidfd_open(int(pid)), int(pid)
+                    if self._ended:
+                        self._kill()
+                    elif self._waits:
+                        self._let_go()
+
+    def said(self) -> dict[str, int | str]:
+        """Return the messages of bwrap or the launcher so far."""
+        return _said(bytes(self._status))
+
+    def _take_word(self, data: bytes) -> None:
+        self._waits = bool(data)
+        if self._waits and self._inner is not None and not self._ended:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the command begin: now it can be killed with all that it starts."""
+        # The namespace's first process dies with bwrap from the moment on in which it waits for its
+        # child: it sleeps then.
+        until = time.monotonic() + _DEATH_S
+        while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
+            time.sleep(0.0005)
+        assert self._start.word is not None
+        with suppress(OSError):  # its own end came first
+            self._start.word.send(b"\n")
+        self._waits = False
+
+    def _kill(self) -> None:
+        """Begin the end: of the namespace's first process, or of all that the launcher adopted."""
+        self._ended = True
+        if self._start.lifeline is not None:
+            self._start.lifeline.close()
+        elif self._inner is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+        # Else bwrap is starting. Killed now it might leave its child; and what waits for a word
+        # does nothing.
+
+    def close(self) -> None:
+        """Wait until everything is dead; raises UserError if the kernel keeps a process."""
+        if not self._ended:
+            self._kill()
+        if self._start.lifeline is None:
+            self._learn_inner()
+        try:
+            # The launcher is never killed: it is who ends the others.
+            self._process.wait(_DEATH_S if self._start.lifeline is None else _LAUNCHER_DEATH_S)
+        except subprocess.TimeoutExpired:
+            if self._start.lifeline is None:
+                self._process.kill()
+                self._process.wait()
+            raise UserError(
+                "a command was killed, but the kernel does not let go of its processes"
+            ) from None
+        finally:
+            if self._inner is not None:
+                with suppress(ProcessLookupError):  # bwrap may have been killed by another
+                    signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+                # The namespace's first process ends only after all the others have.
+                end = select.poll()
+                end.register(self._inner, select.POLLIN)
+                gone = end.poll(_DEATH_S * 1000)
+                os.close(self._inner)
+                if not gone:
+                    raise UserError(
+                        "a command was killed, but the kernel does not let go of its processes"
+                    )
+
+    def _learn_inner(self) -> None:
+        """Wait until bwrap, told to end as it started, names the namespace's first process."""
+        until = time.monotonic() + _DEATH_S
+        said = select.poll()
+        said.register(self._start.status, select.POLLIN)
+        while (
+            self._inner is None
+            and (left_s := until - time.monotonic()) > 0
+            and said.poll(left_s * 1000)
+        ):
+            data = os.read(self._start.status.fileno(), _PIECE)
+            if not data:
+                return
+            self._take_status(data)
+
+
+def _state(pid: int) -> str:
+    """Return the letter of a process' state, as in proc(5); empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _said(status: bytes) -> dict[str, int | str]:
+    """Return the JSON lines so far as one object; the last may still be incomplete."""
+    lines = [json.loads(line) for line in status.splitlines() if line.rstrip().endswith(b"}")]
+    return {key: value for line in lines for key, value in line.items()}
+
+
+def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
+    """Return the command's exit code.
+
+    Raises UserError where the wall failed, at the start or later.
+    """
+    if "exit-code" in said and "error" not in said:
+        return int(said["exit-code"])
+    reason = said.get("error") or stderr.strip()[-500:] or "it ended without a word"
+    raise UserError(
+        f"the sandbox ({level.title}) failed: {reason}",
+        "`placet doctor` says which level holds on this machine",
+    )

@@ -17,12 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from gitkit import make_repo, write
-from placet.agent.entries import CALL
-from placet.agent.record import Record
+from placet.agent.record import CALL, Record
 from placet.agent.tool_calls import call_on_record
 from placet.chat.messages import ToolUse
-from placet.disk.confine import Root
-from placet.files.denied import ALWAYS, Denied
+from placet.disk.confine import ALWAYS, Denied, Root
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal

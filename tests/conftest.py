@@ -48,7 +48,7 @@ def _journals_begin_here(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     from vaultkit import migrate_near
 
     if request.path.name != "test_journal.py":
-        monkeypatch.setattr("placet.journal.opening.migrate_aside", migrate_near)
+        monkeypatch.setattr("placet.journal.writer.migrate_aside", migrate_near)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -28,11 +28,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import placet.journal.transaction
+import placet.journal.writer
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
 from placet.disk.vault import Vault
-from placet.git import checkout, checkpoint, history, index, removal, repository, worktree
+from placet.git import (
+    checkout,
+    checkpoint,
+    history,
+    index,
+    removal,
+    repository,
+    vault_history,
+    worktree,
+)
 from placet.git import commit as committing
 from placet.git import run as runner
 from placet.host.lock import MarkerLock, VaultLock
@@ -42,7 +51,6 @@ from placet.loop.app import daemon
 from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
 from placet.note.frontmatter import stamp
-from placet.repo import init, rules
 from vaultkit import PLAN, TestVault, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
@@ -335,8 +343,8 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
     for module in (
-        *(checkout, history, init, repository, runner, index),
-        *(worktree, rules, committing, checkpoint, removal),
+        *(checkout, history, vault_history, repository, runner, index),
+        *(worktree, committing, checkpoint, removal),
     ):
         wrap(module, "run_git", "git")
     for name in CALLS:
@@ -377,7 +385,7 @@ def spoil(variant: str) -> None:
         spoil("lock")
         for change in (PutCase, MarkDone, AddRecord, Guard):
             change.ELSE = ""
-        placet.journal.transaction.may_take = lambda *_, **__: True
+        placet.journal.writer.may_take = lambda *_, **__: True
 
 
 def _empty(

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.git.commit import writing
+from placet.git.run import Author
 from placet.git.worktree import Worktree
-from placet.repo.values import Author
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""

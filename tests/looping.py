@@ -23,10 +23,9 @@ from placet.chat.messages import Ask, Model, Purpose, Reply, StopReason, Turn, U
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode
-from placet.host.accepted import holding
 from placet.host.clock import Clock
-from placet.host.config import load
-from placet.host.vault_state import vault_state
+from placet.host.config import holding, load
+from placet.host.state import vault_state
 from placet.journal.writer import Journal
 from placet.loop.config_watch import ConfigWatch, stamps
 from placet.loop.ports import model_opener, own_secrets, prices

@@ -23,11 +23,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from placet.activity import Action, Activity
-from placet.agent.asking import answered_before
-from placet.agent.entries import CALL, Begun, Key
-from placet.agent.plan_writing import Assignment
-from placet.agent.record import Postponed, Record
-from placet.agent.tool_calls import AsksPerson
+from placet.agent.planner import Assignment
+from placet.agent.record import CALL, Begun, Key, Postponed, Record
+from placet.agent.tool_calls import AsksPerson, answered_before
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
 from placet.case.case import CASE_JSON, OPEN, STATUSES, WORKING, Case, NoteSeen, State
@@ -42,21 +40,19 @@ from placet.case.request import RequestProblems, read_request
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Finished, Spent, Stopped, WorkDone
 from placet.chat.retry import RetryPolicy
-from placet.core.text.scalars import UnsafeEdit
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode
 from placet.errors import End, Interrupted, UserError
 from placet.host.clock import Clock
+from placet.host.config import Config, VaultTable
 from placet.host.intents import leave
-from placet.host.tables import Config, VaultTable
 from placet.journal.maintenance import verify
-from placet.journal.query import query
-from placet.journal.reader import open_reader
+from placet.journal.reader import open_reader, query
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
 from placet.loop.tick import Loop
 from placet.note.boxes import box
-from placet.note.frontmatter import read_note, stamp
+from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import (
     QUEUES,
     TEMP_PREFIX,

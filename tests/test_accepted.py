@@ -14,10 +14,17 @@ import pytest
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.errors import UserError
-from placet.host.accepted import accept, guarded, holding, in_force
-from placet.host.config import load, parse
-from placet.host.tables import LimitsTable, ModelTable
-from placet.host.vault_state import vault_state
+from placet.host.config import (
+    LimitsTable,
+    ModelTable,
+    accept,
+    guarded,
+    holding,
+    in_force,
+    load,
+    parse,
+)
+from placet.host.state import vault_state
 from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
 
 KEY = "sk-ant-test-0123456789"

@@ -19,17 +19,14 @@ from placet.case.case import Case, KnownPlan, State
 from placet.case.commands import Decision, Publish, Rewrite, Stamp
 from placet.case.decide import decide
 from placet.case.decision import sha256
-from placet.case.events import Started
+from placet.case.events import PlanGone, RequestGone, Started
 from placet.case.notes import look_at
 from placet.case.observe import observe
 from placet.case.sorting import CaseNotes, sort_notes
-from placet.core.life.gestures import PlanGone, RequestGone
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
 from placet.disk.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
 from placet.note.box import BEGIN, END
-from placet.note.frontmatter import plan_digest, read_note, stamp
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_digest, read_note, stamp
 from placet.note.frontmatter import plan_text as approved_text
 from placet.note.paths import Folder
 from placet.tools.registry import PLANNABLE

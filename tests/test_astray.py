@@ -16,11 +16,10 @@ from placet.case.callout import box_of, with_box
 from placet.case.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
 from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
-from placet.case.events import Drafted, MissionEnded
+from placet.case.events import Drafted, Gesture, Hand, MissionEnded, RevisionAsked
 from placet.case.notes import look_at
 from placet.case.observe import observe
 from placet.case.sorting import sort_notes
-from placet.core.life.gestures import Gesture, Hand, RevisionAsked
 from placet.note.frontmatter import plan_text, read_note
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault

@@ -29,13 +29,13 @@ from placet.case.events import MissionEnded
 from placet.case.notes import look_at, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
+from placet.case.results import settle_branch, settle_revert
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.case.warnings import beside
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.core.life.fates import settle_branch, settle_revert
+from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode
-from placet.files.errors import VaultTrouble
 from placet.note.frontmatter import read_note
 from placet.tools.registry import PLANNABLE
 from test_astray import BODY, CASE, NOW, REQUEST, TRACE, plan_at

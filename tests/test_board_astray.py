@@ -23,8 +23,8 @@ from boardhttp import served
 from disks import read_only
 from gitkit import settle_home
 from pagekit import browsing
+from placet.disk.errors import NotSettled
 from placet.disk.vault import Vault
-from placet.files.errors import NotSettled
 from placet_board.auth import KEY, Tokens
 from placet_board.markdown import seen_name
 from placet_board.server import server

@@ -182,7 +182,8 @@ def test_a_form_of_a_stranger_is_short(board: Served) -> None:
     assert stranger.post("/new", {"text": "x" * 300_000}).code == 403
 
 
-# --- the files of the state folder -----------------------------------------------------------------
+# --- the files of the state folder
+# -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "long", "open", "link", "fifo"])

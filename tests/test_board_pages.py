@@ -18,10 +18,8 @@ import pytest
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls
 from placet.cli.site import find
-from placet.core.wording import dollars
-from placet.errors import UserError
-from placet.journal.browse import Wanted, all_rows, rows_page
-from placet.journal.query import query
+from placet.errors import UserError, dollars
+from placet.journal.reader import Wanted, all_rows, query, rows_page
 from placet_board.charts import falling, lying, upright
 from placet_board.numbers import GROUPS, QUESTIONS, Counted, Slice, sql_of
 from placet_board.pages import ROWS, acts
@@ -306,7 +304,7 @@ def test_the_journal_is_read_in_pages_without_a_gap(vault: TestVault) -> None:
 def test_a_page_looks_at_so_many_rows_and_goes_on(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placet.journal.browse.SCANNED", 10)
+    monkeypatch.setattr("placet.journal.reader.SCANNED", 10)
     page = rows_page(vault.db, Wanted(action="daemon.started"), 5)
     assert page.is_cut
     assert page.following

@@ -25,15 +25,15 @@ from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.case.case import Branch
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import branches
-from placet.cli.undo import drop, undo
+from placet.cli.branches import drop, undo
 from placet.errors import UserError
+from placet.git.fate import Looked, Memory, look_after, look_at_branches
 from placet.git.removal import tidy
 from placet.git.repository import open_repo
 from placet.git.worktree import add_worktree
-from placet.host.vault_state import vault_state
+from placet.host.state import vault_state
 from placet.loop import branches as watching
 from placet.note.frontmatter import stamp
-from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches
 from placet.tools.commits import blank_secrets
 from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 

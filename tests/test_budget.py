@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.chat.budget import (
+    DEFAULT_PRICES,
+    LEAST_OUTPUT_TOKENS,
+    PREAMBLE_TOKENS,
     Amount,
     Exceeded,
     Ledger,
     Limit,
     Limits,
+    ModelCall,
+    Price,
+    Reserved,
+    cost_usd,
     exceeded,
     money_problem,
     no_tool_call_left,
-    tell,
-)
-from placet.chat.messages import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
-from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
-from placet.core.turn.reservation import (
-    LEAST_OUTPUT_TOKENS,
-    PREAMBLE_TOKENS,
-    ModelCall,
-    Reserved,
     prompt_at_most,
     reserve,
+    tell,
     worst_case,
 )
+from placet.chat.messages import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
 from placet.errors import End
 
 FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))

@@ -22,14 +22,14 @@ from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.agent.workplace import denied_in
+from placet.disk.confine import ALWAYS
 from placet.errors import ToolError
-from placet.files.denied import ALWAYS
 from placet.git.checkpoint import checkpoint
+from placet.git.commit import found_in_modules, not_kept_here
 from placet.git.repository import head, identity, open_repo
+from placet.git.vault_history import init_repo
 from placet.git.worktree import add_worktree
 from placet.plan.scope import Scope
-from placet.repo.init import init_repo
-from placet.repo.rules import found_in_modules, not_kept_here
 from placet.sandbox import visible_paths
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe

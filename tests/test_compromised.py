@@ -27,13 +27,13 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
-from placet.core.secret_files import git_config_secrets
-from placet.files.denied import ALWAYS, VAULT, Denied
+from placet.disk.confine import ALWAYS, VAULT, Denied
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
+from placet.secrets import git_config_secrets
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LEVEL = probe().level

@@ -20,13 +20,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.disk.confine import Entry, Root
+from placet.disk import confine as links
+from placet.disk import confine as paths
+from placet.disk.confine import (
+    ALWAYS,
+    VAULT,
+    Denied,
+    Entry,
+    EntryKind,
+    Fault,
+    Root,
+    enter,
+    open_below,
+)
 from placet.disk.files import confine
 from placet.errors import ToolError, UserError
-from placet.files import links, paths
-from placet.files.denied import ALWAYS, VAULT, Denied
-from placet.files.handles import EntryKind, enter, open_below
-from placet.files.paths import Fault
 
 CANARY = b"the canary is outside"
 

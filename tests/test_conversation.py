@@ -19,13 +19,11 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
-from placet.agent.entries import Attempted
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
-from placet.agent.record import Record
-from placet.chat.budget import Amount
+from placet.agent.record import Attempted, Record
+from placet.chat.budget import DEFAULT_PRICES, Amount
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.codec import Stored
-from placet.core.turn.price import DEFAULT_PRICES
 from placet.journal.writes import AddRecord
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -20,7 +20,7 @@ from placet.activity import Action, Activity, Actor, Entity
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.cli.cost import cost, moment
 from placet.errors import UserError
-from placet.journal.query import query
+from placet.journal.reader import query
 from placet.journal.writes import AddActivity
 from ptykit import on_terminal, seen, too_long
 from vaultkit import TestVault

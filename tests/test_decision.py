@@ -11,10 +11,9 @@ from looping import Fake, Running, Time, bare_vault, greeter, looping, says, tur
 from placet.case.approval import NO_RECORD
 from placet.case.callout import box_of
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.core.text.blocks import Frontmatter
 from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
-from placet.note.frontmatter import read_note, stamp
+from placet.note.frontmatter import Frontmatter, read_note, stamp
 from vaultkit import PLAN, TestVault
 
 

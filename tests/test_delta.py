@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.core.text.kept_comments import with_old_comments
-from placet.core.text.plan_changes import Said, matched
 from placet.disk.vault import Vault
 from placet.note.box import find_box, unmarked
 from placet.note.frontmatter import plan_digest, read_note, stamp
 from placet.note.outline import outline_of
-from placet.plan.changes import delta
+from placet.plan.changes import Said, delta, matched, with_old_comments
 from placet.plan.comments import Comment, comments, open_comments, with_answers, with_comment
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, render_plan

@@ -18,7 +18,7 @@ from messages_api import MessagesApi
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.errors import UserError
-from placet.host.sockets import places
+from placet.host.events import places
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe
 from test_init import listing, server
@@ -141,7 +141,7 @@ def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
 ) -> None:
     with (
         server(listing("x")) as (url, came),
-        patch("placet.cli.reachable.model_answers", return_value=None),
+        patch("placet.cli.doctor.model_answers", return_value=None),
     ):
         vault.configure(f'[model]\nname = "x"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")

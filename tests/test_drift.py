@@ -12,7 +12,7 @@ import pytest
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet.agent.drift import what_changed
 from placet.case.drift import Drift, DriftVerdict, Facts, judge
-from placet.repo.places import Repo
+from placet.git.run import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 OLD, NEW = "a" * 40, "b" * 40

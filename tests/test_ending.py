@@ -21,8 +21,8 @@ import pytest
 from messages_api import MessagesApi, call, hang, reply
 from placet.agent.record import Record
 from placet.host import notify
+from placet.host.config import NotifyTable
 from placet.host.notify import Event, Messenger, Notice
-from placet.host.tables import NotifyTable
 from placet.loop.app import daemon
 from vaultkit import PLAN, TestVault, make_vault, until
 

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from placet.case.story import facts
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.demo import called
 from placet.cli.main import main
 from placet.cli.status import plans, status
-from placet.cli.status_screen import status_screen
-from placet.core.text.facts import facts
-from placet.core.wording import counted
+from placet.cli.view import status_screen
+from placet.errors import counted
 from placet.plan.comment_blocks import REMARKS
 from placet.plan.comments import comments
 from vaultkit import TestVault

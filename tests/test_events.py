@@ -28,9 +28,19 @@ import pytest
 from placet.activity import Action
 from placet.cli.events import events_path, live_events
 from placet.errors import UserError
-from placet.host.broadcast import MAX_CLIENTS, MAX_WAITING, POLL_S, Broadcast
-from placet.host.events import EVENT, FailureDetected, Skipped, event_of, line_of
-from placet.host.sockets import listen, places
+from placet.host.events import (
+    EVENT,
+    MAX_CLIENTS,
+    MAX_WAITING,
+    POLL_S,
+    Broadcast,
+    FailureDetected,
+    Skipped,
+    event_of,
+    line_of,
+    listen,
+    places,
+)
 from vaultkit import PLAN, TestVault, make_vault, printing, running, until
 
 SECRET = "sk-ant-api03-" + "Zq9" * 31 + "AA"
@@ -238,7 +248,7 @@ def test_publishing_does_not_wait_for_a_thread_that_is_stuck(
     with Broadcast(path, pytest.fail) as server, connected(server, path) as sock:
         go = threading.Event()
         monkeypatch.setattr(
-            "placet.host.broadcast.line_of", lambda event, real=line_of: go.wait(20) and real(event)
+            "placet.host.events.line_of", lambda event, real=line_of: go.wait(20) and real(event)
         )
         for n in range(1, MAX_WAITING + 501):
             server.publish([Row(n)])

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placet.chat.guards import (
+    CallRecord,
+    CallSeen,
+    Deed,
+    FailureKind,
+    StepRecord,
+    detected,
+    failure_kind,
+)
 from placet.chat.messages import StopReason
-from placet.core.turn.history import CallRecord, CallSeen, Deed, StepRecord
-from placet.core.turn.patterns import FailureKind, detected, failure_kind
 
 
 def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Deed.READ):

@@ -20,8 +20,7 @@ from looping import Fake, Time, bare_vault, greeter, looping
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
 from placet.case.observe import observe
-from placet.journal.connection import connect_file
-from placet.journal.reader import Reader
+from placet.journal.reader import Reader, connect_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
 from placet.note.frontmatter import REQUEST_STAMPS, digest

@@ -17,9 +17,9 @@ from placet.case.approval import plan_problems
 from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan, State
 from placet.case.notes import look_at
-from placet.core.text.kept_comments import with_old_comments
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.hidden_text import find_unseen
+from placet.plan.changes import with_old_comments
 from placet.plan.comments import (
     comments,
     comments_section,

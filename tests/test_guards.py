@@ -14,6 +14,8 @@ from placet.chat.budget import (
     Complexity,
     Ledger,
     Limits,
+    prompt_at_most,
+    prompt_likely,
 )
 from placet.chat.compaction import (
     WORTH_STUBBING,
@@ -23,18 +25,23 @@ from placet.chat.compaction import (
 )
 from placet.chat.guards import (
     REPEATED,
+    CallRecord,
+    CallSeen,
+    Deed,
     Fine,
     GuardSettings,
     Halt,
+    History,
     Instead,
+    Nudge,
+    Pattern,
     PlanFacts,
+    canonical,
     check,
     check_call,
     iteration_cap,
 )
 from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
-from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, canonical
-from placet.core.turn.reservation import prompt_at_most, prompt_likely
 from placet.errors import End
 from placet.tools.base import Effect
 

@@ -20,17 +20,16 @@ from pydantic.fields import FieldInfo
 
 from guidekit import GUIDE, README, ROOT, blocks, follow, matches, pages
 from placet.case.ends import ENDS
+from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.main import COMMANDS, main
 from placet.cli.walk_through import LETTERS
-from placet.core.text import programs
-from placet.core.text.characters import UnseenKind
-from placet.core.turn.price import DEFAULT_PRICES
 from placet.errors import End
-from placet.host.config import parse
-from placet.host.tables import Config, PortalTable, PriceRow
-from placet.journal.query import query
+from placet.host.config import Config, PortalTable, PriceRow, parse
+from placet.journal.reader import query
 from placet.models import PROVIDERS
 from placet.note.escape import code
+from placet.note.hidden_text import UnseenKind
+from placet.plan import dangerous_commands
 from placet.plan.dangers import dangers
 from placet.plan.scope import scope_from
 from placet.sandbox.box import Level
@@ -254,11 +253,11 @@ def test_each_example_of_a_danger_gives_its_sentence() -> None:
 def test_every_danger_that_can_be_shown_is_explained() -> None:
     told = " ".join(said for _, said in _danger_rows())
     reasons = {
-        programs.RUNS_CODE, programs.REMOTE, programs.STARTS, programs.WRITES,
-        programs.GIT_ELSEWHERE, programs.GIT_SHARED,
-        *programs.PROGRAMS.values(), *programs.GIT_COMMANDS.values(), *programs.GIT_STARTS.values(),
-        *(why for options in programs.OPTIONS.values() for why in options.values()),
-        *(why for rules in programs.PATTERNS.values() for _, why in rules),
+        dangerous_commands.RUNS_CODE, dangerous_commands.REMOTE, dangerous_commands.STARTS, dangerous_commands.WRITES,
+        dangerous_commands.GIT_ELSEWHERE, dangerous_commands.GIT_SHARED,
+        *dangerous_commands.PROGRAMS.values(), *dangerous_commands.GIT_COMMANDS.values(), *dangerous_commands.GIT_STARTS.values(),
+        *(why for options in dangerous_commands.OPTIONS.values() for why in options.values()),
+        *(why for rules in dangerous_commands.PATTERNS.values() for _, why in rules),
     }  # fmt: skip
     core = ROOT / "daemon" / "placet" / "core" / "text"
     # sentences that are written where they are said

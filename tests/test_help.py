@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from placet.cli.examples import EXAMPLES
-from placet.cli.main import COMMANDS, GROUPS, main
+from placet.cli.main import COMMANDS, EXAMPLES, GROUPS, main
 from vaultkit import TestVault, make_vault
 
 

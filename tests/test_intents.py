@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from gitkit import git
+from placet.case.events import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
 from placet.case.notes import look_at
-from placet.cli import decisions
+from placet.cli import decide
 from placet.cli.status import status
-from placet.core.life.gestures import SOMEONE
 from placet.host import intents
 from placet.host.intents import Mailbox
 from placet.note.frontmatter import read_note
@@ -173,7 +173,7 @@ def test_a_daemon_that_does_not_answer_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = planned(tmp_path)
-    monkeypatch.setattr(decisions, "ANSWER_S", 0.1)
+    monkeypatch.setattr(decide, "ANSWER_S", 0.1)
     with started(vault):  # it does not tick
         done = vault.click("approve", "say-hello", "--yes", "--json")
     assert json.loads(done.stdout)["state"] == "pending"
@@ -186,7 +186,7 @@ def test_a_refusal_by_the_daemon_is_printed(tmp_path: Path) -> None:
         left_behind = intent(vault, digest="0" * 64)
         intents.leave(folder(vault), left_behind)
         with vault.site.reader("say-hello"):
-            answered = decisions._answer_to(vault.site, left_behind)
+            answered = decide._answer_to(vault.site, left_behind)
         assert answered is not None
         assert "was changed since you read it" in answered
         done = vault.cli("approve", "say-hello", "--yes", "--json")

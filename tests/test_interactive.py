@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from placet.cli.rendered import rendered
 from placet.cli.status import status
+from placet.cli.view import rendered
 from placet.note.frontmatter import read_note, stamp
 from placet.plan.parse import parse_plan
 from placet.plan.partial import with_other_tick

@@ -30,14 +30,11 @@ from hypothesis import strategies as st
 from disks import small_disk_at
 from placet.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.case.lease import Owner
-from placet.core.wording import rfc3339
-from placet.errors import UserError
+from placet.errors import UserError, rfc3339
 from placet.journal import schema
-from placet.journal.browse import Wanted, all_rows, first_since
+from placet.journal.database import address_of
 from placet.journal.maintenance import backup, verify
-from placet.journal.place import address_of
-from placet.journal.query import query
-from placet.journal.reader import open_reader
+from placet.journal.reader import Wanted, all_rows, first_since, open_reader, query
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writer import Journal
 from placet.journal.writes import (

@@ -22,12 +22,10 @@ from linekit import line
 from placet.case.lease import Owner
 from placet.errors import UserError
 from placet.host.lock import this_process
-from placet.journal.database import DatabaseAway
+from placet.journal.database import DatabaseAway, address_file
 from placet.journal.errors import rollback
 from placet.journal.maintenance import verify
-from placet.journal.place import address_file
-from placet.journal.query import query
-from placet.journal.reader import open_reader
+from placet.journal.reader import open_reader, query
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,

@@ -38,11 +38,15 @@ from placet.case.commands import Move, Publish, Rewrite, Stamp, WriteBox
 from placet.case.decide import decide, open_case
 from placet.case.decision import sha256
 from placet.case.events import (
+    ApprovalVoid,
     Asked,
     Drafted,
     Event,
+    FilesChanged,
     MissionEnded,
     PlanningFailed,
+    PlanSuperseded,
+    ScopeWidened,
     Started,
 )
 from placet.case.notes import look_at, trace_of
@@ -51,9 +55,9 @@ from placet.case.question_note import shown_digest
 from placet.case.request import read_request
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.chat.result import Drifted
-from placet.cli import again, text
+from placet.cli import decide as again
 from placet.cli import status as look
-from placet.core.life.gestures import ApprovalVoid, FilesChanged, PlanSuperseded, ScopeWidened
+from placet.cli import view
 from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.plan.scope import Scope
@@ -560,7 +564,7 @@ def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [explain._STATES, text.COLOURS, text._TURN, pages._OF_STATE])
+@pytest.mark.parametrize("table", [explain._STATES, view.COLOURS, view._TURN, pages._OF_STATE])
 def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 

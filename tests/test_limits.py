@@ -15,9 +15,9 @@ from looping import Fake, Running, bare_vault, greeter, looping
 from placet.cli.branches import diff
 from placet.cli.status import show
 from placet.cli.terminal import harmless
-from placet.cli.text import case_text
+from placet.cli.view import case_text
 from placet.cli.why import why, why_text
-from placet.files.entries import entries_of
+from placet.disk.confine import entries_of
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
@@ -239,7 +239,7 @@ def test_finished_requests_cost_a_new_one_no_reading(
         looked_at.extend(entry.path for entry in found)
         return found
 
-    monkeypatch.setattr("placet.files.entries.entries_of", counted)
+    monkeypatch.setattr("placet.disk.confine.entries_of", counted)
     counts = []
     for reports in (1, 50):
         vault = bare_vault(tmp_path / str(reports))

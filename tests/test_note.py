@@ -23,9 +23,16 @@ from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 
 from corpus import CorpusNote, corpus, generated, hand_made
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
-from placet.note.frontmatter import digest, new_note, parse_note, read_note, stamp, without_keys
+from placet.note.frontmatter import (
+    Frontmatter,
+    UnsafeEdit,
+    digest,
+    new_note,
+    parse_note,
+    read_note,
+    stamp,
+    without_keys,
+)
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 STAMPS = {"status": "planned", "trace_id": TRACE, "approved_at": "2026-11-25T12:00:00Z"}

@@ -22,9 +22,8 @@ import pytest
 from messages_api import closed_port
 from placet.case.case import State
 from placet.errors import UserError
-from placet.host.config import made_of
+from placet.host.config import NotifyTable, made_of
 from placet.host.notify import Event, Notice, send
-from placet.host.tables import NotifyTable
 from vaultkit import until
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"

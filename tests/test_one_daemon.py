@@ -20,8 +20,7 @@ from looping import Time, bare_vault, looping
 from placet.disk.watch import Mode
 from placet.errors import UserError
 from placet.host.lock import MarkerLock
-from placet.host.state import StateFolder
-from placet.host.vault_state import known_id, original_of, vault_state
+from placet.host.state import StateFolder, known_id, original_of, vault_state
 from placet.note.paths import MARKER
 from vaultkit import PLAN, TestVault, copy_of, make_vault, running, started
 

@@ -29,10 +29,10 @@ from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.case.settle import SETTLE_S
 from placet.cli.doctor import doctor, look_at_git
+from placet.disk.errors import VaultTrouble
 from placet.disk.watch import Mode
 from placet.errors import UserError, cannot_write
-from placet.files.errors import VaultTrouble
-from placet.host.vault_state import vault_state
+from placet.host.state import vault_state
 from placet.loop import config_watch
 from placet.loop.app import daemon
 from placet.sandbox.box import Level

@@ -19,7 +19,7 @@ import pytest
 
 from placet.chat.messages import ModelError
 from placet.cli.main import COMMANDS, main
-from placet.host.tables import Config
+from placet.host.config import Config
 from placet.loop.ports import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS

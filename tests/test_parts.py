@@ -11,7 +11,7 @@ import pytest
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.cli.proposal import proposal, proposal_text
+from placet.cli.decide import proposal, proposal_text
 from placet.disk.vault import Vault
 from placet.note.boxes import BOX_WORDS
 from placet.note.frontmatter import plan_digest, stamp

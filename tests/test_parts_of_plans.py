@@ -25,7 +25,7 @@ from placet.agent.workplace import Workplace
 from placet.case.case import Case, State
 from placet.disk.confine import Root
 from placet.host.clock import Clock
-from placet.host.tables import Config
+from placet.host.config import Config
 from placet.note.boxes import BOX_WORDS
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.partial import contradictions

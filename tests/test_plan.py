@@ -11,8 +11,7 @@ from placet.case.approval import plan_problems
 from placet.case.callout import box_lines, box_of
 from placet.case.case import Case, KnownPlan, State
 from placet.case.notes import look_at
-from placet.core.text.characters import UnseenKind
-from placet.note.hidden_text import find_unseen
+from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
 from placet.plan.comments import (
     Comment,

@@ -9,9 +9,8 @@ import pytest
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Case, KnownPlan, State
 from placet.chat.budget import Complexity
-from placet.core.text.blocks import Frontmatter
 from placet.note.box import without_box
-from placet.note.frontmatter import plan_digest, read_note
+from placet.note.frontmatter import Frontmatter, plan_digest, read_note
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import scope_from

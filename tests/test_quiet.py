@@ -13,8 +13,7 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping
 from messages_api import MessagesApi, call, hang, reply
 from placet.case.case import NoteSeen
-from placet.case.settle import Fingerprint
-from placet.core.life.quiet import Quiet
+from placet.case.settle import Fingerprint, Quiet
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode
 from placet.note.paths import Folder

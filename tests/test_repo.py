@@ -29,16 +29,23 @@ from hypothesis import strategies as st
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
 from placet.disk.files import delete_tree
 from placet.errors import PlacetError, ToolError, UserError, passing
-from placet.git import checkpoint as checkpoints
+from placet.git import (
+    checkout,
+    checkpoint,
+    fate,
+    history,
+    index,
+    removal,
+    repository,
+    vault_history,
+    worktree,
+)
 from placet.git import commit as committing
-from placet.git import history, removal, repository, worktree
-from placet.git import index as staging
 from placet.git import run as runner
-from placet.repo import init, locks, oddities, places, program, ready, refs, rules, traces, values
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
-BOB = values.Author("Bob Bot", "bob@example.org")
+BOB = runner.Author("Bob Bot", "bob@example.org")
 
 
 def check_pins(wt: worktree.Worktree, pinned: committing.Pins) -> None:
@@ -90,7 +97,7 @@ def start(
     )
 
 
-def paths(changes: list[values.FileChange]) -> list[tuple[str, str]]:
+def paths(changes: list[runner.FileChange]) -> list[tuple[str, str]]:
     return [(change.status, change.path) for change in changes]
 
 
@@ -193,15 +200,15 @@ def test_git_missing_or_old_is_said(
         repository.open_repo(path)
     write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
     (programs / "git").chmod(0o755)
-    program.program_on.cache_clear()
+    runner.program_on.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
         repository.open_repo(path)
     write(programs, {"git": "#!/bin/sh\n"})
-    program.program_on.cache_clear()
+    runner.program_on.cache_clear()
     with pytest.raises(UserError, match="git does not say its version"):
         repository.open_repo(path)
     monkeypatch.setenv("PATH", before)
-    program.program_on.cache_clear()
+    runner.program_on.cache_clear()
 
 
 @pytest.mark.parametrize("asked", ["version", "rev-parse"])
@@ -233,11 +240,11 @@ def test_a_git_that_the_machine_stops_while_a_repository_is_opened_may_succeed_l
     (tmp_path / "bin/git").chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-        program.program_on.cache_clear()
+        runner.program_on.cache_clear()
         with pytest.raises(PlacetError, match=cause) as raised:
             repository.open_repo(path)
         assert passing(raised.value)
-    program.program_on.cache_clear()
+    runner.program_on.cache_clear()
     repository.open_repo(path)
 
 
@@ -263,8 +270,8 @@ def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Pat
     with pytest.raises(UserError, match="has no commit yet"):
         repository.head(repo)
     assert repository.resolve(repo, "HEAD") is None
-    assert oddities.notes(repo) == ["There is no commit yet."]
-    assert refs.default_branch(repo) == ""
+    assert repository.notes(repo) == ["There is no commit yet."]
+    assert repository.default_branch(repo) == ""
 
 
 def test_names_are_never_options(person: People, tmp_path: Path) -> None:
@@ -276,9 +283,9 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
     repo = repository.open_repo(person.look(path))
     assert repository.resolve(repo, "--upload-pack=evil") == sha
     assert repository.resolve(repo, "--help") is None
-    assert refs.default_branch(repo) == "--upload-pack=evil"
+    assert repository.default_branch(repo) == "--upload-pack=evil"
     wt = start(path, tmp_path)
-    assert history.ahead_behind(repo, wt.branch, refs.default_branch(repo)) == (0, 0)
+    assert history.ahead_behind(repo, wt.branch, repository.default_branch(repo)) == (0, 0)
     for name in ("--orphan", "-b", "/x", "../x"):
         with pytest.raises(ValueError, match="not a branch"):
             worktree.add_worktree(repo, tmp_path / "w", name, sha)
@@ -288,31 +295,31 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
 
 def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
     path = person()
-    assert repository.identity(repository.open_repo(path)) == values.Author(
+    assert repository.identity(repository.open_repo(path)) == runner.Author(
         "Ann Person", "ann@example.org"
     )
     git(path, "config", "user.name", "Ann Elsewhere")
     assert repository.identity(repository.open_repo(person.look(path))).name == "Ann Elsewhere"
     (tmp_path / "home/.gitconfig").unlink()
-    assert repository.identity(repository.open_repo(path)) == values.BOT
+    assert repository.identity(repository.open_repo(path)) == runner.BOT
     with pytest.raises(ValueError, match="not a name"):
-        values.Author("a <b>", "c@d")
+        runner.Author("a <b>", "c@d")
 
 
 def test_default_branch(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "-b", "topic")
     repo = repository.open_repo(person.look(path))
-    assert refs.default_branch(repo) == "main"
+    assert repository.default_branch(repo) == "main"
     git(path, "branch", "-q", "trunk")
     git(path, "update-ref", "refs/remotes/origin/trunk", "HEAD")
     git(path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
     person.look(path)
-    assert refs.default_branch(repo) == "trunk"
+    assert repository.default_branch(repo) == "trunk"
     git(path, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
     git(path, "branch", "-q", "-D", "main", "trunk")
     person.look(path)
-    assert refs.default_branch(repo) == "topic"
+    assert repository.default_branch(repo) == "topic"
 
 
 def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
@@ -324,8 +331,8 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
     os.utime(path / "b c", (1, 1))
     person.look(path)
     repo = repository.open_repo(path)
-    assert oddities.dirty_paths(repo) == ["a", "d", "new/"]
-    assert oddities.dirty_paths(repo)[:1] == ["a"]
+    assert repository.dirty_paths(repo) == ["a", "d", "new/"]
+    assert repository.dirty_paths(repo)[:1] == ["a"]
 
 
 # ---------------------------------------------------------------------------------- a mission from
@@ -340,10 +347,10 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(
         git(path, "worktree", "list").split()
     )
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
-    assert paths(rules.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
+    assert paths(committing.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
@@ -352,9 +359,9 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     )
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
     assert history.changes(wt.repo, base, sha) == [
-        values.FileChange("a.txt", "M", 1, 1),
-        values.FileChange("old", "D", 0, 1),
-        values.FileChange("sub/new file\n", "A", None, None),
+        runner.FileChange("a.txt", "M", 1, 1),
+        runner.FileChange("old", "D", 0, 1),
+        runner.FileChange("sub/new file\n", "A", None, None),
     ]
     assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot")]
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
@@ -387,7 +394,7 @@ def test_a_mission_takes_few_git_processes(
     for commits in (1, 4):
         repo = repository.open_repo(path)
         at = tmp_path / f"state/worktrees/{commits:08}"
-        branch = refs.all_refs(repo).free_branch("fix", at.name, WHEN)
+        branch = repository.all_refs(repo).free_branch("fix", at.name, WHEN)
         wt = worktree.add_worktree(repo, at, branch, repository.head(repo))
         for n in range(commits):
             write(wt.path, {"deep/down/here/a.txt": f"{n}\n", f"new/{n}.txt": "x"})
@@ -401,14 +408,14 @@ def test_a_mission_takes_few_git_processes(
 
 
 def test_a_checkpoint_takes_five_git_processes(person: People, tmp_path: Path) -> None:
-    calls: list[values.GitCall] = []
+    calls: list[runner.GitCall] = []
     repo = repository.open_repo(person({"a": "1"}), on_call=calls.append)
     at = tmp_path / "state/worktrees/deadbeef"
     wt = worktree.add_worktree(repo, at, "feat/x", repository.head(repo))
     for n in range(2):
         write(wt.path, {"a": f"{n} more"})
         calls.clear()
-        checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "Kept", WHEN, paths=["a"])
+        checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "Kept", WHEN, paths=["a"])
         # the configuration each time: a driver that came meanwhile must not run
         assert [call.argv[0] for call in calls] == [
             "config",
@@ -435,7 +442,7 @@ def test_a_changed_configuration_is_never_taken_for_the_old_one(
         {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'},
     )
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
-    assert rules.status(wt) != []
+    assert committing.status(wt) != []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     assert not (tmp_path / "ran").exists()
 
@@ -448,7 +455,7 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
     )
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
-    assert paths(rules.status(wt)) == [("M", "a"), ("A", "directory")]
+    assert paths(committing.status(wt)) == [("M", "a"), ("A", "directory")]
     assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
@@ -525,7 +532,7 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     for name in NAMES:
         (wt.path / os.fsdecode(name)).write_bytes(name)
     wanted = sorted(os.fsdecode(name) for name in NAMES)
-    assert sorted(change.path for change in rules.status(wt)) == wanted
+    assert sorted(change.path for change in committing.status(wt)) == wanted
     one = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
     assert one is not None
     assert paths(history.changes(wt.repo, wt.base, one)) == [("A", "star*")]
@@ -537,10 +544,10 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     assert sorted(change.path for change in history.changes(wt.repo, wt.base, sha)) == sorted(
         [*wanted, "star1"]
     )
-    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    kept = checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     for name in NAMES:
         (wt.path / os.fsdecode(name)).unlink()
-    checkpoints.restore(wt, kept)
+    checkpoint.restore(wt, kept)
     assert all((wt.path / os.fsdecode(name)).read_bytes() == name for name in NAMES)
 
 
@@ -563,11 +570,11 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
         ("D", "gone"),
         ("A", "gone/below"),
     }
-    assert set(paths(rules.status(wt))) == expected
+    assert set(paths(committing.status(wt))) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert set(paths(history.changes(wt.repo, wt.base, sha))) == expected
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
 
 
 def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_path: Path) -> None:
@@ -575,18 +582,18 @@ def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_
     make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
     (wt.path / "inner/link").symlink_to("deep")
     expected = [("A", "inner/deep/y"), ("A", "inner/link"), ("A", "inner/x")]
-    assert paths(rules.status(wt)) == expected
+    assert paths(committing.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == expected
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
     write(wt.path, {"a.log": "x", "build/out": "x"})
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
@@ -617,24 +624,25 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(
     write(tmp_path / "elsewhere", {"x.log": "not ours"})
     (wt.path / "link").symlink_to(tmp_path / "elsewhere")
     expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
-    assert paths(rules.status(wt)) == expected
+    assert paths(committing.status(wt)) == expected
     # in another life, too
     assert (
-        paths(rules.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected
+        paths(committing.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base)))
+        == expected
     )
-    kept = checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
+    kept = checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
     assert paths(history.changes(repo, wt.base, kept)) == expected
     write(wt.path, {"a.log": "changed", "build/late": "x"})
-    checkpoints.restore(wt, kept)
+    checkpoint.restore(wt, kept)
     assert (wt.path / "a.log").read_text() == "x"
     assert not (wt.path / "build/late").exists()
-    assert paths(rules.status(wt)) == expected
+    assert paths(committing.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(repo, wt.base, sha)) == expected
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
     (wt.path / "a.log").unlink()
-    assert paths(rules.status(wt)) == [("D", "a.log")]
+    assert paths(committing.status(wt)) == [("D", "a.log")]
     write(wt.path, {"a.log": "x", "build/late": "y"})
     with pytest.raises(removal.WorkNotKept):
         removal.remove_worktree(wt)
@@ -666,7 +674,7 @@ def test_a_free_branch_can_be_made(
     for name in taken:
         git(path, "branch", name)
     repo = repository.open_repo(person.look(path))
-    name = refs.all_refs(repo).free_branch("fix-it", "deadbeef", WHEN)
+    name = repository.all_refs(repo).free_branch("fix-it", "deadbeef", WHEN)
     assert name == expected
     worktree.add_worktree(repo, tmp_path / "state/w", name, repository.head(repo))
     assert git(path, "rev-parse", name) == repository.head(repo)
@@ -684,7 +692,7 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     assert worktree.add_worktree(repo, wt.path, "", wt.base) == wt
     assert worktree.open_worktree(repo, wt.path, "", wt.base) == wt
     write(wt.path, {"a": "2"})
-    assert paths(rules.status(wt)) == [("M", "a")]
+    assert paths(committing.status(wt)) == [("M", "a")]
     with pytest.raises(ValueError, match="only for reading"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
@@ -693,7 +701,7 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     person.look(commit_all(path, "Meanwhile"))
     # where a killed reading left one at an older commit
     wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))
-    assert ((wt.path / "a").read_text(), rules.status(wt)) == ("3", [])
+    assert ((wt.path / "a").read_text(), committing.status(wt)) == ("3", [])
     removal.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     assert not (path / ".git/worktrees").exists()
@@ -705,7 +713,7 @@ def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
     write(wt.path, {"work": "precious", "README.md": "changed"})
     assert start(path, tmp_path) == wt
     assert worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
-    assert paths(rules.status(wt)) == [("M", "README.md"), ("A", "work")]
+    assert paths(committing.status(wt)) == [("M", "README.md"), ("A", "work")]
 
 
 @pytest.mark.parametrize("lost", ["index", "files", "admin", "half admin", "branch only", "locks"])
@@ -740,7 +748,7 @@ def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) 
     again = start(path, tmp_path)
     assert again == wt
     assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
-    assert rules.status(again) == []
+    assert committing.status(again) == []
     write(again.path, {"a": "2"})
     assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
@@ -753,7 +761,7 @@ def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path)
     commit_all(path, "Other history")
     git(path, "checkout", "-q", "main")
     person.look(path)
-    with pytest.raises(values.RepositoryChanged, match="does not begin at"):
+    with pytest.raises(runner.RepositoryChanged, match="does not begin at"):
         start(path, tmp_path)
 
 
@@ -801,7 +809,7 @@ def test_uncommitted_work_is_not_removed(person: People, tmp_path: Path) -> None
     write(wt.path, {"work": "precious"})
     with pytest.raises(removal.WorkNotKept, match="work"):
         removal.remove_worktree(wt)
-    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    kept = checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     write(wt.path, {"more": "precious"})
     with pytest.raises(removal.WorkNotKept):
         removal.remove_worktree(wt, kept)
@@ -856,7 +864,7 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
         both = [pool.submit(come_and_go, name) for name in times]
         while goes_on():
             assert worktree.registered(repo, tmp_path / "worktree") is None
-            assert ready.where_checked_out(repo, "feat/none") is None
+            assert checkout.where_checked_out(repo, "feat/none") is None
         for each in both:
             each.result()
     assert min(times.values()) > 10
@@ -886,15 +894,15 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
     (wt.path / "b").unlink()
-    before = rules.status(wt)
-    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
+    before = committing.status(wt)
+    kept = checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
     git(wt.path, "add", "-A")  # as a killed commit leaves it
-    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     git(wt.path, "read-tree", "HEAD")
     index = (wt.git_dir / "index").read_bytes()
-    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     assert (wt.git_dir / "index").read_bytes() == index
-    assert rules.status(wt) == before
+    assert committing.status(wt) == before
     assert paths(history.changes(wt.repo, wt.base, kept)) == [
         ("M", "a"),
         ("D", "b"),
@@ -903,15 +911,15 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     write(wt.path, {"a": "3", "worse": "3"})
     shutil.rmtree(wt.path / "new")
     make_repo(wt.path / "inner")
-    checkpoints.restore(wt, kept)
-    assert rules.status(wt) == before
+    checkpoint.restore(wt, kept)
+    assert committing.status(wt) == before
     assert (wt.path / "a").read_text() == "2"
     assert (wt.path / "z.log").read_text() == "ignored"
     assert repository.resolve(wt.repo, wt.branch) == wt.base
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
+    assert checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
     with pytest.raises(ValueError, match="placet's own"):
-        checkpoints.checkpoint(wt, "refs/heads/main", "x", WHEN)
+        checkpoint.checkpoint(wt, "refs/heads/main", "x", WHEN)
 
 
 def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
@@ -926,7 +934,7 @@ def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
     write(wt.path, {"a": "2"})
     for file in (wt.path / "a", wt.git_dir / "index"):
         os.utime(file, (past, past))
-    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    kept = checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a")]
 
 
@@ -941,7 +949,7 @@ def test_a_failed_attempt_is_rolled_back_and_kept(
     write(wt.path, {"b": "3"})
     ref = "refs/placet/failed/deadbeef-1"
     if killed:
-        checkpoints.checkpoint(wt, ref, "failed", WHEN)
+        checkpoint.checkpoint(wt, ref, "failed", WHEN)
     if killed in ("renamed", "half deleted", "deleted"):
         wt.path.rename(wt.path.with_name("deadbeef.removed"))
     if killed == "half deleted":
@@ -1013,11 +1021,11 @@ def test_a_moved_branch_is_not_overwritten(
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
     place = worktree.inside(wt)
-    tip = staging.read_status(place)[0]
+    tip = index.read_status(place)[0]
     other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
     git(path, "update-ref", wt.ref, other)
-    with pytest.raises(values.RepositoryChanged, match="moved by somebody else"):
-        staging.update_ref(place, wt.ref, tip, tip)
+    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
+        index.update_ref(place, wt.ref, tip, tip)
     assert repository.resolve(wt.repo, wt.branch) == other
 
 
@@ -1026,16 +1034,16 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
     git(path, "update-ref", "-d", wt.ref)
-    with pytest.raises(values.RepositoryChanged, match="deleted by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="deleted by somebody else"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
     for call in (
         lambda: commit_changes(wt, MESSAGE, BOB, WHEN),
-        lambda: rules.status(wt),
+        lambda: committing.status(wt),
         lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base),
     ):
-        with pytest.raises(values.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
+        with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
 
 
@@ -1073,7 +1081,7 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
             (path / ".git/hooks/pre-commit").chmod(0o755)
         case name:
             write(path, {name: "evil"})
-    with pytest.raises(values.RepositoryChanged, match="changed while the mission ran"):
+    with pytest.raises(runner.RepositoryChanged, match="changed while the mission ran"):
         check_pins(wt, pinned)
     person.look(path)
 
@@ -1092,7 +1100,7 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
         commit_changes(wt, MESSAGE, BOB, WHEN)
     worktree.clear_stale_locks(wt, [ref])
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-    checkpoints.checkpoint(wt, ref, "x", WHEN)
+    checkpoint.checkpoint(wt, ref, "x", WHEN)
     assert sorted(p.name for p in (path / ".git").rglob("*.lock")) == ["HEAD.lock", "index.lock"]
     with pytest.raises(ValueError, match="placet's own"):
         worktree.clear_stale_locks(wt, ["refs/heads/main"])
@@ -1113,14 +1121,14 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
         },
     )
     (tmp_path / "bin/git").chmod(0o755)
-    with monkeypatch.context() as patch, locks.holding(wt.path) as held:
+    with monkeypatch.context() as patch, worktree.holding(wt.path) as held:
         place = replace(worktree.inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
-    monkeypatch.setattr(locks, "CALL_TIMEOUT_S", 0.05)
-    with pytest.raises(UserError, match="another git process"), locks.holding(wt.path):
+    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", 0.05)
+    with pytest.raises(UserError, match="another git process"), worktree.holding(wt.path):
         pass
-    monkeypatch.setattr(locks, "CALL_TIMEOUT_S", runner.CALL_TIMEOUT_S)
+    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", runner.CALL_TIMEOUT_S)
     threading.Timer(0.2, at_work.unlink).start()
     worktree.clear_stale_locks(wt)
     assert not at_work.exists()
@@ -1131,9 +1139,9 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     # git waits for somebody to write into it
     git(path, "config", "include.path", str(tmp_path / "pipe"))
-    repo = places.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
+    repo = runner.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
     with pytest.raises(runner.GitError, match=r"no answer within 0\.2 s"):
-        runner.run_git(places.place_of(repo), "status", timeout_s=0.2)
+        runner.run_git(runner.place_of(repo), "status", timeout_s=0.2)
     (path / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n")
     person.look(path)
 
@@ -1230,7 +1238,7 @@ def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktre
 def test_detached_head(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "--detach")
-    assert "HEAD is detached" in " ".join(oddities.notes(work(person.look(path), tmp_path).repo))
+    assert "HEAD is detached" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_bare(person: People, tmp_path: Path) -> None:
@@ -1239,8 +1247,8 @@ def test_bare(person: People, tmp_path: Path) -> None:
     assert repository.is_repository(path)
     repo = work(person.look(path), tmp_path).repo
     assert repo.is_bare
-    assert "bare" in oddities.notes(repo)[0]
-    assert oddities.dirty_paths(repo) == []
+    assert "bare" in repository.notes(repo)[0]
+    assert repository.dirty_paths(repo) == []
 
 
 def test_shallow(person: People, tmp_path: Path) -> None:
@@ -1248,7 +1256,7 @@ def test_shallow(person: People, tmp_path: Path) -> None:
     commit_all(source, "More")
     path = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{person.look(source)}", str(path))
-    assert "shallow" in " ".join(oddities.notes(work(person.look(path), tmp_path).repo))
+    assert "shallow" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_worktree_of_another(person: People, tmp_path: Path) -> None:
@@ -1260,7 +1268,7 @@ def test_worktree_of_another(person: People, tmp_path: Path) -> None:
     wt = work(person.look(tmp_path / "side"), tmp_path)
     assert wt.base == git(tmp_path / "side", "rev-parse", "HEAD")
     assert (wt.repo.path, wt.repo.common_dir) == (tmp_path / "side", main / ".git")
-    assert f"a worktree of {main / '.git'}" in " ".join(oddities.notes(wt.repo))
+    assert f"a worktree of {main / '.git'}" in " ".join(repository.notes(wt.repo))
 
 
 def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
@@ -1275,7 +1283,7 @@ def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
     commit_all(path, "Add a submodule")
     git(path, "config", "filter.crypt.clean", "false")
     wt = work(person.look(path), tmp_path)
-    said = " ".join(oddities.notes(wt.repo))
+    said = " ".join(repository.notes(wt.repo))
     assert "Submodules are empty folders in a worktree: 'module'" in said
     assert "git LFS" in said
     assert "filter 'crypt' is not run" in said
@@ -1296,8 +1304,8 @@ def test_dirty_locked_and_in_the_middle_of_a_rebase(person: People, tmp_path: Pa
     write(path, {"untracked": "1", ".git/index.lock": ""})
     git(path, "update-ref", "refs/stash", "HEAD")
     repo = repository.open_repo(person.look(path))
-    assert "A rebase is in progress" in " ".join(oddities.notes(repo))
-    assert oddities.dirty_paths(repo) == ["a", "untracked"]
+    assert "A rebase is in progress" in " ".join(repository.notes(repo))
+    assert repository.dirty_paths(repo) == ["a", "untracked"]
     work(path, tmp_path)
 
 
@@ -1324,8 +1332,8 @@ def test_many_files(person: People, tmp_path: Path, count: int) -> None:
 def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     path = person({})
     wt = start(path, tmp_path)
-    assert rules.status(wt) == []
-    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
+    assert committing.status(wt) == []
+    assert checkpoint.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
     work(path, tmp_path, "cafecafe")
 
 
@@ -1336,8 +1344,10 @@ def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
 EXCLUDES = ["/Inbox/", "/.obsidian/"]
 
 
-def first(path: Path) -> tuple[places.Repo, str]:
-    return init.init_repo(path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN)
+def first(path: Path) -> tuple[runner.Repo, str]:
+    return vault_history.init_repo(
+        path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN
+    )
 
 
 def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
@@ -1439,13 +1449,13 @@ def test_making_one_can_be_killed_anywhere(
         if existing:
             git(path, "init", "-q", "-b", "main")
         left = after
-        for module in (staging, init, repository, runner, worktree):
+        for module in (index, vault_history, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", dying)
         try:
             first(path)
         except Killed:
             deaths += 1
-        for module in (staging, init, repository, runner, worktree):
+        for module in (index, vault_history, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", real)
         _, sha = first(path)
         assert git(path, "ls-tree", "--name-only", sha) == "a"
@@ -1501,7 +1511,7 @@ def mission(path, where):
     wt = worktree.add_worktree(repo, where, f"feat/{where.name}", repository.head(repo))
     for n in range(40):
         (wt.path / f"f{n}").write_text(str(n))
-        commit_changes(wt, f"step {n}\\n", values.BOT, WHEN)
+        commit_changes(wt, f"step {n}\\n", runner.BOT, WHEN)
 for line in sys.stdin:
     path, where = map(Path, line.split())
     child = os.fork()
@@ -1543,7 +1553,7 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             worktree.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-            assert rules.status(wt) == []
+            assert committing.status(wt) == []
             removal.remove_worktree(wt)
             assert not list((path / ".git").rglob("*.lock"))
         nursery.stdin.close()
@@ -1830,28 +1840,28 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     repo = repository.open_repo(path)
     base = repository.head(repo)
     repository.identity(repo)
-    oddities.dirty_paths(repo)
-    oddities.notes(repo)
-    refs.default_branch(repo)
+    repository.dirty_paths(repo)
+    repository.notes(repo)
+    repository.default_branch(repo)
     history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
-    branch = refs.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
+    branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
     assert worktree.open_worktree(repo, wt.path, branch, base) == wt
     check_pins(wt, committing.pins(wt))
     vector.during(wt, evil)
     worktree.clear_stale_locks(wt)
     write(wt.path, {"README.md": "mission\n", "new": "1\n"})
-    assert rules.status(wt)
-    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
+    assert committing.status(wt)
+    kept = checkpoint.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
     write(wt.path, {"README.md": "worse\n"})
-    checkpoints.restore(wt, kept)
+    checkpoint.restore(wt, kept)
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
     history.changes(repo, base, sha)
     assert "+mission" in history.diff_text(repo, base, sha)
     history.log(repo, base, sha)
-    assert traces.commits_traced(repo, TRACE, "", [branch], base) == [sha]
+    assert fate.commits_traced(repo, TRACE, "", [branch], base) == [sha]
     history.ahead_behind(repo, branch, branch)
     removal.remove_worktree(wt)
     wt = worktree.add_worktree(repo, wt.path, branch, base)
@@ -1944,7 +1954,7 @@ def test_the_daemons_environment_is_not_inherited(
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"{tmp_path}/evil")
     repo = repository.open_repo(path)
-    assert oddities.dirty_paths(repo) == ["README.md"]
+    assert repository.dirty_paths(repo) == ["README.md"]
     work(path, tmp_path)
     assert not ran.exists()
     for variable in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_CONFIG_COUNT"):
@@ -1958,7 +1968,7 @@ def test_too_many_drivers_are_refused(person: People, tmp_path: Path) -> None:
         file.writelines(f'[filter "f{n}"]\n\tclean = cat\n' for n in range(600))
     person.look(path)
     with pytest.raises(UserError, match="configures 600 filter"):
-        oddities.dirty_paths(repository.open_repo(path))
+        repository.dirty_paths(repository.open_repo(path))
 
 
 def test_an_error_names_the_command_and_what_git_said(person: People) -> None:

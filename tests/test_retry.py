@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placet.chat.budget import DEFAULT_PRICES, Price, cost_usd
 from placet.chat.messages import ModelError, ModelErrorKind, Usage
 from placet.chat.retry import Blocked, NoRetry, Retry, RetryPolicy, Sleep, next_attempt
-from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
 
 POLICY = RetryPolicy(
     first_wait_s=1, factor=2, longest_wait_s=30, longest_backoff_s=120, longest_rest_s=900

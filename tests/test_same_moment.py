@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from placet.case.case import Case, State
-from placet.cli import watch
+from placet.cli import journal
 from placet.errors import UserError
 from placet.loop.outbox import Outbox
 from vaultkit import PLAN, TestVault, make_vault
@@ -88,7 +88,7 @@ def test_an_end_that_cannot_be_written_is_still_the_end_of_a_watch(
         )
     trace = vault.rows("plan.created")[0]["trace_id"]
     with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
-        watch.follow(vault.site, trace, lambda: pytest.fail("it is over"), as_json=False)
+        journal.follow(vault.site, trace, lambda: pytest.fail("it is over"), as_json=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -35,9 +35,8 @@ from placet.errors import ToolError, UserError
 from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.box import Box, BoxLimits, Level
 from placet.sandbox.cleanup import end_left_behind
-from placet.sandbox.output import Kept
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
-from placet.sandbox.run import exec_in_box, run
+from placet.sandbox.run import Kept, exec_in_box, run
 
 DAEMON = Path(__file__).parent.parent / "daemon"
 LINUX = sys.platform == "linux"

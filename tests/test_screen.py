@@ -18,12 +18,10 @@ import pytest
 from looping import Fake, bare_vault, greeter, looping
 from placet.chat.messages import Ask, Reply, Usage
 from placet.cli.status import plans, show, status
-from placet.cli.status_screen import status_screen
-from placet.cli.text import turn
-from placet.cli.view import call_under_way
-from placet.core.wording import age
+from placet.cli.view import call_under_way, status_screen, turn
+from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
-from placet.files.errors import VaultTrouble
+from placet.errors import age
 from placet.host.clock import wall
 from placet.journal.writes import AddRecord
 from ptykit import links, on_terminal, seen, terminal, too_long

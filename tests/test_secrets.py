@@ -19,16 +19,19 @@ from hypothesis import strategies as st
 from gitkit import git, make_repo
 from messages_api import MessagesApi, call, reply
 from placet import secrets
-from placet.core.secret_files import (
+from placet.loop.ports import own_secrets
+from placet.secrets import (
+    MIN_LITERAL,
     environment_secrets,
     find_secrets,
     git_config_secrets,
     is_secret_path,
+    outside,
+    redact,
     redact_values,
     secret_values,
+    spans,
 )
-from placet.loop.ports import own_secrets
-from placet.secrets import MIN_LITERAL, outside, redact, spans
 from vaultkit import PLAN, make_vault
 
 

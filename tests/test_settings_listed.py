@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from placet.cli.origins import allowed
-from placet.host.tables import Config, table_at
+from placet.cli.settings import allowed
+from placet.host.config import Config, table_at
 from placet.note.paths import CONFIG_PATH
 from vaultkit import TestVault, make_vault
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, git, make_repo, settle_home, write
+from placet.git.commit import not_kept_here
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
-from placet.repo.rules import not_kept_here
 from vaultkit import PLAN, TestVault, make_vault
 
 

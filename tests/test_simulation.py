@@ -21,11 +21,10 @@ import pytest
 from placet.case.approval import OUTDATED, refusal
 from placet.case.case import State
 from placet.case.decision import DecisionBuilder
-from placet.case.events import Drafted
+from placet.case.events import BY_PROPERTY, Answered, Drafted
 from placet.case.observe import _answered
 from placet.case.sorting import sort_notes
-from placet.core.life.gestures import BY_PROPERTY, Answered
-from placet.files.errors import Gone, VaultTrouble
+from placet.disk.errors import Gone, VaultTrouble
 from placet.loop import outbox
 from placet.loop.decisions import Decisions
 from placet.loop.gestures import Gestures

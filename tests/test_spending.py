@@ -21,7 +21,7 @@ from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
 from placet.agent.model_call import ask_model
 from placet.agent.record import Record
-from placet.chat.budget import Amount
+from placet.chat.budget import Amount, Room, prompt_at_most
 from placet.chat.cancel import Cancel
 from placet.chat.messages import (
     Ask,
@@ -34,7 +34,6 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.chat.result import Spent
-from placet.core.turn.reservation import Room, prompt_at_most
 from placet.disk.watch import Mode
 from placet.loop.replay import replay_mission
 from placet.models.anthropic import AnthropicModel

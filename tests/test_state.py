@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from placet.errors import UserError
-from placet.host.state import StateFolder, state_home
-from placet.host.vault_state import vault_state
+from placet.host.state import StateFolder, state_home, vault_state
 
 
 def make_vault(tmp_path: Path, name: str = "My Notes") -> Path:

@@ -22,14 +22,12 @@ import pytest
 
 from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.errors import PlacetError, passing
-from placet.git import checkpoint as checkpoints
-from placet.git import index as staging
-from placet.git import repository, worktree
+from placet.git import checkpoint, index, repository, worktree
+from placet.git import commit as committing
 from placet.git import run as runner
-from placet.repo import locks, refs, rules, values
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-BOB = values.Author("Bob Bot", "bob@example.org")
+BOB = runner.Author("Bob Bot", "bob@example.org")
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +145,7 @@ def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
         for _ in range(chance.randint(1, 5)):
             meddle(wt.path, chance)
         expected = whole_tree(wt, tmp_path / "spare")
-        assert checkpoints.snapshot(wt) == expected, n
+        assert checkpoint.snapshot(wt) == expected, n
         sha = commit_changes(wt, f"Round {n}\n", BOB, WHEN)
         if sha is not None:
             commits += 1
@@ -162,7 +160,7 @@ def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
     write(wt.path, {"new": "x"})
     for author, message in (
         (BOB, "Say hello\n\nGrüße,\n\n\n"),
-        (values.Author("Ä. Ö", "a@b"), "no end"),
+        (runner.Author("Ä. Ö", "a@b"), "no end"),
     ):
         sha = commit_changes(wt, message, author, WHEN)
         assert sha is not None
@@ -222,7 +220,7 @@ def test_the_repositorys_settings_count_as_with_git(
     sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert sha is not None
     assert git(wt.path, "rev-parse", f"{sha}^{{tree}}") == expected
-    assert rules.status(wt) == []
+    assert committing.status(wt) == []
 
 
 def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:
@@ -305,7 +303,7 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
         git(path, "update-ref", "refs/heads/feat/deadbeef", moved[0])
         return found
 
-    with pytest.raises(values.RepositoryChanged, match="moved by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
         commit_changes(wt, "Change\n", BOB, WHEN, choose=move)
     assert git(path, "rev-parse", "feat/deadbeef") == moved[0]
     assert not (wt.git_dir / "index.lock").exists()
@@ -358,7 +356,7 @@ def test_a_place_to_plan_in_that_cannot_be_made_is_not_left_half_made(tmp_path: 
     repo = repository.open_repo(make_repo(tmp_path / "theirs"))
     place, base = tmp_path / "plan", repository.head(repo)
     lock = repo.common_dir / "worktrees/plan/index.lock"
-    with failing(tmp_path, "write", lock), pytest.raises(values.GitError, match="write error"):
+    with failing(tmp_path, "write", lock), pytest.raises(runner.GitError, match="write error"):
         worktree.add_worktree(repo, place, "", base)
     assert not place.exists()
     assert worktree.registered(repo, place) is None
@@ -382,13 +380,14 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
     work = {
-        "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', values.BOT, datetime.now(UTC))",
+        "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
         "checkpoint": "checkpoints.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
     }[what]
     code = (
         "from datetime import UTC, datetime; from pathlib import Path\n"
-        "from placet.repo import checkpoints, repository, values, worktree\n"
-        "from placet.repo import commit as committing\n"
+        "from placet.git import checkpoint, repository, worktree\n"
+        "from placet.git import commit as committing\n"
+        "from placet.git import run as runner\n"
         f"there = repository.open_repo(Path({str(path)!r}))\n"
         f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n"
     )
@@ -478,9 +477,7 @@ def test_a_checkpoint_of_named_files_is_told_of_any_name(tmp_path: Path, path: s
     write(tmp_path, {"outside/secret": "key"})
     (wt.path / "way").symlink_to(tmp_path / "outside")
     write(wt.path, {"a": "new\n"})
-    kept = checkpoints.checkpoint(
-        wt, "refs/placet/ckpt/x", "Kept\n", WHEN, paths=["a", "way", path]
-    )
+    kept = checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN, paths=["a", "way", path])
     assert git(wt.path, "rev-parse", f"{kept}^{{tree}}") == whole_tree(wt, tmp_path / "spare")
 
 
@@ -507,9 +504,9 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
         return popen(argv, **more)
 
     monkeypatch.setattr("placet.git.run.subprocess.Popen", started)
-    checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
+    checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
     commit_changes(wt, "Change\n", BOB, WHEN)
-    checkpoints.delete_ref(wt.repo, "refs/placet/ckpt/x")
+    checkpoint.delete_ref(wt.repo, "refs/placet/ckpt/x")
     assert len(told) == 3
     for env in told:
         assert {env[key] for key in env if key.startswith("GIT_CONFIG_KEY_")} >= {
@@ -532,8 +529,8 @@ def test_a_move_that_was_done_when_git_was_killed_counts(
             raise runner.GitError(args, -9, "it was killed by signal 9")
         return done
 
-    monkeypatch.setattr(staging, "run_git", killed)
-    staging.update_ref(place, wt.ref, sha, wt.base)
+    monkeypatch.setattr(index, "run_git", killed)
+    index.update_ref(place, wt.ref, sha, wt.base)
     assert repository.resolve(wt.repo, wt.ref) == sha
 
 
@@ -543,7 +540,7 @@ def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
     """The lock of a reference is removed only when nobody can hold it any more."""
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     lock = tmp_path / "theirs/.git/refs/heads/feat/deadbeef.lock"
-    monkeypatch.setattr(locks, "MOVE_S", 60.0)
+    monkeypatch.setattr(worktree, "MOVE_S", 60.0)
     lock.touch()
     began = time.monotonic()
     timer = threading.Timer(0.4, lock.unlink)
@@ -556,7 +553,7 @@ def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
     worktree.clear_stale_locks(wt)
     assert not lock.exists()
     assert time.monotonic() - began < 50, "an old one is not waited for"
-    monkeypatch.setattr(locks, "MOVE_S", 0.3)
+    monkeypatch.setattr(worktree, "MOVE_S", 0.3)
     lock.touch()
     worktree.clear_stale_locks(wt)
     assert not lock.exists()
@@ -569,5 +566,5 @@ def test_a_branch_that_is_packed_is_taken_too(tmp_path: Path, packed: bool) -> N
     if packed:
         git(path, "pack-refs", "--all")
     repo = repository.open_repo(path)
-    found = refs.all_refs(repo)
+    found = repository.all_refs(repo)
     assert found.free_branch("x", "1", WHEN) == "feat/x-1-20261121120000"

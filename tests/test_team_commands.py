@@ -25,10 +25,9 @@ import pgkit
 from guidekit import blocks
 from placet import __version__
 from placet.case.lease import Owner
+from placet.host.config import PortalTable
 from placet.host.lock import this_process
-from placet.host.tables import PortalTable
-from placet.journal.database import Connection, DatabaseAway
-from placet.journal.place import VAULT, address_file
+from placet.journal.database import VAULT, Connection, DatabaseAway, address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
 from placet.models.server import CREDENTIAL as KEY

@@ -13,11 +13,10 @@ import pytest
 import pgkit
 from placet.agent.day_budget import Daybook
 from placet.case.lease import Owner
-from placet.chat.budget import Exceeded, Ledger, Limits
+from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
-from placet.core.turn.reservation import ModelCall, Room
 from placet.host.clock import Clock
-from placet.journal.place import address_file
+from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, ReleaseLease
 from placet_team.day import TeamDay

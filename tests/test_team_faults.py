@@ -33,8 +33,7 @@ from placet.case.case import CASE_JSON
 from placet.git.repository import head, open_repo
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
-from placet.journal.database import DatabaseAway
-from placet.journal.place import address_file, address_of
+from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
 from placet_team.engine import make_queue
 from placet_team.git_packs import clone_at, packed, unpack

@@ -11,7 +11,7 @@ import pytest
 import pgkit
 from gitkit import commit_all, git, make_repo, settle_home, write
 from placet.git.repository import open_repo, resolve
-from placet.repo.values import GitError
+from placet.git.run import GitError
 from placet_team.git_fetching import fetch, has_all, met_at, said_of, url_of
 from placet_team.git_packs import FETCHED, clone_at
 from remotekit import git_server

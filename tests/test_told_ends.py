@@ -15,8 +15,8 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, looping, says
 from messages_api import MessagesApi, call, cut, hang_midway, reply, text
+from placet.chat.budget import DEFAULT_PRICES
 from placet.chat.messages import Purpose
-from placet.core.turn.price import DEFAULT_PRICES
 from placet.errors import End
 from vaultkit import PLAN, TestVault, make_vault, until
 

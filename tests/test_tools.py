@@ -36,8 +36,8 @@ from placet.agent import conversation
 from placet.agent.record import Record
 from placet.chat.messages import Reply, StopReason, ToolUse, Turn
 from placet.disk.confine import Root
+from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
-from placet.files.errors import VaultTrouble
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe

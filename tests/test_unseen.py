@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.text.characters import UnseenKind, homoglyphs, visible
 from placet.note.escape import code_span, warning_callout
-from placet.note.hidden_text import find_unseen
+from placet.note.hidden_text import UnseenKind, find_unseen, homoglyphs, visible
 from placet.note.markdown import commented_lines
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from placet.disk import errors as e
+from placet.disk.confine import EntryKind
 from placet.disk.files import replace as r
 from placet.disk.files import scan as s
 from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.files import errors as e
-from placet.files.handles import EntryKind
 from placet.note.paths import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
 
 DAEMON = str(Path(s.__file__).parent.parent)

@@ -258,8 +258,8 @@ def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, co
 def test_the_daemon_says_how_far_a_first_commit_is(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placet.repo.init._BATCH_BYTES", 10_000)
-    monkeypatch.setattr("placet.repo.init._SAY_EVERY_S", 0.0)
+    monkeypatch.setattr("placet.git.vault_history._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("placet.git.vault_history._SAY_EVERY_S", 0.0)
     notes(vault.root, 40, "x" * 1000)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())
@@ -374,16 +374,16 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(
 def test_a_note_that_goes_while_the_history_begins_fails_no_work(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from placet.repo import init
+    from placet.git import vault_history
 
     notes(vault.root, 3)
-    split = init.without_large
+    split = vault_history.without_large
 
     def looked(repo: Any, found: Any) -> Any:
         (vault.root / "Notes/note 1.md").unlink()
         return split(repo, found)
 
-    monkeypatch.setattr(init, "without_large", looked)
+    monkeypatch.setattr(vault_history, "without_large", looked)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())
     vault.drop("Say hello")

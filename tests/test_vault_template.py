@@ -21,8 +21,7 @@ from placet.agent.prompts import agents
 from placet.case.callout import PlanHead
 from placet.case.request import read_request
 from placet.cli.init import init, template
-from placet.host.config import load
-from placet.host.tables import Config
+from placet.host.config import Config, load
 from placet.note.frontmatter import PLAN_STAMPS, REQUEST_STAMPS, read_note
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder
 

@@ -18,9 +18,8 @@ import pytest
 
 from placet.activity import Action, CommittedRow
 from placet.case.story import Loud, Story
-from placet.cli import follow
-from placet.cli.follow import Voice
-from placet.cli.logs import Log
+from placet.cli import journal as follow
+from placet.cli.journal import Log, Voice
 from placet.plan.differences import diff_callout
 from vaultkit import PLAN, TestVault, make_vault, running, until
 

@@ -22,7 +22,7 @@ from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.chat.retry import RetryPolicy
 from placet.cli import status as look
 from placet.cli.site import Site
-from placet.cli.text import status_text
+from placet.cli.view import status_text
 from placet.cli.why import why as why_of
 from placet.disk.watch import Mode
 from placet.host.config import load

@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 
 from placet.case.settle import Looks, look
+from placet.disk.confine import EntryKind
+from placet.disk.errors import Stale
 from placet.disk.files import watch
 from placet.disk.replace import new_file
 from placet.disk.vault import Vault
 from placet.disk.watch import Bell, Mode
-from placet.files.errors import Stale
-from placet.files.handles import EntryKind
 from placet.note.paths import MARKER, QUEUES, Folder
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from placet.case.request import title_of
-from placet.cli import watch
+from placet.cli import journal
 from placet.cli.submit import TEMPLATE
-from placet.host.sockets import SOCKET
+from placet.host.events import SOCKET
 from placet.note.paths import Folder
 from ptykit import seen, terminal
 from test_voice import without_times
@@ -156,7 +156,7 @@ def test_a_plan_is_told_of_once_its_note_is_written(
 ) -> None:
     vault.drop("# Say hello\n")
     vault.once()
-    look, busy = watch._look, [True, True, False]
+    look, busy = journal._look, [True, True, False]
 
     def while_writing(*args: Any, **named: Any) -> Any:
         assert capsys.readouterr().out == ""
@@ -165,9 +165,9 @@ def test_a_plan_is_told_of_once_its_note_is_written(
     def wait() -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(watch, "_look", while_writing)
+    monkeypatch.setattr(journal, "_look", while_writing)
     with pytest.raises(TimeoutError):
-        watch.follow(vault.site, vault.rows("plan.created")[0]["trace_id"], wait, as_json=False)
+        journal.follow(vault.site, vault.rows("plan.created")[0]["trace_id"], wait, as_json=False)
     assert busy == []
     assert "a plan waits for you" in capsys.readouterr().out
 

@@ -22,10 +22,9 @@ from placet.case.notes import look_at
 from placet.case.settle import AGAIN_S
 from placet.case.sorting import sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.core.text.blocks import Frontmatter
 from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
-from placet.note.frontmatter import plan_digest
+from placet.note.frontmatter import Frontmatter, plan_digest
 from vaultkit import TestVault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"

@@ -19,16 +19,16 @@ from messages_api import MessagesApi, call, reply
 from placet.case.case import Case, KnownPlan, Request, State
 from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate, estimate, median
-from placet.case.explain import standing
-from placet.chat.budget import Complexity
-from placet.cli.notes import not_there
-from placet.core.life.why_failed import (
+from placet.case.explain import (
     Remains,
     advice,
     of_last_mission,
     ready_request,
+    standing,
     what_happened,
 )
+from placet.chat.budget import Complexity
+from placet.cli.notes import not_there
 from placet.errors import End
 from placet.plan.plan import Plan, Step
 from placet.plan.scope import Scope

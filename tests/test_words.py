@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placet.agent.prompts import marked
-from placet.agent.report import commands_table, outcome_of
-from placet.agent.report_parts import Circumstances
+from placet.agent.report import Circumstances, commands_table, outcome_of
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Approval, Case, State
 from placet.chat.budget import Complexity
@@ -26,12 +25,11 @@ from placet.chat.result import (
     Stopped,
     WorkDone,
 )
-from placet.core.text.blocks import Frontmatter
 from placet.errors import End
 from placet.loop.side_notes import side_note
 from placet.note.box import find_box
 from placet.note.escape import cell, code, link, literal, paragraphs, sentence
-from placet.note.frontmatter import read_note
+from placet.note.frontmatter import Frontmatter, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
 from placet.note.outline import escaped_text, unescaped_text

@@ -30,10 +30,9 @@ from placet.activity import CommittedRow
 from placet.cli.init import init
 from placet.cli.site import Site
 from placet.errors import UserError
-from placet.host.accepted import accept
-from placet.host.config import load
+from placet.host.config import accept, load
 from placet.host.events import FailureDetected, event_of
-from placet.host.vault_state import vault_state
+from placet.host.state import vault_state
 from placet.journal import schema
 from placet.loop.app import daemon
 from placet.loop.run import Daemon

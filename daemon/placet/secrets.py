@@ -9,20 +9,203 @@ interpreter, and the loop has to go on meanwhile, whatever somebody wrote into a
 
 from __future__ import annotations
 
+import base64
+import binascii
 import heapq
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
-from placet.core.secret_formats import (
-    CREDENTIAL_HINTS,
-    CREDENTIAL_WORDS,
-    KEY_HINT,
-    SEPARATORS,
-    formats_in,
-    value_after,
+from placet.shorten import lines_of
+
+
+def _always(_found: re.Match[str]) -> bool:
+    return True
+
+
+def _is_jwt(found: re.Match[str]) -> bool:
+    """Return whether three words with dots are a token, by the JSON of its head."""
+    head = found["head"]
+    if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
+        return False  # the one that every tutorial shows
+    try:
+        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and "alg" in said
+
+
+def _is_no_example(found: re.Match[str]) -> bool:
+    # AKIAIOSFODNN7EXAMPLE and its kind, of the vendor's documentation
+    return not found[0].endswith("EXAMPLE")
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A token's format.
+
+    `hints`: one of these stands in every text that has one. The group `secret` is it, else all.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_one: Callable[[re.Match[str]], bool] = _always
+
+
+def _format(
+    kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], bool] = _always
+) -> _Format:
+    return _Format(kind, tuple(hints), re.compile(pattern), is_one)
+
+
+# From the vendors' own pages on token prefixes and from the rules of gitleaks and GitHub's secret
+# scanning.
+_FORMATS = (
+    _format("Anthropic key", ["sk-ant-"], r"sk-ant-[A-Za-z0-9_-]{16,}"),
+    _format(
+        "OpenAI key",
+        ["sk-"],
+        r"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
+    ),
+    _format(
+        "GitHub token",
+        ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+        r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}",
+    ),
+    _format(
+        "GitLab token",
+        [f"gl{kind}-" for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "imt", "agent", "soat")],
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{20,}",
+    ),
+    _format(
+        "AWS key",
+        ["AKIA", "ASIA", "ABIA", "ACCA"],
+        r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+        _is_no_example,
+    ),
+    _format(
+        "AWS secret key",
+        ["ccess_key", "CCESS_KEY", "ccessKey"],
+        r"(?i:secret_?access_?key)[\"']?\s{0,8}[=:]\s{0,8}[\"']?(?P<secret>[A-Za-z0-9/+=]{40})(?![A-Za-z0-9/+=])",
+        lambda found: not found["secret"].endswith("EXAMPLEKEY"),
+    ),
+    _format(
+        "Slack token",
+        ["xox", "xapp-", "hooks.slack.com/"],
+        r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{40,}",
+    ),
+    _format(
+        "Stripe key",
+        ["k_live_", "k_test_", "whsec_"],
+        r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})",
+    ),
+    _format(
+        "Google key",
+        ["AIza", "ya29.", "GOCSPX-"],
+        r"AIza[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])|ya29\.[0-9A-Za-z_-]{20,}|GOCSPX-[0-9A-Za-z_-]{20,}",
+    ),
+    _format("npm token", ["npm_"], r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}"),
+    _format("PyPI token", ["pypi-AgE"], r"pypi-AgE[A-Za-z0-9_-]{50,}"),
+    _format("Hugging Face token", ["hf_"], r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
+    _format("SendGrid key", ["SG."], r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    _format("Docker token", ["dckr_pat_"], r"dckr_pat_[A-Za-z0-9_-]{20,}"),
+    _format("DigitalOcean token", ["_v1_"], r"do[por]_v1_[a-f0-9]{64}"),
+    _format("age key", ["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
+    _format(
+        "JSON web token",
+        ["eyJ"],
+        r"(?<![A-Za-z0-9_-])(?P<head>eyJ[A-Za-z0-9_-]{8,})\.eyJ[A-Za-z0-9_-]{8,}\.(?P<sign>[A-Za-z0-9_-]{16,})",
+        _is_jwt,
+    ),
 )
+
+KEY_HINT = "PRIVATE KEY"
+
+
+def formats_in(text: str, start: int, end: int) -> list[_Format]:
+    """Return the formats of which a part of a text has a hint."""
+    return [
+        form for form in _FORMATS if any(text.find(hint, start, end) >= 0 for hint in form.hints)
+    ]
+
+
+# --- values of keys that are named like credentials
+
+CREDENTIAL_WORDS = (
+    "password", "passwd", "passphrase", "pass", "pwd", "pw", "secret", "token", "apikey",
+    "api_key", "api-key", "accesskey", "access_key", "access-key", "secretkey", "secret_key",
+    "secret-key", "secret_key_base", "privatekey", "private_key", "private-key", "signing_key",
+    "signingkey", "encryption_key", "encryptionkey", "accountkey", "account_key", "key-data",
+    "auth", "authorization", "credential", "credentials",
+)  # fmt: skip
+"""The lower-case ends of keys whose values are secret."""
+
+# In other words these are common, as `bypass` and `oauth` show.
+_WHOLE_WORDS = ("pass", "pw", "auth")
+
+# Every credential word has one of these in it.
+CREDENTIAL_HINTS = ("pass", "pw", "secret", "token", "key", "auth", "credential")
+
+# One of these stands between a key and its value.
+SEPARATORS = ("=", ":", "',", '",')
+
+# What may follow a key: a type, a separator and the value, quoted or bare. Only so much of the
+# value as judges it: the rest is read where it is one, so that no text costs more than linear.
+_VALUE = re.compile(
+    r"(?:[_-]?[0-9]{1,3})?(?P<closed>\\{0,3}[\"'])?\]?[ \t]{0,40}"
+    r"(?:(?::[ \t]{0,8}[A-Za-z_][\w.]{0,40}[ \t]{0,8})?=>?|:=?|(?(closed),|(?!)))[ \t]{0,40}"
+    r"(?:\\{0,3}(?P<quote>[\"'`]))?(?:(?:basic|bearer)[ \t]{1,8})?"
+    r"(?P<secret>(?(quote)[^\"'`\\\r\n]{6,120}|[^\s\"'`,;\\<>(){}\[\]]{8,120}+(?![(\[{<])))",
+    re.IGNORECASE,
+)
+
+_REST_QUOTED = re.compile(r"[^\"'`\\\r\n]{0,8192}")
+_REST_BARE = re.compile(r"[^\s\"'`,;\\<>(){}\[\]]{0,8192}")
+
+PLACEHOLDER = re.compile(
+    r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
+    r"^password$|^\*+$",
+    re.IGNORECASE,
+)
+"""What is found in a value that stands for a secret and is none."""
+
+_POINTS_ELSEWHERE = re.compile(r"[$%{/~!&*|=]|\.{1,2}/|https?://[^@]*$|#[0-9A-Fa-f]{3,8}$")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_WORD = re.compile("|".join(sorted(CREDENTIAL_WORDS, key=len, reverse=True)), re.IGNORECASE)
+
+
+def value_after(text: str, word: str, at: int, end: int) -> tuple[int, int] | None:
+    """Return where the secret value of a key stands whose name has `word` at `at`, None for none.
+
+    A value is one that has no blank, names nothing else, and has more than letters in it.
+    """
+    if word in _WHOLE_WORDS and at and text[at - 1].isalnum():
+        return None
+    found = _VALUE.match(text, at + len(word), end)
+    if not found or not _is_value(found):
+        return None
+    rest = (_REST_QUOTED if found["quote"] else _REST_BARE).match(text, found.end(), end)
+    return found.start("secret"), rest.end() if rest else found.end()
+
+
+def _is_value(found: re.Match[str]) -> bool:
+    value, quoted = found["secret"], found["quote"] is not None
+    if PLACEHOLDER.search(value) or re.search(r"\s", value):
+        return False
+    if _POINTS_ELSEWHERE.match(value) and not (quoted and value[0] in "!&*%~="):
+        return False
+    if _IDENTIFIER.fullmatch(value) and ("." in value or _WORD.search(value)):
+        return False  # another variable, or the name of a text
+    letter = re.search(r"[A-Za-z]", value) is not None
+    digit = re.search(r"[0-9]", value) is not None
+    symbol = quoted and letter and re.search(r"[!@#$%^*+~]", value) is not None
+    return (digit and (letter or quoted)) or symbol
+
 
 # What stands in the place of a secret; the braces hold its kind.
 MARK = "[redacted: {}]"
@@ -260,3 +443,301 @@ def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
 def latin(words: Sequence[str]) -> tuple[str, ...]:
     """Return words as they stand in a text that was decoded byte by byte, as Latin-1."""
     return tuple(word.encode("utf-8", "surrogateescape").decode("latin-1") for word in words)
+
+
+# Characters of a file of settings; of a longer one nothing is shown, and none is committed.
+MAX_SETTINGS = 1024 * 1024
+
+# Characters of a setting's value by which it is judged.
+_MAX_VALUE = 4 * 1024
+
+# Secrets that are found in one file; nobody reads more.
+_MAX_NEW = 100
+
+
+class SecretFile(StrEnum):
+    """The part of a secret file that may be shown."""
+
+    NAMES = "names"  # settings: names are shown, values are not
+    NOTHING = "nothing"  # keys and key stores: nothing is
+
+
+_KEY_NAMES = frozenset({
+    ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd", ".vault-token",
+    ".dockercfg", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk",
+    "id_xmss",
+})  # fmt: skip
+
+_KEY_ENDS = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx", ".p8", ".pk8")
+
+_KEY_STORES = (".p12", ".pfx", ".jks", ".keystore", ".kdbx")
+
+_KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
+
+_SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
+
+# Files that say by their name that they hold nothing else, in a format of settings.
+_SETTINGS_FILE = re.compile(
+    r"(?:secrets?|credentials?|client_secret[\w-]*)\.(?:json|ya?ml|toml|ini|properties|conf|cfg|txt)"
+)
+_PASSWORD_FILE = re.compile(r"\.?(?:\w+[_-])?(?:pass|password|passphrase)(?:\.txt)?")
+
+_HARMLESS = frozenset({
+    "example", "sample", "template", "dist", "defaults", "tpl", "schema", "d", "ts", "js", "py",
+    "md",
+})  # fmt: skip
+
+
+@lru_cache(maxsize=4096)  # asked several times about each file of a search
+def secret_file(path: str) -> SecretFile | None:
+    """Return the kind of secret file that `path` (`/`-separated) names, None for an ordinary one.
+
+    Case does not matter.
+    """
+    parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
+    if not parts:
+        return None
+    name = parts[-1].rstrip(". ")
+    if name.endswith(".pub") or name in ("known_hosts", "authorized_keys"):
+        return None
+    if (
+        name in _KEY_NAMES
+        or name.endswith(_KEY_ENDS)
+        or _KEY_FOLDERS.intersection(parts[:-1])
+        or _PASSWORD_FILE.fullmatch(name)
+    ):
+        return SecretFile.NOTHING
+    words = name.lstrip(".").split(".")
+    settings = (
+        name == ".env" or name.startswith(".env.") or (name.endswith(".env") and len(words) > 1)
+    )
+    if (
+        name in _SETTINGS_NAMES
+        or _SETTINGS_FILE.fullmatch(name)
+        or (settings and not _HARMLESS.intersection(words))
+    ):
+        return SecretFile.NAMES
+    return None
+
+
+def is_secret_path(path: str) -> bool:
+    """Return whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
+
+    `.env.example` does not.
+    """
+    return secret_file(path) is not None
+
+
+_SETTING = re.compile(
+    r"(?P<head>[ \t]{0,40}(?:#[ \t]{0,8})?(?:export[ \t]{1,8})?(?P<name>[\w.:/@-]{1,200})"
+    r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
+)
+
+# Not the beginning of a list, as in JSON.
+_SECTION = re.compile(r"[ \t]*\[{1,2}\w")
+
+_SOUNDS_SECRET = re.compile(
+    r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
+    r"conn(?:ection)?_?str|pin\b",
+    re.IGNORECASE,
+)
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:API|ACCESS|AUTH|PRIVATE|SECRET)_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE
+)
+
+_USER_INFO = re.compile(
+    r"[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,100}:(?P<secret>[^/\s@]{3,200})@", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A setting: its lines (from 1, both included), and its value without quotation marks."""
+
+    first: int
+    last: int
+    head: str
+    name: str
+    value: str
+
+
+def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
+    """Yield the settings of a file, and each other line with its number."""
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at].removesuffix("\r")
+        found = _SETTING.fullmatch(line)
+        if found is None:
+            yield at + 1, line
+            at += 1
+            continue
+        first, value = at, found["value"].strip()
+        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
+        # it goes on until it is closed; one that never is takes this line alone
+        if quote and quote not in value[1:]:
+            end = next(
+                (n for n in range(at + 1, min(len(lines), at + 200)) if quote in lines[n]), at
+            )
+            value = "\n".join([value, *lines[at + 1 : end + 1]])
+            at = end
+        if quote and quote in value[1:]:
+            value = value[1 : value.index(quote, 1)]
+        else:
+            value = re.sub(r"\s#.*", "", value.strip(quote) if quote else value)
+        yield _Setting(first + 1, at + 1, found["head"], found["name"], value.strip())
+        at += 1
+
+
+def redact_values(text: str) -> tuple[str, int]:
+    """Return a file of settings with its values redacted, and how many were.
+
+    Names, comments and line numbers stay. Of one that is longer than MAX_SETTINGS nothing is shown.
+    """
+    if len(text) > MAX_SETTINGS:
+        return MARK.format("value") + "\n" * text.count("\n"), 1
+    out: list[str] = []
+    count = 0
+    for one in _settings(text):
+        if isinstance(one, _Setting):
+            hidden = bool(one.value)
+            out.append(one.head + (MARK.format("value") if hidden else ""))
+            out += [""] * (one.last - one.first)
+        else:
+            line = one[1]
+            structure = line.lstrip().startswith(("#", ";")) or _SECTION.match(line)
+            hidden = bool(line.strip()) and not structure
+            out.append(MARK.format("value") if hidden else line)
+        count += hidden
+    shown, more = redact("\n".join(out))
+    return shown, count + more
+
+
+def secret_values(path: str, text: str) -> tuple[str, ...]:
+    """Return what is to be redacted wherever else it turns up, of a secret file's text.
+
+    Of settings: values that sound or look secret, not `true`, `8080` or `localhost`. Of key files:
+    their lines and words.
+    """
+    values: list[str] = []
+    match secret_file(path):
+        case SecretFile.NAMES:
+            for one in _settings(text[:MAX_SETTINGS]):
+                if isinstance(one, _Setting):
+                    values += _worth_hiding(one.name, one.value)
+        case SecretFile.NOTHING:
+            for line in (
+                whole[at : at + WINDOW]
+                for whole in lines_of(text)
+                for at in range(0, len(whole), WINDOW)
+            ):
+                if not line.startswith("-----"):
+                    words = re.split(r"[\s=:\"',]+", line)
+                    values += [word for word in words if len(word) >= 8 and not _is_plain(word)]
+                    values += [line.strip()] if len(line.strip()) >= 16 else []
+        case None:
+            pass
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_LITERAL))
+
+
+def git_config_secrets(text: str) -> tuple[str, ...]:
+    """Return the secrets of a git configuration: passwords, and headers for signing in."""
+    headers = re.findall(
+        r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)",
+        text,
+    )
+    return tuple(
+        value
+        for value in [*(m["secret"] for m in _USER_INFO.finditer(text)), *headers]
+        if len(value) >= MIN_LITERAL
+    )
+
+
+def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of environment variables that are named like secrets."""
+    named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))
+    return tuple(
+        value
+        for value in named
+        if len(value) >= 8 and not value.startswith(("/", "unix:")) and not _is_plain(value)
+    )
+
+
+def _worth_hiding(name: str, value: str) -> Iterator[str]:
+    for found in _USER_INFO.finditer(value[:_MAX_VALUE]):
+        yield from (found["secret"], value)
+    if _SOUNDS_SECRET.search(name) and not _is_plain(value, short=True):
+        yield value
+        yield f"{name}={value}"
+        yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 16)
+    elif (
+        16 <= len(value) <= _MAX_VALUE
+        and re.search(r"\d", value)
+        and re.search(r"[A-Za-z]", value)
+        and not re.search(r"[\s/]", value)
+    ):
+        yield value
+
+
+_PLAIN = frozenset({
+    "true", "false", "none", "null", "localhost", "development", "production", "default",
+    "disabled", "enabled", "username", "password", "machine",
+})  # fmt: skip
+
+
+def _is_plain(value: str, *, short: bool = False) -> bool:
+    if value.casefold() in _PLAIN:
+        return True
+    return bool(re.fullmatch(r"\d{1,6}|[a-z]{1,5}" if short else r"\d{1,10}|[a-z_-]{1,11}", value))
+
+
+def find_secrets(
+    data: bytes, *, path: str = "", before: bytes = b"", known: Sequence[str] = ()
+) -> list[tuple[int, str]]:
+    """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
+
+    What stands in `before`, the file as it was, is not new. `known` are values that are secret
+    whatever they look like. With `path` a file of settings is looked at value by value, and a key
+    store is a secret as a whole.
+    """
+    # what is looked for is ASCII, and nothing is quicker
+    text, old = data.decode("latin-1"), before.decode("latin-1")
+    if path.casefold().endswith(_KEY_STORES) and data and data != before:
+        return [(1, "key store")]
+    found: list[tuple[int, str]] = []
+    line, at = 1, 0
+    literals = latin(known)
+    there = {old[span.start : span.end] for span in spans(old, literals, values=False)}
+    looked = 0
+    for span in spans(text, literals, values=False):
+        line, at = line + text.count("\n", at, span.start), span.start
+        secret = text[span.start : span.end]
+        if secret in there:
+            continue
+        looked += 1
+        if looked > _MAX_NEW or next(places(old, secret), None) is None:
+            found.append((line, span.kind))
+        if len(found) >= _MAX_NEW:
+            break
+    if secret_file(path) is SecretFile.NAMES:
+        if len(data) > MAX_SETTINGS:
+            found.append((1, "more settings than can be looked through"))
+        else:
+            found += [
+                (one.first, f"value of {one.name}")
+                for one in _settings(data.decode("utf-8", "replace"))
+                if isinstance(one, _Setting)
+                and _is_secret_setting(one)
+                and one.value.encode().decode("latin-1") not in old
+            ]
+    return sorted(set(found))
+
+
+def _is_secret_setting(one: _Setting) -> bool:
+    value = one.value[:_MAX_VALUE]
+    if len(value) < MIN_LITERAL or PLACEHOLDER.search(value):
+        return False
+    return bool(_USER_INFO.search(value)) or (
+        bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True)
+    )

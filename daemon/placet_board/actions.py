@@ -11,16 +11,13 @@ from typing import Any
 
 from placet.agent.prompts import agents
 from placet.case.case import Case, State
-from placet.cli import branches, decisions
-from placet.cli.again import to_retry
-from placet.cli.asked import asking_text, asks_for_more
-from placet.cli.eligible import awaiting, must_be
-from placet.cli.gestures import must_say_something
+from placet.cli import branches, decide
+from placet.cli.branches import drop
+from placet.cli.decide import awaiting, must_be, must_say_something, plan_text, to_retry
 from placet.cli.notes import text_of
-from placet.cli.proposal import plan_text
 from placet.cli.site import Site
 from placet.cli.submit import submit
-from placet.cli.undo import drop
+from placet.cli.view import asking_text, asks_for_more
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
@@ -31,7 +28,7 @@ _PRIORITIES = frozenset(map(str, range(11)))
 _SAVED = "saved"
 
 Fields = Mapping[str, str]
-Act = Callable[[Site, str, Fields], decisions.Done | None]
+Act = Callable[[Site, str, Fields], decide.Done | None]
 
 
 def act(site: Site, ident: str, name: str, fields: Fields) -> str:
@@ -86,46 +83,46 @@ def ask_for(site: Site, fields: Fields) -> str:
     return submit(site, text, title=fields.get("title"), meta=meta).path
 
 
-def _approve(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _approve(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = _with_plan(site, ident, "approved")
     remark = _said(fields, "remark")
     seen = _seen(site, case, fields)
-    return decisions.approve(site, case, [remark] if remark else [], seen=seen)
+    return decide.approve(site, case, [remark] if remark else [], seen=seen)
 
 
-def _reject(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _reject(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = _with_plan(site, ident, "rejected")
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
-    return decisions.reject(site, case, reason, seen=_seen(site, case, fields))
+    return decide.reject(site, case, reason, seen=_seen(site, case, fields))
 
 
-def _revise(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _revise(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     seen = _seen(site, case, fields)
-    return decisions.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
+    return decide.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
 
 
-def _comment(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _comment(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     comment = _said(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
     said = _at_step(fields, comment)
-    return decisions.comment(site, case, said, seen=_seen(site, case, fields))
+    return decide.comment(site, case, said, seen=_seen(site, case, fields))
 
 
-def _tick(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _tick(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
     must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
     number = _said(fields, "step")
 
-    return decisions.tick(site, case, [number], seen=_seen(site, case, fields))
+    return decide.tick(site, case, [number], seen=_seen(site, case, fields))
 
 
-def _answer(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _answer(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
         raise UserError("Nothing is asked here any more.", "Reload the page.")
@@ -134,31 +131,31 @@ def _answer(site: Site, ident: str, fields: Fields) -> decisions.Done:
         raise UserError("The answer is empty.", "Choose an option, or write one of your own.")
     raw = asking_text(site, case)
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
-        raise decisions.NotAsRead(case.asking.path)
-    return decisions.answer(site, case, said, seen=raw)
+        raise decide.NotAsRead(case.asking.path)
+    return decide.answer(site, case, said, seen=raw)
 
 
-def _widen(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _widen(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = _wider(site, ident)
-    return decisions.widen(site, case, seen=_seen_wider(site, case, fields))
+    return decide.widen(site, case, seen=_seen_wider(site, case, fields))
 
 
-def _refuse(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _refuse(site: Site, ident: str, fields: Fields) -> decide.Done:
     case, reason = _wider(site, ident), _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "the tests are enough")
-    return decisions.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
+    return decide.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
 
 
-def _stop(site: Site, ident: str, _: Fields) -> decisions.Done:
+def _stop(site: Site, ident: str, _: Fields) -> decide.Done:
     case = site.case(ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
-    return decisions.stop(site, case)
+    return decide.stop(site, case)
 
 
-def _retry(site: Site, ident: str, fields: Fields) -> decisions.Done:
+def _retry(site: Site, ident: str, fields: Fields) -> decide.Done:
     case, source = to_retry(site, ident)
     comment = _said(fields, "comment")
-    return decisions.retry(site, case, source, [comment] if comment else [])
+    return decide.retry(site, case, source, [comment] if comment else [])
 
 
 def _merge(site: Site, ident: str, fields: Fields) -> None:
@@ -214,7 +211,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
     """Return a plan's text if it is what was on the screen."""
     raw = plan_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
-        raise decisions.NotAsRead(case.plan.path)
+        raise decide.NotAsRead(case.plan.path)
     return raw
 
 
@@ -229,5 +226,5 @@ def _seen_wider(site: Site, case: Case, fields: Fields) -> bytes:
     assert case.asking is not None, "only what is asked is decided on"
     raw = asking_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
-        raise decisions.NotAsRead(case.asking.path)
+        raise decide.NotAsRead(case.asking.path)
     return raw

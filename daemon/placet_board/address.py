@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from placet.cli.site import Site
 from placet.errors import UserError
-from placet.host.announced import announced_at
-from placet.host.tables import DEFAULT_BOARD
+from placet.host.config import DEFAULT_BOARD
+from placet.host.lock import announced_at
 
 AT = "board.at"
 """The file of the state folder that says where the board is."""

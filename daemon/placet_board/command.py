@@ -12,8 +12,8 @@ import click
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.errors import UserError
-from placet.host.announced import announced
-from placet.host.tables import DEFAULT_BOARD
+from placet.host.config import DEFAULT_BOARD
+from placet.host.lock import announced
 from placet_board.address import (
     AT,
     Address,

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from placet.errors import UserError
-from placet.host.sockets import listen, places
+from placet.host.events import listen, places
 
 GATHER_S = 0.05
 """Seconds in which events are gathered into one."""

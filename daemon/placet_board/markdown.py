@@ -23,7 +23,7 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from placet.cli.terminal import harmless
-from placet.core.text.characters import visible
+from placet.note.hidden_text import visible
 from placet.note.paths import show
 
 

@@ -12,13 +12,10 @@ from datetime import time as midnight
 from pathlib import Path
 from typing import Any
 
-from placet.core.wording import rfc3339
-from placet.errors import UserError
+from placet.errors import UserError, rfc3339
 from placet.host.clock import wall
-from placet.journal.browse import first_since
-from placet.journal.connection import snapshot
-from placet.journal.place import is_begun
-from placet.journal.query import query
+from placet.journal.database import is_begun
+from placet.journal.reader import first_since, query, snapshot
 from placet.note.paths import show as visible
 from placet_board.charts import KINDS, ChartKind, Column, Drawing, lying, upright
 

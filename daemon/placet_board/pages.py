@@ -33,31 +33,25 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from placet.activity import Action, Actor, CommittedRow
-from placet.agent.entries import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Replied
-from placet.agent.record import Recorded
+from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
 from placet.case.case import OPEN, Case, State
 from placet.case.notes import body_of
 from placet.case.question_note import question_in
-from placet.case.story import Loud, Story
+from placet.case.story import Loud, Story, facts
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
 from placet.cli.branches import became_now, diff, tip_of
-from placet.cli.decisions import NotAsRead
-from placet.cli.proposal import proposal
+from placet.cli.decide import NotAsRead, proposal
 from placet.cli.site import Site, find
 from placet.cli.status import show, status
 from placet.cli.terminal import hint_of, json_text, shown_time
-from placet.cli.text import estimate_words, model_line, turn
-from placet.cli.view import waits_for_you
-from placet.core.text.facts import facts
-from placet.core.wording import at_most, counted, dollars, rfc3339
+from placet.cli.view import estimate_words, model_line, turn, waits_for_you
+from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import PlacetError, UserError
-from placet.files.errors import Unreadable
-from placet.journal.browse import SCANNED, Wanted, all_rows, rows_page
-from placet.journal.place import is_begun
-from placet.journal.reader import Reader, open_reader
+from placet.errors import PlacetError, UserError, at_most, counted, dollars, rfc3339
+from placet.journal.database import is_begun
+from placet.journal.reader import SCANNED, Reader, Wanted, all_rows, open_reader, rows_page
 from placet.journal.schema import ACTIVITY
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked

@@ -9,8 +9,8 @@ from placet.case.case import Case, State
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
 from placet.cli.view import AT_WORK
-from placet.core.wording import counted
-from placet.journal.place import address_of
+from placet.errors import counted
+from placet.journal.database import address_of
 from placet.journal.reader import Reader
 from placet_team.team_rows import (
     MemberRow,

@@ -16,11 +16,9 @@ from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.case.waiting import Why
 from placet.codec import Stored
 from placet.errors import UserError, passing
-from placet.git.run import run_git
+from placet.git.run import GitError, Repo, RepositoryChanged, place_of, run_git
 from placet.host.state import make_empty, write_private
 from placet.journal.writer import Journal
-from placet.repo.places import Repo, place_of
-from placet.repo.values import GitError, RepositoryChanged
 from placet_team.git_fetching import fetch, said_of
 from placet_team.git_packs import clear_clone, clone_at, is_whole, move_refs, refs_at
 from placet_team.packs import KEPT_SETTINGS, take

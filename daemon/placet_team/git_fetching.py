@@ -9,8 +9,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from placet.git.repository import resolve
-from placet.git.run import BULK_TIMEOUT_S, run_git, text_of
-from placet.repo.places import Repo, ask, place_of, rows_of
+from placet.git.run import BULK_TIMEOUT_S, Repo, ask, place_of, rows_of, run_git, text_of
 from placet_team.git_packs import FETCHED, loose_refs, move_refs
 
 _MAX_KEPT = 100

@@ -11,10 +11,19 @@ from typing import BinaryIO
 
 from placet.disk.files import delete_tree
 from placet.git.repository import is_repository, open_repo
-from placet.git.run import BULK_TIMEOUT_S, Place, run_git
+from placet.git.run import (
+    BULK_TIMEOUT_S,
+    GitError,
+    OnCall,
+    Place,
+    Repo,
+    RepositoryChanged,
+    place_of,
+    rows_of,
+    run_git,
+    with_env,
+)
 from placet.git.worktree import Worktree, delete, registered
-from placet.repo.places import Repo, place_of, rows_of, with_env
-from placet.repo.values import GitError, OnCall, RepositoryChanged
 
 
 @contextmanager

@@ -7,30 +7,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from placet.agent.ending import broken, unable
-from placet.agent.entries import BRANCH
-from placet.agent.mission_place import place_of_mission
-from placet.agent.plan_writing import Assignment
-from placet.agent.planner import base_of
-from placet.agent.record import Postponed, Record
-from placet.agent.repositories import repository
-from placet.agent.tidying import tidy_up
+from placet.agent.commits import tidy_up
+from placet.agent.mission import broken, place_of_mission, unable
+from placet.agent.planner import Assignment, base_of
+from placet.agent.record import BRANCH, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, checkpoint_ref
+from placet.agent.workplace import Ports, checkpoint_ref, repository
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Finished, Stopped
+from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.files.errors import VaultTrouble
+from placet.git.fate import look_after
 from placet.git.repository import current_branch, head, resolve
+from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
-from placet.repo.afterwards import look_after
-from placet.repo.places import Repo
-from placet.repo.values import GitError, RepositoryChanged
 from placet_team.home import (
     AWAY_RETRY_S,
     Mislaid,

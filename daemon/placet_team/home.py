@@ -9,24 +9,20 @@ import re
 from collections.abc import Mapping, Sequence
 
 from placet.agent.checkpoints import keep_apart
-from placet.agent.ending import unable
-from placet.agent.entries import PLACE, MissionPlace
-from placet.agent.mission import carry_out
-from placet.agent.record import Postponed, Record
-from placet.agent.repositories import repository
+from placet.agent.mission import carry_out, unable
+from placet.agent.record import PLACE, MissionPlace, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
-from placet.agent.workplace import Ports
+from placet.agent.workplace import Ports, repository
 from placet.case.case import Case
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
 from placet.errors import End, PlacetError, ToolError, UserError, passing
 from placet.git.checkpoint import restore
+from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree, clear_stale_locks, open_worktree
 from placet.journal.writer import Journal
 from placet.journal.writes import Guard
-from placet.repo.places import Repo
-from placet.repo.values import GitError, RepositoryChanged
 from placet_team.git_packs import forget_worktree, move_refs, must_be_whole, refs_at
 from placet_team.packs import (
     LAST,

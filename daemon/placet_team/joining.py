@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from placet.activity import CommittedRow
 from placet.agent.planner import draft
 from placet.errors import UserError
-from placet.host.tables import Config
-from placet.journal.place import address_of
+from placet.host.config import Config
+from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.threads import Workers

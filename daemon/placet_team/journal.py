@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
-from placet.journal.connection import snapshot as snapshot_of
 from placet.journal.database import DatabaseAway
+from placet.journal.reader import snapshot as snapshot_of
 from placet_team.moving import copy_tables, new_journal
 from placet_team.moving import to_database as move_in
 from placet_team.moving import to_file as move_out

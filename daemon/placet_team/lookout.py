@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 import psycopg
 
 from placet.host.lock import boottime_s
-from placet.journal.database import DatabaseAway
-from placet.journal.place import address_of
+from placet.journal.database import DatabaseAway, address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet_team.postgres import PostgresConnection

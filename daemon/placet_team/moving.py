@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placet.core.wording import counted
 from placet.disk.files import put
-from placet.errors import UserError
+from placet.errors import UserError, counted
 from placet.journal.chain import last_event
-from placet.journal.connection import file_snapshot, rows_of, snapshot
-from placet.journal.database import Connection, DatabaseAway
+from placet.journal.database import VAULT, Connection, DatabaseAway, address_file, address_of
 from placet.journal.file import new_database, rename_whole
-from placet.journal.place import VAULT, address_file, address_of
+from placet.journal.reader import file_snapshot, rows_of, snapshot
 from placet.journal.schema import migrate_aside
 from placet.journal.writes import checked_body, hashed_body
 

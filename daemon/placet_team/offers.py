@@ -18,8 +18,8 @@ from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.waiting import Why
 from placet.codec import Stored
-from placet.host.tables import PortalTable
-from placet.journal.place import address_of
+from placet.host.config import PortalTable
+from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
 from placet_team.engine import ANY, needs, queue_of

@@ -9,22 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import Daybook
-from placet.agent.entries import PLACE
-from placet.agent.record import Record
+from placet.agent.record import PLACE, Record
 from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
-from placet.git.run import leavable
+from placet.git.run import Repo, leavable
 from placet.host.clock import Clock
-from placet.host.tables import Config
+from placet.host.config import Config
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,
 )
 from placet.loop.ports import model_opener, prices
-from placet.repo.places import Repo
 from placet.sandbox.box import Level
 from placet_team.clones import borrow, fetched
 from placet_team.day import TeamDay

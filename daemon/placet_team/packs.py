@@ -13,9 +13,9 @@ from pathlib import Path
 from placet.agent.workplace import Ports, denied_in
 from placet.codec import Stored
 from placet.git.repository import KEPT_MARK, current_branch, is_repository, resolve
+from placet.git.run import Repo
 from placet.journal.writer import Journal
 from placet.journal.writes import Write
-from placet.repo.places import Repo
 from placet_team.git_fetching import has_all, met_at, url_of
 from placet_team.git_packs import (
     loose_refs,

@@ -9,15 +9,15 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from placet.agent.plan_writing import Assignment
+from placet.agent.planner import Assignment
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.waiting import Why
 from placet.chat.result import Ended
 from placet.codec import Stored
-from placet.files.denied import Denied
-from placet.host.tables import Config
+from placet.disk.confine import Denied
+from placet.host.config import Config
 
 LEFT = "left"
 """The kind of a piece of work that was left to be taken up again."""

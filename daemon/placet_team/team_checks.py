@@ -8,20 +8,17 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING
 
+from placet.cli.doctor import Line, finding
 from placet.cli.portals import problem_of
-from placet.cli.reachable import Line, finding
 from placet.cli.site import Site
-from placet.core.wording import age, counted
-from placet.errors import UserError
+from placet.errors import UserError, age, counted
 from placet.git.repository import open_repo
+from placet.git.run import GitError
 from placet.host.clock import Clock, wall
-from placet.host.config import portal_path
-from placet.host.tables import Config
-from placet.journal.database import DatabaseAway
-from placet.journal.place import address_of
+from placet.host.config import Config, portal_path
+from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
 from placet.note.paths import show as visible
-from placet.repo.values import GitError
 from placet_team.git_fetching import has_branches, url_of
 from placet_team.team_rows import has_queue, member_rows, server_now_s, work_rows
 

@@ -7,14 +7,12 @@ from difflib import get_close_matches
 
 import click
 
-from placet.cli.screen import on_terminal
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say
-from placet.core.wording import age, counted
-from placet.errors import UserError, cannot_write
-from placet.host.accepted import change
-from placet.host.config import with_setting
-from placet.journal.place import VAULT, address_of, is_begun, must_be_of
+from placet.cli.view import on_terminal
+from placet.errors import UserError, age, cannot_write, counted
+from placet.host.config import change, with_setting
+from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
 from placet_team.postgres import PostgresConnection

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from placet.case.case import CASE_JSON, WORKING
-from placet.cli.screen import drawn, heading, table, words
 from placet.cli.site import Site
-from placet.cli.view import age_s
-from placet.core.wording import age, counted
-from placet.errors import UserError
-from placet.journal.place import VAULT, address_of, is_begun
+from placet.cli.view import age_s, drawn, heading, table, words
+from placet.errors import UserError, age, counted
+from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.note.paths import show as visible
 from placet.sandbox.box import Level

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from placet.journal.database import Connection
-from placet.journal.place import VAULT
+from placet.journal.database import VAULT, Connection
 from placet.journal.reader import Reader
 
 T = TypeVar("T")

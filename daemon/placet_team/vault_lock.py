@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from placet.case.lease import Owner
 from placet.errors import UserError
 from placet.host.lock import is_alive
-from placet.journal.place import VAULT, must_be_of
+from placet.journal.database import VAULT, must_be_of
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,

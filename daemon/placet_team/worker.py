@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.ending import broken
-from placet.agent.mission import carry_out
+from placet.agent.mission import broken, carry_out
 from placet.agent.planner import draft
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -25,6 +24,7 @@ from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
 from placet.errors import End, Interrupted, Stop, UserError, mistake, passing
+from placet.git.run import GitError
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,
@@ -35,7 +35,6 @@ from placet.journal.writes import (
     RenewLease,
     Write,
 )
-from placet.repo.values import GitError
 from placet_team.lookout import Lookout
 from placet_team.outfit import Outfit
 from placet_team.parcel import (

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import psycopg
 
-from placet.core.wording import counted
-from placet.errors import UserError, cannot_write
+from placet.errors import UserError, cannot_write, counted
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
 from placet.host.state import make_empty, make_ready, write_private
-from placet.journal.place import address_file
+from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.ports import own_secrets

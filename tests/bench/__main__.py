@@ -36,7 +36,8 @@ from placet.case.notes import look_at
 from placet.disk.vault import Vault
 from placet.git.checkpoint import checkpoint
 from placet.git.removal import remove_worktree
-from placet.git.repository import head, identity, open_repo
+from placet.git.repository import all_refs, head, identity, open_repo
+from placet.git.run import Repo
 from placet.git.worktree import add_worktree
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
@@ -48,8 +49,6 @@ from placet.plan.limits import (
     MAX_SCOPE_ENTRIES,
     MAX_STEPS,
 )
-from placet.repo.places import Repo
-from placet.repo.refs import all_refs
 from placet.sandbox.box import Box
 from placet.sandbox.probe import probe
 from placet.sandbox.run import run

@@ -21,7 +21,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import Finished, Spent, WorkDone
 from placet.host.clock import Clock, wall
 from placet.host.lock import boot_id, boottime_s, this_process
-from placet.journal.place import address_file
+from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level

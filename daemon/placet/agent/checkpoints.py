@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from placet.agent.entries import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key
-from placet.agent.record import Record
+from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
 from placet.agent.work import Underway, name_of, refs, whole
 from placet.agent.workplace import Ports
@@ -17,9 +16,8 @@ from placet.errors import Stop, ToolError
 from placet.git.checkpoint import checkpoint, delete_ref, restore
 from placet.git.commit import commit_message
 from placet.git.repository import resolve
+from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
-from placet.repo.places import Repo
-from placet.repo.values import GitError, RepositoryChanged
 from placet.tools.base import Effect, Outcome, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME

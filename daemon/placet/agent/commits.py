@@ -6,23 +6,52 @@ import os
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from placet.activity import Action, Actor, Entity
 from placet.agent.drift import changed_under
-from placet.agent.entries import STEP, Key
+from placet.agent.record import BRANCH, NOT_KEPT, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
-from placet.agent.work import Underway, astray, whole
-from placet.errors import End, Stop
-from placet.git.commit import Writing, commit_message, writing
-from placet.git.history import changes
-from placet.git.repository import resolve
-from placet.git.worktree import must_be_on_branch
+from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs, whole
+from placet.agent.workplace import Ports
+from placet.case.case import OPEN, Case
+from placet.chat.result import ChangedFile, Ended, Finished, Stopped
+from placet.disk.confine import Root
+from placet.errors import End, Stop, UserError
+from placet.git.checkpoint import checkpoint, delete_ref, keep_besides, leave_out
+from placet.git.commit import (
+    Writing,
+    commit_message,
+    found_in_modules,
+    ignored_files,
+    status,
+    writing,
+)
+from placet.git.history import changes, is_ancestor
+from placet.git.removal import (
+    Leftover,
+    Redact,
+    WorkNotKept,
+    remove_leftovers,
+    remove_worktree,
+    roll_back,
+    take_hold,
+    tidy,
+)
+from placet.git.repository import is_repository, open_repo, resolve
+from placet.git.run import GitError, Repo, RepositoryChanged
+from placet.git.worktree import Worktree, must_be_on_branch, open_worktree
+from placet.host.config import repositories
+from placet.journal.reader import Reader
+from placet.note.paths import show
 from placet.plan.plan import Plan
-from placet.repo.rules import found_in_modules, ignored_files
-from placet.repo.values import GitError, RepositoryChanged
+from placet.secrets import redact
 from placet.tools.base import Effect
-from placet.tools.commits import refuse_not_kept, refuse_secrets
+from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME
 
 MAX_IGNORED = 1_000
@@ -177,4 +206,165 @@ def named(plan: Plan) -> frozenset[str]:
         if t.effect is Effect.READ
         or (t.effect is Effect.WRITE and plan.scope.write)
         or (t.name == "run_command" and plan.scope.run)
+    )
+
+
+def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
+    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref.
+
+    Safe to repeat after a crash at any point of it.
+    """
+    path = path_of(ports, mission.case, record)
+    try:
+        tree = open_worktree(repo, path, ended.work.branch, ended.work.base)
+    except RepositoryChanged:  # gone already: a crash came while this was done the first time
+        git_dir = record.get(BRANCH)
+        tree = Worktree(repo, path, Path(git_dir or ""), ended.work.branch, ended.work.base)
+    if isinstance(ended, Finished):
+        return _keep_success(ports, mission.case, record, tree, ended)
+    take_hold(tree)
+    return _keep_failure(ports, mission.case, record, tree, ended)
+
+
+def _keep_success(
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Finished
+) -> Finished:
+    """Remove a success' worktree; what its commands changed outside the scope is kept at a ref."""
+    ckpt, _, left_out = refs(case, tree.path.name)
+    try:
+        remove_worktree(tree, ref=ckpt)
+    except WorkNotKept:
+        _take_secrets_out(ports, record, tree)
+        rest = status(tree)
+        why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
+        remove_worktree(tree, checkpoint(tree, left_out, why, when) if rest else None, ref=ckpt)
+    not_kept = _not_kept(record)
+    others = tuple(path for path in ended.work.left_out if path not in not_kept)
+    kept = left_out if others else ""
+    return replace(ended, work=replace(ended.work, kept=kept, left_out=others, not_kept=not_kept))
+
+
+def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:
+    """Redact the secrets in what no commit has, and take out what cannot be searched for any.
+
+    What is taken out is on the record before: a crash in between forgets no name.
+    """
+    unsearched = blank_secrets(tree, drop_temporaries(tree), ports.secrets)
+    if unsearched and not record.has(NOT_KEPT):
+        names = (redact(path, ports.secrets)[0] for path in unsearched)
+        record.settle(NOT_KEPT, "".join(f"{name}\0" for name in names))
+    leave_out(tree, unsearched)
+
+
+def _not_kept(record: Record) -> tuple[str, ...]:
+    return tuple((record.get(NOT_KEPT) or "").split("\0")[:-1])
+
+
+def _keep_failure(
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Stopped
+) -> Stopped:
+    repo = tree.repo
+    ckpt, failed, _ = refs(case, tree.path.name)
+    if tree.path.exists() and (tree.git_dir / "index").exists():
+        _take_secrets_out(ports, record, tree)
+    message = commit_message(
+        "Work of a failed mission",
+        f"What was uncommitted when it ended: {ended.end.value}.",
+        case.trace_id,
+        case.approval.digest,
+        case.approval.by,
+    )
+    lost = lost_mark(tree.path)
+    if not tree.path.exists() and resolve(repo, failed) is None:
+        lost.touch()
+    roll_back(tree, failed, message, ports.clock.wall())
+    last = resolve(repo, ckpt)
+    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.work.base):
+        # somebody deleted the worktree, and this is all that is left of what no commit has
+        keep_besides(repo, last, failed, message, ports.clock.wall())
+    delete_ref(repo, ckpt)
+    lost.unlink(missing_ok=True)
+    kept_commit = resolve(repo, failed) or ""
+    kept, not_kept = failed if kept_commit else "", _not_kept(record)
+    if not record.has(ROLLED_BACK):
+        facts: dict[str, Any] = {"branch": ended.work.branch, "kept": kept}
+        facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
+        row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
+        record.settle(ROLLED_BACK, kept, row)
+    drift = ended.drift
+    if drift is not None and kept:
+        why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
+        drift = replace(drift, why=why)
+    files = files_between(repo, ended.work.base, failed) if kept else ()
+    work = replace(ended.work, kept=kept, files=files, not_kept=not_kept)
+    return replace(ended, work=work, kept_commit=kept_commit, drift=drift)
+
+
+def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
+    """Delete what long ended missions left in the repository, and journal what it was."""
+    with ports.journal.read() as reader:
+        live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
+    now = ports.clock.wall()
+    before = now - timedelta(days=ports.config.daemon.tidy_after_days)
+    gone = tidy(repo, ports.worktrees, live, before, now, _redacting(ports.secrets))
+    if gone:
+        facts = {"path": str(repo.path), "gone": gone}
+        record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
+
+
+def leftover_worktrees(worktrees: Path, reader: Reader) -> list[str]:
+    """Return the names of worktrees that belong to no open case, and to no replay."""
+    live = _in_use(reader)
+    trees = worktrees.iterdir() if worktrees.is_dir() else ()
+    return sorted(p.name for p in trees if p.is_dir() and not any(one in p.name for one in live))
+
+
+def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
+    """Remove the worktrees that a crash left, after keeping their work at refs.
+
+    Raises PlacetError or OSError where git or the disk refuses.
+    """
+    with ports.journal.read() as reader:
+        live = _in_use(reader)
+        if not leftover_worktrees(ports.worktrees, reader):
+            return []
+    repos = []
+    for place in repositories(ports.vault, ports.config):
+        if is_repository(place):
+            try:
+                repos.append(open_repo(place))
+            except UserError as error:
+                ports.say(f"placet does not look for worktrees of {place}: {error.what}")
+    now = ports.clock.wall()
+    return remove_leftovers(repos, ports.worktrees, live, now, now, _redacting(ports.secrets))
+
+
+def _in_use(reader: Reader) -> set[str]:
+    """Return what the names of worktrees in use contain.
+
+    A mission that asks a person keeps its worktree. A replay may run beside the daemon.
+    """
+    return {"replay-", *(row.trace_id[:8] for row in reader.cases(*OPEN))}
+
+
+def _redacting(secrets: Sequence[str]) -> Redact:
+    """Return what redacts a worktree's files before they are kept; `secrets` are further ones."""
+    return partial(blank_secrets, own=secrets)
+
+
+def drop_temporaries(tree: Worktree) -> list[str]:
+    """Delete the temporary files of killed writes; return the other changed files."""
+    changed = [change.path for change in status(tree)]
+    kept = whole(changed)
+    if len(kept) < len(changed):
+        with Root(tree.path, writable=True) as files:
+            for path in set(changed) - set(kept):
+                files.delete(path)
+    return kept
+
+
+def files_between(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
+    """Return the files that differ between two commits."""
+    return tuple(
+        ChangedFile(f.path, f.status, f.added, f.deleted, f.link) for f in changes(repo, base, last)
     )

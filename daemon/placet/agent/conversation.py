@@ -11,11 +11,10 @@ from itertools import count
 from typing import Any
 
 from placet.activity import Action, Actor
-from placet.agent.entries import CALL, OPENING, TURN, Opening, Prepared
 from placet.agent.limits import Restraint
 from placet.agent.model_call import ask_model
 from placet.agent.prompts import guidance, system_prompt
-from placet.agent.record import Record
+from placet.agent.record import CALL, OPENING, TURN, Opening, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
     Tools,

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Protocol
 
-from placet.chat.budget import Amount, Exceeded, Ledger, Limits
+from placet.chat.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
 from placet.chat.cancel import Cancel
-from placet.core.turn.reservation import ModelCall, Reserved, Room, reserve
-from placet.core.wording import rfc3339
+from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.entries import DRIFT
-from placet.agent.record import Record
+from placet.agent.record import DRIFT, Record
 from placet.agent.work import Mission
 from placet.case.drift import Drift, DriftVerdict, Facts, IfChanged, judge
 from placet.chat.result import Drifted
 from placet.git.history import changes, digests_at
 from placet.git.repository import resolve, tip_now
+from placet.git.run import Repo
 from placet.note.paths import show
-from placet.repo.places import Repo
 
 
 def changed_under(

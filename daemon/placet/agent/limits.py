@@ -13,32 +13,44 @@ from hashlib import sha256
 
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import next_day_in_s
-from placet.agent.entries import BEGAN, NOTICED, REPLY, WAITED, Key
 from placet.agent.model_call import BLOCKED_RETRY_S
-from placet.agent.record import Postponed, Record
+from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
 from placet.agent.workplace import Ports
 from placet.case.waiting import Why
-from placet.chat.budget import Amount, Exceeded, Ledger, Limit, Limits, tell
+from placet.chat.budget import (
+    Amount,
+    Exceeded,
+    Ledger,
+    Limit,
+    Limits,
+    Room,
+    is_free,
+    tell,
+    worst_case,
+)
+from placet.chat.budget import prompt_at_most as at_most
 from placet.chat.cancel import Cancel
 from placet.chat.guards import (
     REPEATED,
+    CallRecord,
+    CallSeen,
+    Deed,
     GuardSettings,
     Halt,
+    History,
     Instead,
+    Nudge,
+    Pattern,
     PlanFacts,
     check,
     check_call,
+    detected,
 )
 from placet.chat.messages import Ask, StopReason, ToolUse
 from placet.chat.result import Spent
-from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern
-from placet.core.turn.patterns import detected
-from placet.core.turn.price import is_free
-from placet.core.turn.reservation import Room, worst_case
-from placet.core.turn.reservation import prompt_at_most as at_most
 from placet.errors import Interrupted
-from placet.host.tables import GuardsTable
+from placet.host.config import GuardsTable
 from placet.tools.base import Effect, Outcome
 from placet.tools.control import SUBMIT_PLAN
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.asking import answered_before
 from placet.agent.checkpoints import (
     bring_back,
     keep,
@@ -18,42 +17,286 @@ from placet.agent.checkpoints import (
     may_have_changed,
     rebuild,
 )
-from placet.agent.commits import named
+from placet.agent.commits import (
+    clean_up,
+    commit_once,
+    drop_temporaries,
+    files_between,
+    ignored,
+    named,
+    out_of_scope,
+    tidy_up,
+)
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
-from placet.agent.ending import conclude, drifted, not_begun, unable
-from placet.agent.entries import BRANCH, CHECKPOINT, ENDED, PLACE, MissionPlace
 from placet.agent.limits import Restraint, guard_settings
-from placet.agent.mission_place import place_of_mission
+from placet.agent.model_call import last_words, spent_in
 from placet.agent.prompts import marked
-from placet.agent.record import Postponed, Record
-from placet.agent.repositories import repository
-from placet.agent.steps import StepsUnderway
-from placet.agent.tidying import clean_up, drop_temporaries, tidy_up
-from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
-from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs
-from placet.agent.workplace import Ports, workplace
+from placet.agent.record import (
+    BRANCH,
+    CHECKPOINT,
+    ENDED,
+    LAST_COMMIT,
+    PLACE,
+    MissionPlace,
+    Postponed,
+    Record,
+)
+from placet.agent.steps import StepsUnderway, uncommitted
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
+from placet.agent.work import (
+    Mission,
+    Underway,
+    astray,
+    changed_files,
+    lost_mark,
+    name_of,
+    path_of,
+    refs,
+)
+from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.case import Case
+from placet.case.drift import IfChanged
 from placet.case.waiting import Why
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import PlanFacts, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.chat.result import Ended
-from placet.errors import End, Interrupted, PlacetError, Stop, UserError, passing
-from placet.files.errors import VaultTrouble
-from placet.git.commit import pins
-from placet.git.repository import identity
-from placet.git.run import leavable
+from placet.chat.result import Drifted, Ended, Finished, Stopped, WorkDone
+from placet.disk.errors import VaultTrouble
+from placet.errors import (
+    End,
+    Interrupted,
+    PlacetError,
+    Stop,
+    ToolError,
+    UserError,
+    mistake,
+    passing,
+)
+from placet.git.commit import branch_gone, pins
+from placet.git.fate import look_after
+from placet.git.removal import (
+    abandon,
+)
+from placet.git.repository import all_refs, head, identity, is_kept, resolve
+from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
 from placet.plan.comments import placed
 from placet.plan.plan import agent_steps, render_plan
-from placet.repo.places import Repo
-from placet.repo.values import GitError, RepositoryChanged
-from placet.secrets import redact
+from placet.secrets import redact, redacted
 from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing
+
+_SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
+"""Ends to which the model's last words add nothing."""
+
+
+def conclude(steps: StepsUnderway, stop: Stop | None, summary: str, began_s: float) -> Ended:
+    """Commit what is left of a success, and return the mission's result; it is on the record then.
+
+    `stop` is the reason for a failure, None for none; `summary` the agent's.
+    """
+    work, record, secrets = steps.work, steps.work.record, steps.work.record.secrets
+    repo, tree = work.repo, work.tree
+    if stop is not None and stop.end is not End.LEASE_LOST:
+        steps.tell_of_cut_off_calls()
+    left_out: tuple[str, ...] = ()
+    if stop is None and steps.trouble is not None:
+        tool, error = steps.trouble
+        stop = Stop(
+            End.UNRESOLVED_ERROR,
+            f"the mission finished right after a failed {tool}: {error['error']}",
+        )
+    if stop is None:
+        stop, left_out = _commit_rest(steps)
+    last = resolve(repo, tree.ref)
+    if last is None and stop is None:
+        stop = astray(repo, branch_gone(tree))
+    last = last or tree.base
+    files = files_between(repo, tree.base, last)
+    if stop is None and work.mission.plan.scope.write and not files:
+        stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
+    did = WorkDone(
+        branch=tree.branch,
+        base=tree.base,
+        steps=tuple(steps.done[number] for number in sorted(steps.done)),
+        files=files,
+        left_out=tuple(redact(path, secrets)[0] for path in left_out),
+        commands=tuple(steps.commands),
+        calls=dict(steps.calls),
+        iterations=work.limits.spent.replies,
+        spent=work.limits.spent,
+        duration_s=work.ports.clock.monotonic() - began_s,
+        repository=str(repo.path),
+    )
+    ended = _finished(steps, did, summary, last) if stop is None else _stopped(steps, did, stop)
+    record.settle(ENDED, ended)
+    return ended
+
+
+def _finished(steps: StepsUnderway, did: WorkDone, summary: str, last: str) -> Finished:
+    work, secrets = steps.work, steps.work.record.secrets
+    commit = last if last != did.base else ""
+    into = work.mission.case.plan.base_branch
+    return Finished(
+        work=did,
+        summary=summary,
+        commit=commit,
+        ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
+        after=look_after(work.repo, did.branch, into) if commit else None,
+    )
+
+
+def _stopped(steps: StepsUnderway, did: WorkDone, stop: Stop) -> Stopped:
+    work, secrets = steps.work, steps.work.record.secrets
+    tool, error = steps.trouble or ("", None)
+    silent = stop.end in _SAID_IN_FULL
+    return Stopped(
+        work=did,
+        end=stop.end,
+        detail=redact(stop.detail, secrets)[0],
+        error_type=stop.error_type,
+        error=None if error is None else redacted(error, secrets),
+        failed_tool=tool,
+        last_success=steps.last_success,
+        drift=work.drift,
+        last_words="" if silent else last_words(work.record, work.place.secrets),
+    )
+
+
+def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
+    """Commit what is left after the last step.
+
+    Return the end if that fails, and the files that were left out.
+    """
+    work, record = steps.work, steps.work.record
+    stop: Stop | None = None
+    left_out: tuple[str, ...] | None = None
+    try:
+        if not record.has(LAST_COMMIT):
+            title = work.mission.plan.title
+            made = commit_once(
+                work,
+                LAST_COMMIT,
+                f"Finish: {title}",
+                "What was left after the last completed step.",
+            )
+            left_out = made.left_out
+            if made.sha is not None:
+                facts = {
+                    "commit": made.sha,
+                    "branch": work.tree.branch,
+                    "files": len(made.paths),
+                }
+                row = record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts)
+                record.settle(LAST_COMMIT, made.sha, row)
+    except ToolError as error:
+        stop = uncommitted(error)
+        steps.trouble = ("commit", error.as_result())
+    except Stop as changed:
+        stop = changed
+    except RepositoryChanged as error:
+        stop, left_out = astray(work.repo, error), ()
+    if left_out is None:
+        left_out = out_of_scope(work, changed_files(work.tree))
+    return stop, left_out
+
+
+# --- ends without a worktree to look into
+# ------------------------------------------------------------------------------------------------
+
+
+def drifted(
+    ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str, began_s: float
+) -> Stopped:
+    """Return the end of a mission under whose plan files changed before it began."""
+    ended = unable(ports, mission, UserError(drift.why), began_s, End.DRIFT, record)
+    ended = replace(ended, work=replace(ended.work, base=base), drift=drift)
+    record.settle(ENDED, ended)
+    return ended
+
+
+def not_begun(
+    ports: Ports, mission: Mission, record: Record, stop: Stop, began_s: float
+) -> Stopped:
+    """Return the end of a mission that a person stopped before it had a worktree.
+
+    Parts of one are removed.
+    """
+    if (place := record.get(PLACE)) is not None:
+        repo = repository(ports, mission.case.request.portal, record)
+        abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)
+    ended = unable(ports, mission, UserError(stop.detail), began_s, stop.end, record)
+    record.settle(ENDED, ended)
+    return ended
+
+
+def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
+    """Return the end of a mission in which placet itself made a mistake.
+
+    Its branch and worktree stay as they are.
+    """
+    record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
+    now = ports.clock.monotonic()
+    return unable(ports, mission, UserError(mistake(error)), now, End.INTERNAL_ERROR, record)
+
+
+def unable(
+    ports: Ports, mission: Mission, error: PlacetError, began_s: float, end: End, record: Record
+) -> Stopped:
+    """Return the end of a mission of which only the record is known; `error` says why."""
+    spent, path = spent_in(record), path_of(ports, mission.case, record)
+    did = WorkDone(
+        iterations=spent.replies,
+        spent=spent,
+        duration_s=ports.clock.monotonic() - began_s,
+        repository=mission.case.request.portal,
+    )
+    return Stopped(
+        work=did,
+        end=end,
+        detail=str(error),
+        error_type=end.value,
+        last_words=last_words(record) if end in (End.INTERNAL_ERROR, End.CRASH_LOOP) else "",
+        left_at=str(path) if path.exists() else "",
+    )
+
+
+def place_of_mission(
+    ports: Ports, mission: Mission, repo: Repo, record: Record
+) -> tuple[MissionPlace, str]:
+    """Return the mission's place, chosen once and then kept for every later life of the mission.
+
+    Second is the commit of the branch that was planned from, empty if that was not looked up.
+    """
+    if (known := record.get(PLACE)) is not None:
+        return known, ""
+    keep_vault(ports, repo, record)
+    case, found, base = mission.case, all_refs(repo), mission.base_commit or None
+    if base and base not in found.at.values():
+        base = resolve(repo, base)
+    tip = found.at.get(f"refs/heads/{case.plan.base_branch}", "")
+    if (
+        base
+        and is_kept(repo)
+        and mission.if_changed is IfChanged.ASK
+        and changed_under(mission, repo, base, record, tip) is None
+    ):
+        # the notes of today: what the plan rests on and may write is the same in them
+        base = tip or head(repo)
+    now = ports.clock.wall()
+    name = name_of(case, record)
+    ours = {*refs(case, name), f"refs/placet/left/{name}"}
+    if (ports.worktrees / name).exists() or not found.ours.isdisjoint(ours):
+        # left by a mission that the journal does not know any more: its work stays as it is
+        name += f"-{now:%Y%m%d%H%M%S}"
+    branch = found.free_branch(case.request_id, case.trace8, now)
+    place = MissionPlace(base or head(repo), branch, name)
+    record.settle(PLACE, place)
+    return place, tip
+
 
 REMARKS = (
     "The person approved the plan with these remarks. They are guidance: follow them where the "

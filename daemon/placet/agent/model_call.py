@@ -10,12 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from placet.activity import Action, Activity, Actor
-from placet.agent.entries import ATTEMPT, PLACE, REPLY, Attempted, Key, Replied
-from placet.agent.record import Postponed, Record
+from placet.agent.record import ATTEMPT, PLACE, REPLY, Attempted, Key, Postponed, Record, Replied
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.workplace import Ports
 from placet.case.waiting import Why
-from placet.chat.budget import Amount
+from placet.chat.budget import Amount, Price, Room, cost_usd, is_free
 from placet.chat.cancel import Cancel
 from placet.chat.messages import (
     Ask,
@@ -27,11 +26,8 @@ from placet.chat.messages import (
 )
 from placet.chat.result import Spent
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
-from placet.core.turn.price import Price, cost_usd, is_free
-from placet.core.turn.reservation import Room
-from placet.core.wording import one_line
 from placet.disk.files import free_bytes
-from placet.errors import End, Interrupted, Stop, UserError
+from placet.errors import End, Interrupted, Stop, UserError, one_line
 from placet.secrets import redact
 
 LEAST_FREE_BYTES = 16 * 1024 * 1024

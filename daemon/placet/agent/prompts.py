@@ -11,9 +11,8 @@ from unicodedata import normalize
 
 from placet.case.approval import plan_in
 from placet.chat.messages import Purpose
-from placet.core.wording import counted
 from placet.disk.confine import Root
-from placet.errors import ToolError
+from placet.errors import ToolError, counted
 from placet.note.frontmatter import parse_note, read_note
 from placet.note.paths import Folder
 from placet.plan.plan import Plan

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from placet.agent.entries import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key
-from placet.agent.record import Recorded
+from placet.agent.record import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key, Recorded
 from placet.agent.tool_calls import INTERRUPTED, changes_files
 from placet.agent.workplace import Bounds, workplace
 from placet.case.case import Case
@@ -22,10 +21,10 @@ from placet.git.checkpoint import snapshot
 from placet.git.history import changes
 from placet.git.removal import remove_worktree
 from placet.git.repository import open_repo, resolve, tree_of
+from placet.git.run import Repo
 from placet.git.worktree import Worktree, add_worktree
 from placet.host.config import portal_path
 from placet.plan.plan import Plan
-from placet.repo.places import Repo
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome, Toolbox, Workplace
 from placet.tools.registry import BY_NAME

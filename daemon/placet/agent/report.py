@@ -2,33 +2,336 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from importlib import resources
 from itertools import count
 from pathlib import PurePosixPath
+from string import Template
 from textwrap import shorten
 from typing import Any
 
-from placet.agent.failure_report import error_of, failure_note
-from placet.agent.report_parts import (
-    Circumstances,
-    common,
-    cost_key,
-    cost_line,
-    files_table,
-    listed,
-    template,
-)
+from placet.activity import Action, CommittedRow
+from placet.agent.record import CALL, Begun, Key, Recorded
 from placet.case.case import Case, EventKind
 from placet.case.events import MissionEnded
-from placet.chat.result import MOST_FILES, After, Ended, Finished, Stopped, WorkDone
-from placet.core.text.characters import shortened
-from placet.core.wording import counted
-from placet.errors import End
-from placet.note.escape import cell, code, literal, paragraphs, sentence
-from placet.note.frontmatter import new_note
+from placet.case.explain import (
+    Events,
+    Remains,
+    advice,
+    ready_request,
+    remains,
+    what_happened,
+)
+from placet.case.story import answer_kind, more_scope
+from placet.chat.budget import Complexity
+from placet.chat.result import MOST_FILES, After, ChangedFile, Ended, Finished, Stopped, WorkDone
+from placet.errors import End, counted, local, with_last_words
+from placet.journal.reader import Reader
+from placet.journal.writes import BodyDamaged
+from placet.note.escape import cell, code, link, literal, paragraphs, sentence
+from placet.note.frontmatter import Frontmatter, new_note
+from placet.note.hidden_text import shortened, visible
+from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show
+from placet.plan.changes import where
+from placet.plan.comments import Comment
+from placet.plan.partial import left_out
 from placet.plan.plan import Plan
+from placet.tools.base import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The report's facts besides the mission's result.
+
+    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too
+    few are known), `is_there` says whether the vault has something at a path, `pictures` are PNGs.
+    """
+
+    case: Case
+    plan: Plan
+    complexity: Complexity
+    model: str
+    provider: str
+    sandbox: str
+    now: datetime
+    stamp: str
+    kind: Frontmatter
+    rows: Events = ()
+    typical_usd: float | None = None
+    is_there: Callable[[str], bool] = lambda _path: False
+    pictures: Sequence[bytes] = ()
+    remarks: Sequence[Comment] = ()
+    asked: str = ""  # the section on what a person was asked
+
+    @property
+    def named_pictures(self) -> tuple[tuple[str, bytes], ...]:
+        """The pictures, with their places next to the report."""
+        name = f"{self.case.trace8}_{self.case.request_id}-{self.case.generation}"
+        return tuple(
+            (f"{Folder.REPORTS}/{name}-{number}.png", picture)
+            for number, picture in enumerate(self.pictures, 1)
+        )
+
+
+def cost_key(work: WorkDone) -> dict[str, float]:
+    """Return what it cost as a property that the vault's tables can add up.
+
+    None where it is unknown.
+    """
+    return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
+
+
+def common(at: Circumstances) -> dict[str, str]:
+    """Return the fields that both templates have."""
+    case = at.case
+    # Wikilinks by bare name: Obsidian finds the note wherever it is moved, and what is archived
+    # keeps its name.
+    request_name = case.request_path and PurePosixPath(case.request_path).stem
+    return {
+        "title": literal(at.plan.title),
+        "agent": literal(case.request.agent),
+        "sandbox": at.sandbox,
+        "approved_by": literal(case.approval.by),
+        "approved_at": local(case.approval.at) if case.approval.at else "an unknown time",
+        "digest8": case.approval.digest[:8],
+        "model": code(at.model)
+        + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
+        "remarks": _remarks(at),
+        "asked": at.asked,
+        "request": link(request_name) if request_name else "taken away meanwhile",
+        "plan": link(f"{case.request_id}_plan"),
+        "left_out": f" (left out by a person: {gone})" if (gone := left_out(at.plan)) else "",
+    }
+
+
+def _remarks(at: Circumstances) -> str:
+    """Return the section of the comments with which the plan was approved; empty without one."""
+    if not at.remarks:
+        return ""
+    lines = ["## Remarks on the Approval"]
+    for remark in at.remarks:
+        first, *rest = paragraphs(remark.text).split("\n")
+        place = f"{where(remark)}: " if where(remark) else ""
+        lines.append("\n".join([f"- {place}{first}", *(f"  {line}".rstrip() for line in rest)]))
+    if all(step.actions for _, step in at.plan.kept):
+        lines.append("\nEvery step was literal, so no agent read them.")
+    return "\n".join(lines) + "\n\n"
+
+
+_CHANGES = {"A": "new", "M": "changed", "D": "deleted", "T": "of another kind"}
+
+
+def files_table(ended: Ended) -> str:
+    """Return the changed files as a table, and below it those that are in no commit."""
+    work, finished = ended.work, isinstance(ended, Finished)
+    lines = (
+        ["None."]
+        if not work.files
+        else [
+            "| file | change | lines |",
+            "|---|---|---|",
+            *(
+                f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
+                f"| {_lines(f.added, f.deleted)} |"
+                for f in work.files[:MOST_FILES]
+            ),
+        ]
+    )
+    if len(work.files) > MOST_FILES:
+        lines += ["", f"And {counted(len(work.files) - MOST_FILES, 'more file')}."]
+    if work.left_out:
+        lines += [
+            "",
+            "Changed by commands but outside the approved scope, so in no commit: "
+            + listed(work.left_out)
+            + "."
+            + (f" They are kept at `{work.kept}`." if finished and work.kept else ""),
+        ]
+    if work.not_kept:
+        lines += ["", not_kept(work)]
+    if isinstance(ended, Finished) and ended.ignored:
+        lines += [
+            "",
+            "In the scope, but ignored by git (see `.gitignore`), so in no commit, "
+            f"and gone with the worktree: {listed(ended.ignored)}.",
+        ]
+    return "\n".join(lines)
+
+
+def not_kept(work: WorkDone) -> str:
+    """Return the sentence on files that are kept nowhere."""
+    return (
+        "Gone with the worktree, as placet could not look for secrets in them (a file with a "
+        f"second hard link, over 16 MiB, or too deep in folders): {listed(work.not_kept)}."
+    )
+
+
+def listed(paths: Sequence[str], most: int = 20) -> str:
+    """Return paths for a sentence, at most so many by name."""
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(code(show(path)) for path in paths[:most]) + more
+
+
+def _target(file: ChangedFile) -> str:
+    return f", a link to {cell(show(file.link))}" if file.link else ""
+
+
+def _lines(added: int | None, deleted: int | None) -> str:
+    if added is None or deleted is None:
+        return "binary"
+    return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
+
+
+def cost_line(work: WorkDone, at: Circumstances) -> str:
+    """Return iterations, tokens, dollars and seconds of a mission."""
+    spent = work.spent
+    cost = spent.cost("cost unknown (no price for this model)")
+    limit = at.plan.scope.budget_usd
+    return (
+        f"{counted(work.iterations, 'iteration')}; {spent.input_tokens:,} tokens in, "
+        f"{spent.cache_read_tokens:,} from the cache, {spent.output_tokens:,} out; {cost}"
+        + (f" of at most ${limit}" if limit is not None else "")
+        + f"; {work.duration_s:.1f} s"
+    )
+
+
+def template(name: str) -> Template:
+    """Return a text of `agent/texts` with its fields still open."""
+    return Template(resources.files("placet.agent").joinpath("texts", name).read_text())
+
+
+def fenced_text(text: str, language: str) -> str:
+    """Return a code block that ends where the text does.
+
+    What a comment would begin with is written apart in it.
+    """
+    return fenced(visible(clean(text).replace("%%", "% %")), language)
+
+
+def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
+    """Return the Failure Report as a note; `facts` are those of its row in the journal."""
+    case = at.case
+    error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
+    tools = (
+        ", ".join(
+            f"{literal(name)} ({count})"
+            for name, count in sorted(ended.work.calls.items(), key=lambda c: -c[1])
+        )
+        or "none"
+    )
+    # No link to the plan's note: rejected or revised after this, it has another name or another
+    # text.
+    plan = f"revision {case.plan.revision}" + (
+        f" for {link(PurePosixPath(case.request_path).stem)}" if case.request_path else ""
+    )
+    text = template("failure_report.md").substitute(
+        {**common(at), "plan": plan},
+        error_summary=_summary(ended, at, facts),
+        error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
+        branch=f"`{ended.work.branch}` (taken away; see Work So Far)"
+        if ended.work.branch
+        else "none",
+        tools=tools,
+        last_success=code(ended.last_success) if ended.last_success else "none",
+        numbers=cost_line(ended.work, at),
+        end=ended.end.value,
+        work=_work(ended),
+        next_steps=_next_steps(ended, at)
+        + "\n\n"
+        + _ready(at, remains(facts, ended.detail, at.rows)),
+    )
+    return new_note(
+        {
+            "trace_id": case.trace_id,
+            "request_id": case.request_id,
+            "status": "failed",
+            "failed_at": at.stamp,
+            "error_type": ended.error_type or ended.end.value,
+            "agent": case.request.agent,
+            **cost_key(ended.work),
+        },
+        text,
+        at.kind,
+    )
+
+
+def error_of(ended: Stopped) -> str:
+    """Return the error that ended a mission, with the model's last words."""
+    failed = ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR)
+    what = (
+        f"Execution failed during tool operation: {ended.failed_tool}" if failed else ended.detail
+    )
+    return with_last_words(what, ended.last_words)
+
+
+def _summary(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> str:
+    """Say in at most six lines what happened and what to do next."""
+    first, *rest = what_happened(facts, at.plan, at.rows)
+    lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _work(ended: Stopped) -> str:
+    if ended.left_at:
+        return (
+            f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
+            "Fix the cause, then restart the daemon: it keeps the work at a ref and removes that "
+            "folder."
+        )
+    if not ended.work.kept:
+        return not_kept(ended.work) if ended.work.not_kept else "The attempt had changed nothing."
+    repo, ref = shlex.quote(ended.work.repository), shlex.quote(ended.work.kept)
+    return "\n".join(
+        [
+            "What the attempt had done is off the branch, but kept:",
+            "",
+            "```sh",
+            f"git -C {repo} log -p {ended.work.base[:12]}..{ref}    # look at it",
+            f"git -C {repo} branch rescue {ref}    # make a branch of it",
+            f"git -C {repo} update-ref -d {ref}    # drop it",
+            "```",
+            "",
+            files_table(ended),
+        ]
+    )
+
+
+def _ready(at: Circumstances, left: Remains) -> str:
+    """Return a request that starts from where the mission broke, as a callout that is folded."""
+    text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
+    lines = [
+        "[!example]- A request that starts from where it broke",
+        f"Copy it into `{Folder.REQUESTS}`, or: "
+        f"`placet why {at.case.request_id} --request | placet submit --file -`",
+        "",
+        *text.splitlines(),
+    ]
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _next_steps(ended: Stopped, at: Circumstances) -> str:
+    case = at.case
+    name = case.request_path or "the request"
+    moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
+    place = "where it was put when it was stopped" if moved else "in `Inbox/Plans`"
+    return "\n".join(
+        [
+            f"1. For a new plan: {code(f'placet retry {case.request_id}')}, "
+            f"or set `status: pending` in {code(name)}. "
+            "For a revision of this one set `decision: revise` in the plan: "
+            "whoever writes it reads this report. Or approve the plan again, to repeat it as "
+            f"it is: it is {place}.",
+            "2. Or leave it: nothing more happens by itself.",
+        ]
+    )
+
 
 MAX_DETAIL = 200
 MAX_COMMAND = 100
@@ -256,3 +559,110 @@ def _peculiar(after: After) -> list[str]:
             f"{listed(after.unseen, len(after.unseen))}."
         )
     return ["", *lines] if lines else []
+
+
+_HEADING = "## Questions and Wider Scopes"
+_ENDS = frozenset({Action.EXECUTION_COMPLETED, Action.EXECUTION_FAILED})
+_OVER = {
+    Action.QUESTION_ANSWERED: Action.QUESTION_ASKED,
+    Action.PLAN_AMENDED: Action.PLAN_AMENDMENT_REQUESTED,
+    Action.PLAN_AMENDMENT_REJECTED: Action.PLAN_AMENDMENT_REQUESTED,
+}
+
+
+def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) -> str:
+    """Return the section, with two line ends after it; empty where nothing was asked.
+
+    `rows` are the case's, `record` is the mission's. A question of the planning has words where it
+    was answered.
+    """
+    own = rows[_begin(rows) :]
+    ends = {
+        (_OVER[Action(row.action_type)], row.details["number"]): row
+        for row in own
+        if row.action_type in _OVER
+    }
+    words = _words(record)
+    planned = _planned_words(reader, case)
+    lines: list[str] = []
+    is_mission = False
+    for row in own:
+        is_mission = is_mission or row.action_type == Action.EXECUTION_STARTED
+        if row.action_type == Action.QUESTION_ASKED:
+            end = ends.get(_name(row))
+            said = next(words, ("", "")) if is_mission else _said_in(planned, end)
+            lines.append(_question(case, row, end, said))
+        elif row.action_type == Action.PLAN_AMENDMENT_REQUESTED:
+            lines.append(_wider(case, row, ends.get(_name(row))))
+    return "\n".join([_HEADING, *lines]) + "\n\n" if lines else ""
+
+
+def _begin(rows: Events) -> int:
+    """Return where the story of the last mission begins, its planning among it."""
+    starts = [n for n, row in enumerate(rows) if row.action_type == Action.EXECUTION_STARTED]
+    last = starts[-1] if starts else len(rows)
+    return next((n + 1 for n in range(last - 1, -1, -1) if rows[n].action_type in _ENDS), 0)
+
+
+def _name(row: CommittedRow) -> tuple[Action, int]:
+    return Action(row.action_type), row.details["number"]
+
+
+def _words(record: Recorded) -> Iterator[tuple[str, str]]:
+    """Give the questions that were put before a person, each with its answer."""
+    keys = [key for key in record.intents if key.startswith(f"{CALL.key}:")]
+    for key in sorted(keys, key=lambda key: [int(part) for part in key.split(":")[1:]]):
+        begun, outcome = record.begun(Key(key, Begun)), record.get(Key(key, Outcome))
+        if begun is None or begun.tool != "ask_person":
+            continue
+        said: Mapping[str, str] = {} if outcome is None else json.loads(outcome.content)
+        if said.get("error_type") != "too_many_questions":
+            yield str(begun.input.get("question", "")), str(said.get("answer", ""))
+
+
+def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
+    """Return the questions, with answers, of all that was done for a case before its mission."""
+    found: list[tuple[str, str]] = []
+    for attempt in range(case.generation if case.asked else 0):
+        record = Recorded()
+        with suppress(BodyDamaged):
+            record.take(reader.records(case.trace_id, attempt))
+            found += _words(record)
+    return found
+
+
+def _said_in(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
+    """Take out the first of the words whose answer is that of a row; empty if none is."""
+    digest = None if answered is None else answered.details["digest"]
+    found = next((one for one in words if sha256(one[1].encode()).hexdigest() == digest), None)
+    if found is None:
+        return "", ""
+    words.remove(found)
+    return found
+
+
+def _question(
+    case: Case, asked: CommittedRow, answered: CommittedRow | None, said: tuple[str, str]
+) -> str:
+    question, answer = map(literal, said)
+    note = link(f"{case.request_id}_question{asked.details['number']}")
+    what = f"**{question}** " if question else ""
+    if answered is None:
+        return f"- {what}({note}): not answered"
+    kind = f" {answer}" if answer else f" {answer_kind(answered.details)}"
+    return f"- {what}({note}):{kind} — {_who(answered)}"
+
+
+def _wider(case: Case, asked: CommittedRow, decided: CommittedRow | None) -> str:
+    note = link(f"{case.request_id}_amendment{asked.details['number']}")
+    what = f"- A wider scope, {code(more_scope(asked.details))} ({note})"
+    if decided is None:
+        return f"{what}: not decided on"
+    if decided.action_type == Action.PLAN_AMENDED:
+        return f"{what}: approved — {_who(decided)}, digest `{decided.details['digest'][:8]}`"
+    why = decided.details.get("reason")
+    return f"{what}: rejected{f', {literal(why)}' if why else ''} — {_who(decided)}"
+
+
+def _who(row: CommittedRow) -> str:
+    return f"{literal(row.details['reviewed_by'])}, {local(row.timestamp)}"

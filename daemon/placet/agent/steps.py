@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.asking import ask
 from placet.agent.checkpoints import keep, keep_call, put_back
 from placet.agent.commits import commit_once, named
-from placet.agent.entries import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
+from placet.agent.record import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.tool_calls import (
     INTERRUPTED,
+    ask,
     call_on_record,
     changes_files,
     effect_of,
@@ -26,8 +26,7 @@ from placet.agent.work import Underway
 from placet.chat.guards import REPEATED
 from placet.chat.messages import ToolUse
 from placet.chat.result import CommandRun, StepDone
-from placet.core.wording import counted
-from placet.errors import End, Stop, ToolError
+from placet.errors import End, Stop, ToolError, counted
 from placet.plan.plan import Step
 from placet.secrets import redact
 from placet.tools.arguments import Args

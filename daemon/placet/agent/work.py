@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from placet.agent.entries import PLACE
 from placet.agent.limits import Restraint
 from placet.agent.prompts import plan_of
-from placet.agent.record import Record
+from placet.agent.record import PLACE, Record
 from placet.agent.tool_calls import changes_files, effect_of
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
@@ -20,14 +19,12 @@ from placet.chat.messages import ToolUse
 from placet.chat.result import Drifted
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop
-from placet.git.commit import Pins
+from placet.git.commit import Pins, status
+from placet.git.run import Author, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
 from placet.note.frontmatter import read_note
 from placet.plan.comments import Comment, open_comments
 from placet.plan.plan import Plan
-from placet.repo.places import Repo
-from placet.repo.rules import status
-from placet.repo.values import Author, RepositoryChanged
 from placet.tools.base import Effect, Workplace
 
 

@@ -20,12 +20,11 @@ from placet.case.commands import WriteBox
 from placet.case.notes import APPROVE, body_of, decision_in, trace_of
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
-from placet.core.text.blocks import Frontmatter
-from placet.core.wording import counted
+from placet.errors import counted
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
-from placet.note.frontmatter import new_note, plan_digest, read_note
+from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.comment_blocks import REMARKS
 from placet.plan.dangers import dangers

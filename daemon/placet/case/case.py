@@ -35,6 +35,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from placet.activity import Action, Activity, Actor, Entity
 from placet.chat.budget import Complexity
 from placet.codec import FLAT, Stored, stored_as
 from placet.note.paths import Folder
@@ -511,3 +512,18 @@ def target(case: Case, kind: EventKind) -> State | None:
 
 
 CASE_JSON: Stored[Case] = Stored(Case)
+
+
+def row_of(
+    case: Case,
+    now: str,
+    action: Action,
+    facts: Mapping[str, Any],
+    *,
+    actor: Actor = Actor.SYSTEM,
+    entity: Entity = Entity.MISSION,
+) -> Activity:
+    """Return the row of an event of this case at `now`, as its agent's."""
+    return Activity(
+        now, case.trace_id, actor, action, entity, case.request_id, case.request.agent, facts
+    )

@@ -37,24 +37,25 @@ from placet.case.decision import (
     rejected_path,
 )
 from placet.case.drift import KEY, DriftVerdict, IfChanged
-from placet.case.events import Asked, Drafted, Event, MissionEnded, PlanningFailed, Started
-from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
-from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
-from placet.case.results import drafted, mission_ended, planning_failed
-from placet.core.life.gestures import (
+from placet.case.events import (
     BY_PROPERTY,
     SOMEONE,
     ActiveEdited,
     Answered,
     ApprovalRefused,
     ApprovalVoid,
+    Asked,
     BoxStale,
+    Drafted,
+    Event,
     FilesChanged,
     Gesture,
+    MissionEnded,
     PlanApproved,
     PlanEdited,
     PlanGone,
     PlanMisplaced,
+    PlanningFailed,
     PlanRejected,
     PlanSuperseded,
     PlanTakenBack,
@@ -65,9 +66,13 @@ from placet.core.life.gestures import (
     RevisionAsked,
     ScopeRefused,
     ScopeWidened,
+    Started,
     StopAsked,
 )
-from placet.core.wording import local
+from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
+from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
+from placet.case.results import drafted, mission_ended, planning_failed
+from placet.errors import local
 from placet.note.escape import link
 from placet.note.frontmatter import REQUEST_STAMPS, plan_text, read_note, stamp, without_keys
 from placet.note.paths import Folder

@@ -9,11 +9,10 @@ from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
-from placet.case.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State
+from placet.case.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State, row_of
 from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
-from placet.core.life.gestures import Hand
-from placet.core.life.rows import row_of
-from placet.core.wording import local
+from placet.case.events import Hand
+from placet.errors import local
 from placet.note.box import find_box
 from placet.note.frontmatter import (
     REQUEST_STAMPS,

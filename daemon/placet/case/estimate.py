@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from placet.chat.budget import Complexity
-from placet.core.wording import dollars
+from placet.errors import dollars
 
 ENOUGH = 3
 """Fewest missions of a size from which another one's cost is estimated."""

@@ -6,12 +6,314 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placet.case.case import EventKind, NoteSeen
+from placet.case.case import EventKind, NoteSeen, Request
 from placet.chat.result import Drifted
-from placet.core.life.gestures import Gesture
-from placet.core.text.blocks import Frontmatter
 from placet.errors import End
+from placet.note.frontmatter import Frontmatter
 from placet.plan.scope import Scope
+
+# The gestures: what people do to a case's notes, and what the loop finds about an approved plan.
+#
+# `note` is the note in which a gesture shows. `request` and `plan` are the case's other notes as
+# they are now, None where there is none that can be read. `hand` is the maker, in the gestures that
+# a command can make. `observe` reads all of that from the notes; a field with a default is filled
+# in by the loop, which asks the journal and the settings.
+
+SOMEONE = "someone who can write the vault"
+"""The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
+
+
+BY_COMMAND = ("cli", "board")
+"""The ways in which a person's command changes a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """The maker of a gesture, and the way it was made.
+
+    The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
+    of a login of the board, where it is another one than `who`.
+    """
+
+    who: str = SOMEONE
+    via: str = ""
+    name: str = ""
+
+
+BY_MOVE = Hand(via="move")
+BY_PROPERTY = Hand(via="property")
+
+
+# --- the request
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChanged:
+    """An edit of the request, or its return; `asked` is its content."""
+
+    kind: Literal[EventKind.REQUEST_EDITED, EventKind.REQUEST_RETURNED]
+    note: NoteSeen
+    plan: NoteSeen | None
+    asked: Request | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPending:
+    """A person's wish for a new plan, in the request or in the plan that was put back.
+
+    `asked` is the request's content, None if no text of it is left.
+    """
+
+    note: NoteSeen
+    request: NoteSeen | None
+    plan: NoteSeen | None
+    hand: Hand
+    asked: Request | None = None
+    kind: Literal[EventKind.REQUEST_PENDING] = EventKind.REQUEST_PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGone:
+    """A request that was taken away; `plan` is its plan's note, None without a usable one."""
+
+    plan: NoteSeen | None = None
+    kind: Literal[EventKind.REQUEST_GONE] = EventKind.REQUEST_GONE
+
+
+# --- the approval
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApproved:
+    """An approval without the steps `left_out`.
+
+    `level` is how strong the box for commands is. `written` is the daemon's own text, without the
+    keys that are stamped, if the approved one is another.
+    """
+
+    note: NoteSeen
+    request: NoteSeen | None
+    left_out: tuple[int, ...]
+    hand: Hand
+    level: int = 0
+    written: bytes = b""
+    kind: Literal[EventKind.PLAN_APPROVED] = EventKind.PLAN_APPROVED
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRefused:
+    """An approval that does not count, and why.
+
+    Of an older revision: `newest` is the text of the newest one.
+    """
+
+    note: NoteSeen
+    why: str
+    hand: Hand
+    newest: bytes = b""
+    kind: Literal[EventKind.APPROVAL_REFUSED] = EventKind.APPROVAL_REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveEdited:
+    """An edit in System/Active; `approved` is the body that was approved."""
+
+    note: NoteSeen
+    approved: str = ""
+    kind: Literal[EventKind.ACTIVE_EDITED] = EventKind.ACTIVE_EDITED
+
+
+VoidKind = Literal[EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED, EventKind.TEXT_LOST]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalVoid:
+    """A finding of the loop's, in a sentence, after which an approval does not hold.
+
+    `model` is the one that the next approval is for; empty if that did not change.
+    """
+
+    kind: VoidKind
+    note: NoteSeen
+    why: str
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChanged:
+    """The files that changed under a plan since it was written."""
+
+    note: NoteSeen
+    drift: Drifted
+    kind: Literal[EventKind.FILES_CHANGED] = EventKind.FILES_CHANGED
+
+
+# --- other decisions on a plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRejected:
+    """A no to the plan."""
+
+    note: NoteSeen
+    request: NoteSeen | None
+    hand: Hand
+    kind: Literal[EventKind.PLAN_REJECTED] = EventKind.PLAN_REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionAsked:
+    """A wish for changes; `asked` is the request's content, None if no text of it is left."""
+
+    note: NoteSeen
+    request: NoteSeen | None
+    hand: Hand
+    asked: Request | None = None
+    kind: Literal[EventKind.REVISION_ASKED] = EventKind.REVISION_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTakenBack:
+    """A plan that is to be reviewed again, after its approval or its end."""
+
+    note: NoteSeen
+    request: NoteSeen | None
+    hand: Hand
+    kind: Literal[EventKind.PLAN_TAKEN_BACK] = EventKind.PLAN_TAKEN_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class RejectionExplained:
+    """A reason that was written into a rejected plan."""
+
+    note: NoteSeen
+    kind: Literal[EventKind.REJECTION_EXPLAINED] = EventKind.REJECTION_EXPLAINED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEdited:
+    """An edit of the plan while it is revised."""
+
+    note: NoteSeen
+    hand: Hand = Hand()
+    kind: Literal[EventKind.PLAN_EDITED] = EventKind.PLAN_EDITED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSuperseded:
+    """An older revision in Inbox/Plans; `newest` is the text of the newest one, which is not there.
+
+    Somebody saved the older one while the newest was being written.
+    """
+
+    note: NoteSeen
+    newest: bytes = b""
+    kind: Literal[EventKind.PLAN_SUPERSEDED] = EventKind.PLAN_SUPERSEDED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMisplaced:
+    """A plan in a folder where none belongs."""
+
+    note: NoteSeen
+    kind: Literal[EventKind.PLAN_MISPLACED] = EventKind.PLAN_MISPLACED
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStale:
+    """A plan's box that is not the one that placet would write now."""
+
+    note: NoteSeen
+    kind: Literal[EventKind.BOX_STALE] = EventKind.BOX_STALE
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGone:
+    """A plan that was taken away."""
+
+    request: NoteSeen | None
+    kind: Literal[EventKind.PLAN_GONE] = EventKind.PLAN_GONE
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """An order to stop the mission; `note` is its plan, None if it was taken away."""
+
+    note: NoteSeen | None
+    why: str
+    hand: Hand
+    kind: Literal[EventKind.STOP_ASKED] = EventKind.STOP_ASKED
+
+
+# --- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer; `chosen` is the number of the option, 0 for own words.
+
+    It is empty, and `note` is None, if the question was taken away.
+    """
+
+    note: NoteSeen | None
+    text: str
+    chosen: int
+    hand: Hand
+    kind: Literal[EventKind.ANSWERED] = EventKind.ANSWERED
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeWidened:
+    """A yes to a wider scope; `level` is as in `PlanApproved`, `written` is the plan with it."""
+
+    note: NoteSeen
+    plan: NoteSeen | None
+    hand: Hand
+    level: int = 0
+    written: bytes = b""
+    kind: Literal[EventKind.SCOPE_WIDENED] = EventKind.SCOPE_WIDENED
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRefused:
+    """A no to a wider scope; `note` is None if the note that asks was taken away."""
+
+    note: NoteSeen | None
+    why: str
+    hand: Hand
+    kind: Literal[EventKind.SCOPE_REFUSED] = EventKind.SCOPE_REFUSED
+
+
+LeadsToPlan = RequestChanged | RequestPending | RevisionAsked
+"""A plan is written after these."""
+Answering = Answered | ScopeWidened | ScopeRefused
+"""These answer what work asks; their kinds are `ANSWERS`."""
+ByHand = (
+    RequestPending
+    | PlanApproved
+    | ApprovalRefused
+    | PlanRejected
+    | RevisionAsked
+    | PlanTakenBack
+    | StopAsked
+    | PlanEdited
+    | Answering
+)
+"""A person's command can make these too."""
+Gesture = (
+    LeadsToPlan
+    | ByHand
+    | RequestGone
+    | ActiveEdited
+    | ApprovalVoid
+    | FilesChanged
+    | RejectionExplained
+    | PlanEdited
+    | PlanSuperseded
+    | PlanMisplaced
+    | BoxStale
+    | PlanGone
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ from typing import Literal, get_args
 from placet.case.case import Case, EventKind, NoteSeen
 from placet.case.commands import Decision, Edit, Move
 from placet.case.decision import plan_path, sha256
+from placet.case.events import Hand
 from placet.case.explain import stands
 from placet.case.notes import look_at
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import lost_keys
 from placet.codec import Stored
-from placet.core.life.gestures import Hand
-from placet.core.text.scalars import UnsafeEdit
-from placet.note.frontmatter import read_note, stamp
+from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_comments
 from placet.plan.partial import with_other_tick

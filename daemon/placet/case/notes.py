@@ -9,14 +9,14 @@ from typing import Any
 from uuid import UUID
 
 from placet.case.case import NoteSeen, Rejection
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
 from placet.note.box import find_box, without_box
 from placet.note.frontmatter import (
     PLAN_STAMPS,
     QUESTION_STAMPS,
     REQUEST_STAMPS,
+    Frontmatter,
     Note,
+    UnsafeEdit,
     digest,
     plan_digest,
     read_note,

@@ -21,19 +21,7 @@ from placet.case.case import (
     State,
     target,
 )
-from placet.case.notes import (
-    APPROVE,
-    ASKS,
-    DRAFT,
-    REJECT,
-    REVISE,
-    body_of,
-    decision_of,
-    rejection_in,
-)
-from placet.case.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
-from placet.case.sorting import CaseNotes
-from placet.core.life.gestures import (
+from placet.case.events import (
     BY_MOVE,
     BY_PROPERTY,
     ActiveEdited,
@@ -57,6 +45,18 @@ from placet.core.life.gestures import (
     ScopeWidened,
     StopAsked,
 )
+from placet.case.notes import (
+    APPROVE,
+    ASKS,
+    DRAFT,
+    REJECT,
+    REVISE,
+    body_of,
+    decision_of,
+    rejection_in,
+)
+from placet.case.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
+from placet.case.sorting import CaseNotes
 from placet.note.paths import Folder
 from placet.plan.comments import comments
 

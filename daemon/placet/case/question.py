@@ -13,10 +13,9 @@ from placet.case.callout import box_of
 from placet.case.case import Approval, Asking, State
 from placet.case.commands import Move, Publish, Stamp
 from placet.case.decision import DecisionBuilder, archived_question, sha256
-from placet.case.events import Asked
+from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.question_note import amendment_note, question_note, shown_digest
-from placet.core.life.gestures import Answered, Answering, ScopeRefused, ScopeWidened
-from placet.core.wording import rfc3339
+from placet.errors import rfc3339
 from placet.note.box import without_box
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text, read_note
 from placet.note.paths import Folder, amendment_name, question_name

@@ -20,11 +20,10 @@ from placet.case.notes import (
     same_moment,
     trace_of,
 )
-from placet.core.text.characters import drawn
-from placet.core.text.note_parts import written_value
 from placet.note.box import with_box, without_box
 from placet.note.escape import link, literal, paragraphs
-from placet.note.frontmatter import new_note, read_note, stamp
+from placet.note.frontmatter import new_note, read_note, stamp, written_value
+from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
 from placet.note.outline import escaped_text, outline_of, unescaped_text
 from placet.note.paths import Folder, show

@@ -10,19 +10,33 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.case.callout import box_of, settled, with_box
-from placet.case.case import Case, EventKind, LastOutcome, NoteSeen, Rejection
-from placet.case.commands import Move, Publish, Rewrite, Stamp
+from placet.case.approval import NO_RECORD
+from placet.case.callout import HOW_TO_REVIEW, WHERE, box_of, settled, with_box, with_marks
+from placet.case.case import (
+    Approval,
+    Branch,
+    Case,
+    EventKind,
+    KnownPlan,
+    LastOutcome,
+    NoteSeen,
+    Rejection,
+    Request,
+    State,
+)
+from placet.case.commands import Decision, Move, Publish, Rewrite, Stamp
 from placet.case.decision import (
     NO_APPROVAL,
     DecisionBuilder,
     archived_path,
+    cleared_decision,
     plan_path,
     sha256,
 )
-from placet.case.events import Drafted, MissionEnded, PlanningFailed
+from placet.case.events import BY_PROPERTY, Drafted, Hand, MissionEnded, PlanningFailed
 from placet.case.notes import decision_of
-from placet.note.frontmatter import plan_text, stamp
+from placet.note.box import find_box
+from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp
 from placet.note.paths import Folder
 
 EDITED_MEANWHILE = (
@@ -158,3 +172,176 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         home = f"{Folder.ARCHIVE}/{PurePosixPath(case.request_path).name}"
         d.commands.append(Move(case.request_path, home, case.request_digest))
         d.set(request_path="")
+
+
+# Decisions on branches that people merge, drop, bring back and revert.
+#
+# The branches are those of completed missions.
+
+# git does not say who did it
+_COMMITTER = Hand("someone who can write the repository")
+
+
+def settle_branch(
+    case: Case,
+    branch: Branch,
+    became: str,
+    merged: str,
+    how: str,
+    reason: str,
+    claimed: str,
+    owner: str,
+    now: str,
+    hand: Hand | None = None,
+) -> Decision | None:
+    """Decide the fate of a branch.
+
+    None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
+    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; or empty for one that
+    was brought back. `claimed` is who did it, as the report says; `owner` owns the repository.
+    `hand` is who did it by a command of placet.
+    """
+    if branch not in case.watched or branch.became == became:
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    if branch in case.earlier:
+        others = tuple(other for other in case.earlier if other != branch)
+        now_is = replace(branch, became=became, dropped_reason=reason)
+        d.set(earlier=others if became == "merged" else (*others, now_is))
+    else:
+        ended = replace(case.outcome, became=became, dropped_reason=reason, merged_as=merged)
+        d.set(outcome=ended)
+    facts: dict[str, Any] = {"branch": branch.name, "owner": owner}
+    action = Action.PR_REOPENED
+    if became == "merged":
+        action = Action.PR_MERGED
+        facts |= {"commit_sha": merged, "how": how}
+    elif became == "dropped":
+        action = Action.PR_REJECTED
+        facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
+    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
+    if branch.report_path:
+        stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
+        d.commands.append(Stamp(branch.report_path, stamps))
+    return d.done()
+
+
+def explain_drop(
+    case: Case, branch: Branch, reason: str, claimed: str, now: str
+) -> Decision | None:
+    """Take a reason that a person wrote, or changed, after the branch was dropped.
+
+    None for one that says nothing new. `claimed` is who dropped it, as the report says.
+    """
+    if branch not in case.watched or reason in ("", branch.dropped_reason):
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    if branch in case.earlier:
+        explained = replace(branch, dropped_reason=reason)
+        d.set(earlier=tuple(explained if one == branch else one for one in case.earlier))
+    else:
+        d.set(outcome=replace(case.outcome, dropped_reason=reason))
+    facts = {"branch": branch.name, "reason": reason} | ({"claimed": claimed} if claimed else {})
+    d.by_human(Action.PR_REJECTION_EXPLAINED, Entity.REPOSITORY, BY_PROPERTY, **facts)
+    return d.done()
+
+
+def settle_revert(
+    case: Case,
+    by: str,
+    owner: str,
+    now: str,
+    hand: Hand | None = None,
+    *,
+    again: bool,
+) -> Decision | None:
+    """Decide a commit `by` that reverts a mission's work, or brings it in `again`.
+
+    None if that was known.
+    """
+    merged = case.outcome.merged_as
+    became = "merged" if again else "reverted"
+    if case.outcome.became not in {"merged", "reverted"} - {became}:
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    d.set(outcome=replace(case.outcome, became=became))
+    facts = {"branch": case.outcome.branch, "owner": owner}
+    if again:
+        facts |= {"commit_sha": merged, "how": "revert of a revert", "again_by": by}
+    else:
+        facts |= {"commit_sha": by, "merged_as": merged}
+    action = Action.PR_MERGED if again else Action.PR_REVERTED
+    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
+    if case.outcome.report_path:
+        d.commands.append(Stamp(case.outcome.report_path, {"became": became}))
+    return d.done()
+
+
+_MOST_REVISIONS = 10_000
+"""A larger number in a plan was written by no daemon."""
+
+
+def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
+    """Open a case in review for a plan that the journal does not know.
+
+    `request` is the note with the same trace_id, if there is one. A plan in System/Active goes back
+    to Inbox/Plans.
+    """
+    meta = note.meta
+    revision = meta.get("revision")
+    case = Case(
+        note.trace_id,
+        str(meta.get("request_id") or ""),
+        State.REVIEW,
+        plan=KnownPlan(
+            path=note.path,
+            digest=note.digest,
+            box=with_marks("", _place_lines(note.raw)),
+            revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
+        ),
+        request=Request(
+            title=_title(note.raw),
+            agent=str(meta.get("agent") or ""),
+            portal=str(meta.get("portal") or ""),
+        ),
+        since=now,
+    )
+    raw = settled(note.raw, case, note.path)
+    note = replace(note, raw=raw, digest=plan_digest(raw))
+    d = DecisionBuilder(case, State.REVIEW, now)
+    d.set_plan(digest=note.digest)
+    d.learn_request(request, note)
+    d.text(plan_text(note.raw))
+    if note.folder is Folder.ACTIVE:
+        d.put_back(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
+    elif cleared := cleared_decision(note):  # nobody knows for which text it was meant
+        d.stamp_plan(note, cleared)
+    path = d.case.plan.path
+    d.row(
+        Action.PLAN_ADOPTED,
+        Entity.PLAN,
+        Actor.SYSTEM,
+        digest=note.digest,
+        path=path,
+        found=note.path,
+    )
+    return d.done()
+
+
+def distrust(case: Case, now: str) -> Decision:
+    """Void an approval in a journal that was put back: nobody knows what became of it since."""
+    d = DecisionBuilder(case, State.REVIEW, now)
+    d.void_work()
+    d.set(approval=Approval(level=case.approval.level), stop="")
+    return d.done()
+
+
+def _place_lines(raw: bytes) -> list[str]:
+    """Return the box's line about the branch and its commit, which only the lost journal knew."""
+    box = find_box(read_note(raw).body)
+    return [] if box is None else [line for line in box.lines if line.startswith(f"> {WHERE}")]
+
+
+def _title(raw: bytes) -> str:
+    lines = (line for line in read_note(raw).body.splitlines() if line.startswith("# "))
+    return next(lines, "")[2:].strip()

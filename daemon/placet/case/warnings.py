@@ -17,7 +17,7 @@ from placet.case.notes import (
 )
 from placet.case.question_note import beside_asked
 from placet.case.sorting import CaseNotes, text_back
-from placet.core.wording import counted
+from placet.errors import counted
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
 

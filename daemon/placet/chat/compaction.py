@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from placet.chat.budget import IMAGE_TOKENS, prompt_likely
 from placet.chat.messages import Ask, Block, ToolUse, Turn, Usage
-from placet.core.turn.reservation import IMAGE_TOKENS, prompt_likely
-from placet.core.wording import at_most
+from placet.errors import at_most
 
 # Characters of a result from which on it is replaced. Longer than any stub, so that no stub is
 # replaced again.

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from placet.chat.budget import Amount
 from placet.chat.messages import Usage
 from placet.codec import FLAT
-from placet.core.wording import dollars
-from placet.errors import End
+from placet.errors import End, dollars
 
 
 @dataclass(slots=True)

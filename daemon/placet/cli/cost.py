@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 
-from placet.cli.screen import drawn, on_terminal, table, words
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say, shown_time
-from placet.core.wording import counted, dollars, rfc3339
-from placet.errors import UserError
+from placet.cli.view import drawn, on_terminal, table, words
+from placet.errors import UserError, counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader

@@ -4,31 +4,465 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from shlex import join
+from typing import Any
 
 import click
 
-from placet.case.case import State
+from placet.case.approval import refusal
+from placet.case.callout import box_is_current, box_of, new_branch, with_box
+from placet.case.case import Case, NoteSeen, State
 from placet.case.explain import stands
-from placet.cli.again import to_retry
-from placet.cli.asked import asks_for_more, wider_scope
-from placet.cli.decisions import (
-    Done,
-    answer,
-    approve,
-    refuse_wider,
-    reject,
-    retry,
-    revise,
-    stop,
-    widen,
-)
-from placet.cli.eligible import awaiting, must_be
-from placet.cli.gestures import must_say_something, saved
-from placet.cli.proposal import plan_text, proposal, proposal_text
+from placet.case.intents import Intent, OutdatedError, What, change_of
+from placet.case.notes import look_at, trace_of
+from placet.case.question_note import shown_digest
+from placet.case.sorting import CaseNotes
+from placet.case.warnings import lost_keys
+from placet.cli.notes import note_text
 from placet.cli.site import Site, ident_argument, json_option, site_option
-from placet.cli.terminal import echo, out, say
-from placet.errors import UserError
+from placet.cli.terminal import colour, echo, out, say
+from placet.cli.view import as_float, asks_for_more, wider_scope
+from placet.disk.errors import Unreadable
+from placet.disk.vault import Vault
+from placet.errors import UserError, local
+from placet.host import intents
+from placet.host.clock import Clock
+from placet.journal.reader import open_reader
+from placet.note.frontmatter import UnsafeEdit, read_note
+from placet.note.paths import Folder, request_id
+from placet.note.paths import show as visible
+from placet.plan.comments import open_comments, placed, with_comments
+from placet.plan.dangers import dangers
+from placet.plan.partial import left_out
+
+_OVER = (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED)
+
+
+def to_retry(site: Site, ident: str) -> tuple[Case, str]:
+    """Return a case that is over, or in review after a mission, and the path of its request.
+
+    Raises UserError for any other, and where the request was taken away.
+    """
+    case = site.case(ident)
+    is_over = case.state in _OVER
+    again = case.state is State.REVIEW and case.outcome.report_path
+    path = case.request_path
+    if case.state is State.COMPLETED:
+        with Vault(site.vault) as folder:
+            path = _in_archive(folder, case)
+    if path and (is_over or again):
+        return case, path
+    what = f"{stands(case)}, so there is nothing to try again."
+    helps = f"See why it is where it is: placet why {case.request_id}"
+    if is_over or again:
+        what = f"The request of {case.request_id} was taken away."
+        helps = f"Read it, then drop it again with placet submit: placet show {case.request_id}"
+    elif case.state is State.REVIEW:
+        helps = f"Ask for changes: placet revise {case.request_id} --comment C"
+    raise UserError(what, helps, exit_code=3)
+
+
+def _in_archive(folder: Vault, case: Case) -> str:
+    """Return the path of a request that was carried out; empty where it is not in the archive."""
+    names = sorted(
+        folder.scan([Folder.ARCHIVE]).found,
+        key=lambda path: request_id(PurePosixPath(path).name, ()) != case.request_id,
+    )
+    for path in names:
+        try:
+            raw, _ = folder.read(path)
+        except Unreadable:
+            continue
+        if trace_of(raw) == case.trace_id and "revision" not in read_note(raw).meta:
+            return path
+    return ""
+
+
+def approvable(case: Case, raw: bytes) -> NoteSeen:
+    """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
+    from placet.agent.prompts import plannable
+
+    note = shown = look_at(case.plan.path, raw, "")
+    what = box_of(case)
+    if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
+        shown = look_at(case.plan.path, with_box(raw, what), "")
+    if why := note.problem or lost_keys(case, note) or refusal(case, shown, plannable()):
+        raise UserError(
+            f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
+        )
+    return note
+
+
+def plan_text(site: Site, case: Case) -> bytes:
+    """Return the text of a case's plan; raises UserError where it is gone."""
+    return note_text(site, case, case.plan.path)
+
+
+def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
+    """Return what `approve` would approve of a plan's text.
+
+    That is the plan's title, where it works, what it may do, what stands out, and its digest.
+    Raises UserError for a plan that the daemon would refuse, with the same words.
+    """
+    from placet.agent.prompts import plan_of
+    from placet.host.config import portal_path
+
+    note = approvable(case, raw)
+    plan, config = plan_of(raw), site.in_force().config
+    portal = str(note.meta.get("portal") or "")
+    is_known = not portal or portal in config.portals
+    scope = plan.scope
+    return {
+        "request_id": case.request_id,
+        "title": plan.title,
+        "digest": note.digest,
+        "edited": note.digest != case.plan.digest,
+        "portal": portal,
+        "repository": str(portal_path(site.vault, config, portal)) if is_known else "",
+        "branch": new_branch(case),
+        "base": case.plan.base_branch or str(note.meta.get("base_commit") or "")[:12],
+        "steps": [step.title for step in plan.steps],
+        "steps_left_out": list(plan.left_out),
+        "left_out": left_out(plan),
+        "write": list(scope.write),
+        "run": [join(argv) for argv in scope.run],
+        "network": scope.network,
+        "shell": scope.shell,
+        "budget_usd": as_float(scope.budget_usd),
+        "dangers": dangers(scope),
+        "risks": list(plan.risks),
+        "comments": [placed(one) for one in open_comments(read_note(raw).body)],
+    }
+
+
+def proposal_text(found: Mapping[str, Any]) -> str:
+    """Return a proposal for the person who is asked to approve it."""
+
+    def listed(name: str, items: Sequence[str]) -> list[str]:
+        return [
+            f"{name if not number else '':<10}{visible(item)}"
+            for number, item in enumerate(items or ["nothing"])
+        ]
+
+    budget = (
+        "no limit of its own"
+        if found["budget_usd"] is None
+        else f"at most ${found['budget_usd']:.2f}"
+    )
+    where = (
+        visible(found["repository"]) or f"a portal that there is not: {visible(found['portal'])}"
+    )
+    base = f", from {visible(found['base'])}" if found["base"] else ""
+    lines = [
+        colour(visible(found["title"]), "white", bold=True) + f"  ({visible(found['request_id'])})",
+        f"where     {where}",
+        f"branch    {visible(found['branch'])}{base}",
+        *(
+            f"{'step' if n == 1 else '':<10}{n}. {visible(title)}"
+            f"{' (left out)' if n in found['steps_left_out'] else ''}"
+            for n, title in enumerate(found["steps"], 1)
+        ),
+        *([f"left out  {visible(found['left_out'])}"] if found["left_out"] else []),
+        *listed("write", found["write"]),
+        *listed("run", found["run"]),
+        f"network   {'yes' if found['network'] else 'no'}",
+        f"shell     {'yes' if found['shell'] else 'no'}",
+        f"cost      {budget}",
+        *(listed("remarks", found["comments"]) if found["comments"] else []),
+        *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found["edited"] else []),
+        *(
+            f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"
+            for sentence in found["dangers"]
+        ),
+        f"digest    {found['digest'][:16]}",
+    ]
+    return "\n".join(lines)
+
+
+# A person's decisions: each leaves an intent, which the daemon performs.
+#
+# Each takes `seen`, the note's text as the person read it, or None for whatever is there now. All
+# raise NotAsRead where the note has another text, and UserError where the daemon would refuse it.
+
+ANSWER_S = 2.0
+"""Seconds for which a command waits for the daemon's answer."""
+_LOOK_EVERY_S = 0.02
+
+
+class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
+    """A note has another text than the person read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was changed since you read it.", "Read it again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a decision: the path of its note, and whether the daemon performed it yet."""
+
+    path: str
+    is_pending: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state, as `--json` has it."""
+        return "pending" if self.is_pending else "done"
+
+
+def approve(
+    site: Site, case: Case, remarks: Sequence[str] = (), *, bound: str = "", seen: bytes | None
+) -> Done:
+    """Approve a plan whose digest begins with `bound`; remarks are written into it."""
+    raw = _read(site, case, case.plan.path, seen)
+    note = approvable(case, raw)
+    if not note.digest.startswith(bound):
+        raise _other_digest(case, case.plan.path, note.digest, bound)
+    if remarks:  # they are part of what is approved, and may make too much of it
+        approvable(case, with_comments(raw, remarks, site.who, local(Clock().now())))
+    return _leave(site, case, "approve", case.plan.path, raw, remarks)
+
+
+def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> Done:
+    """Reject a plan, with the reason."""
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "reject", case.plan.path, raw, [reason])
+
+
+def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | None) -> Done:
+    """Ask for changes in a plan, with these comments and those that are in it."""
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "revise", case.plan.path, raw, comments)
+
+
+def comment(site: Site, case: Case, said: str, *, seen: bytes | None) -> Done:
+    """Write a comment into a plan, which decides nothing. Needs a daemon, to be read at once."""
+    _must_run(site, "write this comment into the plan")
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "comment", case.plan.path, raw, [said])
+
+
+def tick(site: Site, case: Case, numbers: Sequence[str], *, seen: bytes | None) -> Done:
+    """Tick or untick steps of a plan. Needs a daemon, to be read at once."""
+    _must_run(site, "tick steps")
+    raw = _read(site, case, case.plan.path, seen)
+    return _leave(site, case, "tick", case.plan.path, raw, numbers)
+
+
+def stop(site: Site, case: Case) -> Done:
+    """Take an approved plan back; its mission stops at the next safe point, with a report."""
+    raw = _read(site, case, case.plan.path, None)
+    return _leave(site, case, "stop", case.plan.path, raw)
+
+
+def answer(site: Site, case: Case, said: str, *, seen: bytes | None = None) -> Done:
+    """Answer a case's open question: an option by its number or text, or own words."""
+    assert case.asking is not None, "only what is asked is answered"
+    raw = _read(site, case, case.asking.path, seen)
+    return _leave(site, case, "answer", case.asking.path, raw, [said.strip()])
+
+
+def widen(site: Site, case: Case, *, bound: str = "", seen: bytes | None = None) -> Done:
+    """Approve the wider scope that a mission asks for."""
+    assert case.asking is not None, "only what is asked is approved"
+    path = case.asking.path
+    raw = _read(site, case, path, seen)
+    if not (now := shown_digest(raw)).startswith(bound):
+        raise _other_digest(case, path, now, bound)
+    return _leave(site, case, "approve", path, raw)
+
+
+def refuse_wider(site: Site, case: Case, reason: str, *, seen: bytes | None = None) -> Done:
+    """Reject the wider scope that a mission asks for; the mission is told the reason."""
+    assert case.asking is not None, "only what is asked is rejected"
+    raw = _read(site, case, case.asking.path, seen)
+    return _leave(site, case, "reject", case.asking.path, raw, [reason])
+
+
+def retry(site: Site, case: Case, source: str, comments: Sequence[str]) -> Done:
+    """Ask for a new plan of the request at `source`, with these comments."""
+    return _leave(site, case, "retry", source, _read(site, case, source, None), comments)
+
+
+def claim(site: Site, case: Case, what: What, commit: str) -> None:
+    """Say who merged, undid or dropped a mission's work, by a commit; that has been done."""
+    with suppress(UserError):  # then nobody knows who it was
+        intents.leave(site.state.intents, _intent(site, case, what, "", commit, ()))
+
+
+def _must_run(site: Site, what: str) -> None:
+    """Raise UserError without a daemon: the next decision is on what it writes."""
+    if site.daemon is None:
+        raise UserError(
+            f"The daemon is not running, so it cannot {what}.",
+            "Start it: placet run. Or change the note yourself.",
+        )
+
+
+def _read(site: Site, case: Case, path: str, seen: bytes | None) -> bytes:
+    raw = note_text(site, case, path)
+    if seen is not None and _digest(path, raw) != _digest(path, seen):
+        raise NotAsRead(path)
+    return raw
+
+
+def _digest(path: str, raw: bytes) -> str:
+    return look_at(path, raw, "").digest
+
+
+def _intent(
+    site: Site, case: Case, what: What, path: str, digest: str, said: Sequence[str]
+) -> Intent:
+    state, name = case.state.value, site.who if site.via == "board" else ""
+    return Intent(
+        intents.new_id(),
+        what,
+        case.trace_id,
+        path,
+        digest,
+        state,
+        case.generation,
+        tuple(said),
+        site.via,
+        name,
+        site.who,
+    )
+
+
+def _leave(
+    site: Site, case: Case, what: What, path: str, raw: bytes, said: Sequence[str] = ()
+) -> Done:
+    """Leave an intent about a note with this text, and wait for the daemon's answer.
+
+    Raises UserError where the daemon refuses it, now or by what the note says.
+    """
+    home = path
+    if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
+        home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
+    note = look_at(home, raw, "")
+    intent = _intent(site, case, what, path, note.digest, said)
+    its = CaseNotes(plans=[note])
+    if what == "retry":
+        its = CaseNotes(request=note)
+    elif case.asking is not None and path == case.asking.path:
+        its = CaseNotes(asked=[note])
+    try:
+        change_of(case, replace(intent, path=home), its, local(Clock().now()))
+    except OutdatedError as error:
+        raise _refused(case, str(error)) from error
+    intents.leave(site.state.intents, intent)
+    refused = _answer_to(site, intent) if site.daemon is not None else None
+    if refused is None:
+        return Done(path, is_pending=True)
+    if refused:
+        raise _refused(case, refused)
+    if what in ("comment", "tick"):
+        _await_box(site, case)
+    now = site.case(case.trace_id)
+    if what == "retry":
+        return Done(now.request_path)
+    return Done(now.plan.path if path == case.plan.path else path)
+
+
+def _await_box(site: Site, case: Case) -> None:
+    """Wait, ANSWER_S at most, until the daemon has written the box of a plan that was edited.
+
+    Only a plan whose box says what its text allows can be approved.
+    """
+    until = time.monotonic() + ANSWER_S
+    while time.monotonic() < until:
+        if box_is_current(_read(site, case, case.plan.path, None), box_of(case)):
+            break
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _answer_to(site: Site, intent: Intent) -> str | None:
+    """Return why the daemon refused an intent, empty if it performed it; None without an answer.
+
+    What follows from it is written by then, as far as that takes no longer than ANSWER_S.
+    """
+    until = time.monotonic() + ANSWER_S
+    refused: str | None = None
+    while time.monotonic() < until:
+        with open_reader(site.state.journal) as reader:
+            refused = reader.answers([intent.id]).get(intent.id)
+            writes = any(one.trace_id == intent.trace_id for one in reader.pending_commands())
+        if refused or (refused is not None and not writes):
+            break
+        time.sleep(_LOOK_EVERY_S)
+    return refused
+
+
+def _refused(case: Case, why: str) -> UserError:
+    return UserError(why, f"See how it is now: placet show {case.request_id}")
+
+
+def _other_digest(case: Case, path: str, digest: str, bound: str) -> UserError:
+    return UserError(
+        f"{visible(path)} is not what you read: its digest is {digest[:12]}, not {bound[:12]}.",
+        f"Somebody changed it. Read it as it is now: placet show {case.request_id}",
+    )
+
+
+def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
+    """Raise UserError (exit code 3) for a case in another state, with `why_not` as the reason."""
+    if case.acting not in states:
+        raise UserError(
+            f"{stands(case)}, so there is {why_not}.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
+
+
+def awaiting(site: Site, ident: str, done: str) -> Case:
+    """Return a case whose plan, or wider scope, can be `done`.
+
+    Raises UserError (exit code 3) for any other.
+    """
+    case = site.case(ident)
+    in_review = case.acting in (State.REVIEW, State.REVISING)
+    if in_review or asks_for_more(case) or (case.state is State.FAILED and case.plan.path):
+        return case
+    helps = f"See why: placet why {case.request_id}"
+    if case.asking is not None:
+        helps = f"Answer it: placet answer {case.request_id} TEXT"
+    elif case.acting in (State.APPROVED, State.RUNNING) and done == "rejected":
+        helps = f"Take it back first: placet stop {case.request_id}"
+    raise UserError(
+        f"{stands(case)}, so there is no plan that could be {done}.", helps, exit_code=3
+    )
+
+
+def must_say_something(what: str, said: Sequence[str], helps: str, example: str) -> None:
+    """Raise UserError for an empty text of the option `what`; `helps` with an `example`."""
+    if not all(one.strip() for one in said):
+        raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
+
+
+@contextmanager
+def can_be_edited(what: str) -> Iterator[None]:
+    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
+    try:
+        yield
+    except UnsafeEdit as error:
+        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error
+
+
+def say_if_down(site: Site) -> None:
+    """Tell the person that nothing follows until the daemon runs, if it does not run."""
+    if site.daemon is None:
+        say("the daemon is not running; nothing follows before: placet run")
+
+
+def saved(site: Site) -> str:
+    """Return what is said of a decision that the daemon has not performed yet."""
+    if site.daemon is None:
+        return "Saved. The daemon is not running. It does this when you start it: placet run"
+    return "Saved. The daemon has not answered yet."
 
 
 @click.command("approve")

@@ -24,13 +24,12 @@ from placet.cli.init import init
 from placet.cli.site import Site
 from placet.cli.status import show
 from placet.cli.terminal import colour, fitted, harmless
-from placet.cli.text import model_line
-from placet.core.wording import counted
-from placet.errors import UserError
+from placet.cli.view import model_line
+from placet.errors import UserError, counted
+from placet.git.run import BOT
+from placet.git.vault_history import init_repo
 from placet.host.clock import wall
 from placet.host.state import from_home
-from placet.repo.init import init_repo
-from placet.repo.values import BOT
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
+import queue
+import shutil
+import sys
+import textwrap
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
-from placet.activity import CommittedRow
-from placet.case.case import diagram
-from placet.cli.site import Site, complete_ids, find, json_option, site_option
+from placet.activity import Action, CommittedRow, Entity
+from placet.case.case import CASE_JSON, OPEN, Case, State, diagram
+from placet.case.story import Loud, Story
+from placet.cli.events import TOGETHER_S, bell, patiently
+from placet.cli.site import Site, complete_ids, find, ident_argument, json_option, site_option
 from placet.cli.status import as_row
-from placet.cli.terminal import echo, json_text, out, say
-from placet.cli.text import row_text, table_text
-from placet.errors import UserError
-from placet.host.state import from_home
+from placet.cli.terminal import colour, echo, fitted, harmless, json_text, out, say, shown_time
+from placet.cli.view import columns, on_terminal, row_text, table_text
+from placet.errors import UserError, rfc3339
+from placet.host.intents import waiting_in
+from placet.host.state import StateFolder, from_home
+from placet.journal.database import address_of, database_of, is_begun
 from placet.journal.maintenance import backup, examine
-from placet.journal.place import address_of, database_of, is_begun
-from placet.journal.query import query
-from placet.journal.reader import open_reader
+from placet.journal.reader import open_reader, query
+from placet.journal.writes import CaseRow
+from placet.note.paths import show
+from placet.note.paths import show as visible
 
 FOLLOW_STEP_S = 0.2
 LAST = 50
@@ -198,3 +215,427 @@ def journal_rows(
         time.sleep(FOLLOW_STEP_S)
         with open_reader(path) as reader:
             rows = reader.activity(trace, after_id=last, routine=routine)
+
+
+# Print the daemon's lines on standard error, and keep them for `placet logs`.
+#
+# A thread of its own prints. A terminal that was stopped with Ctrl-S, or a pipe that nobody reads,
+# holds up that thread only; a standard error that is gone stops nothing. Lines that do not fit into
+# the queue are left out, and counted.
+
+MAX_WAITING = 10_000
+MAX_LOG_BYTES = 1 << 20
+"""Bytes of the log after which a new one is begun; the one before is kept."""
+LAST_WORDS_S = 2.0
+"""Seconds that a standard error that takes nothing may hold up the daemon's end."""
+
+
+def old_log(log: Path) -> Path:
+    """Return where the older lines of a log are."""
+    return log.with_name(f"{log.name}.old")
+
+
+class Voice:
+    """Says lines of at most this loudness; a context manager that writes all of them at its end.
+
+    With `times` each line begins with the local time. `log` is the file that keeps the lines,
+    except those that only `--verbose` prints.
+    """
+
+    def __init__(self, loud: Loud, *, times: bool, log: Path | None = None) -> None:
+        self._loud = loud
+        self._times = times
+        self._log = log
+        self._logging = threading.Lock()
+        self._story = Story()
+        self._day = datetime.now().astimezone().date()
+        self._queue: queue.Queue[tuple[datetime, Loud, str] | None] = queue.Queue(MAX_WAITING)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._write, name="voice", daemon=True)
+
+    def __enter__(self) -> Voice:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._queue.put(None, timeout=LAST_WORDS_S)
+        except queue.Full:
+            return
+        self._thread.join(LAST_WORDS_S)
+
+    def say(self, text: str, loud: Loud = Loud.TROUBLE) -> None:
+        """Say a sentence of the daemon's own. From any thread."""
+        if loud is Loud.TROUBLE:
+            self._story.hear(text)
+        self._put(datetime.now().astimezone(), loud, text)
+        self._keep(rfc3339(datetime.now(UTC)), loud, text)
+
+    def rows(self, rows: Sequence[CommittedRow]) -> None:
+        """Say rows that were committed to the journal, in the words of `Story`."""
+        for row in rows:
+            if (told := self._story.line(row)) is not None:
+                self._put(datetime.fromisoformat(row.timestamp).astimezone(), *told)
+                self._keep(row.timestamp, *told, row)
+
+    def _keep(self, timestamp: str, loud: Loud, text: str, row: CommittedRow | None = None) -> None:
+        """Append a line to the log. A disk that refuses it stops nothing: the line was printed."""
+        if self._log is None or loud > Loud.EVENT or not text:
+            return
+        is_case = row is not None and row.entity_type != Entity.DAEMON
+        line = {
+            "id": row.id if row else 0,
+            "timestamp": timestamp,
+            "trace_id": row.trace_id if row else "",
+            "request_id": row.entity_id if row and is_case else "",
+            "text": text,
+            "trouble": loud is Loud.TROUBLE,
+        }
+        with self._logging, suppress(OSError):
+            if self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES:
+                self._log.replace(old_log(self._log))
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(self._log, flags, 0o600)
+            try:
+                os.write(handle, json.dumps(line).encode() + b"\n")
+            finally:
+                os.close(handle)
+
+    def _put(self, at: datetime, loud: Loud, text: str) -> None:
+        if loud > self._loud:
+            return
+        try:
+            self._queue.put_nowait((at, loud, text))
+        except queue.Full:
+            self._left_out += 1
+
+    def _write(self) -> None:
+        while (item := self._queue.get()) is not None:
+            self._print(*item)
+            if self._left_out and self._queue.empty():
+                left_out, self._left_out = self._left_out, 0
+                self._print(
+                    datetime.now().astimezone(),
+                    Loud.TROUBLE,
+                    f"Lines left out, as nobody read them: {left_out}. See: placet logs",
+                )
+
+    def _print(self, at: datetime, loud: Loud, text: str) -> None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if self._times and at.date() != self._day:
+            self._day = at.date()
+            lines.insert(0, self._day.isoformat())
+        stamp = f"{at:%H:%M:%S} " if self._times else ""
+        for number, line in enumerate(lines):
+            shown = "".join(c if c == "\\" else show(c) for c in line)
+            self._echo(
+                (stamp if not number or not line.startswith(" ") else " " * len(stamp)) + shown,
+                loud,
+            )
+
+    def _echo(self, line: str, loud: Loud) -> None:
+        try:
+            if sys.stderr.isatty():
+                line = textwrap.fill(
+                    line,
+                    max(40, shutil.get_terminal_size().columns - 1),
+                    subsequent_indent=" " * 11,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+                if loud is Loud.TROUBLE and not os.environ.get("NO_COLOR"):
+                    line = click.style(line, fg="yellow")
+            click.echo(line, err=True)
+        except (OSError, ValueError, AttributeError):
+            pass  # nobody can be told; the journal has it
+
+
+def times_of_its_own(env: Mapping[str, str]) -> bool:
+    """Return whether standard error is the service manager's log, which has times of its own.
+
+    JOURNAL_STREAM, see systemd.exec(5).
+    """
+    device, _, inode = env.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        info = os.fstat(2)
+    except OSError:
+        return False
+    return (device, inode) == (str(info.st_dev), str(info.st_ino))
+
+
+BELOW = 9
+"""Columns by which a line goes on below its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence of the daemon's, and when it was said."""
+
+    timestamp: str
+    text: str
+    trouble: bool
+
+    def __str__(self) -> str:
+        return f"{shown_time(self.timestamp)} {harmless(self.text)}"
+
+
+@dataclass(slots=True)
+class Teller:
+    """Tells rows in their order; what need be said only once is said once."""
+
+    story: Story = field(default_factory=Story)
+
+    def tell(self, rows: Iterable[CommittedRow]) -> Iterator[Told]:
+        """Give the sentences about rows; about many there is none."""
+        for row in rows:
+            told = self.story.line(row)
+            if told is not None and told[0] <= Loud.EVENT and told[1]:
+                yield Told(row.timestamp, told[1], told[0] is Loud.TROUBLE)
+
+
+def print_told(told: Told) -> None:
+    """Print a sentence to standard output; on a terminal it is broken to fit, trouble yellow."""
+    text = colour(str(told), "yellow") if told.trouble else str(told)
+    echo(fitted(text, columns(), hang=BELOW) if on_terminal() else text)
+
+
+LAST_LINES = 50
+
+
+@click.command("logs")
+@click.argument("ident", metavar="[ID]", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(0, 10**6),
+    default=LAST_LINES,
+    metavar="N",
+    help="How many of the last lines; else 50.",
+)
+@site_option
+@json_option
+def logs_command(site: Site, ident: str | None, follow: bool, lines: int, as_json: bool) -> None:
+    """Print what the daemon has said, the newest line last; of one request or of all.
+
+    It is what `placet run` printed, also while nobody looked at it.
+    """
+    trace = request = ""
+    if ident is not None:
+        with site.reader(ident) as reader:
+            case = find(reader, ident)
+        trace, request = case.trace_id, case.request_id
+    log = Log(site.state.log, trace, request)
+    found = deque(log.new(), maxlen=lines)
+    if not log.path.exists():
+        say("No daemon has run here yet: placet run")
+    for line in found:
+        _print(line, as_json=as_json)
+    if not follow:
+        return
+    with bell(site) as wait:
+        while True:
+            wait()
+            for line in log.new():
+                _print(line, as_json=as_json)
+
+
+class Log:
+    """The daemon's lines at `path`, of one case or, with an empty `trace`, of all."""
+
+    def __init__(self, path: Path, trace: str = "", request: str = "") -> None:
+        self.path = path
+        self._trace, self._request = trace, request
+        # By a file's first line how many bytes of it were read: inodes are used again.
+        self._read: dict[bytes, int] = {}
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Give the lines that were not given before, the oldest first."""
+        for path in (old_log(self.path), self.path):
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:
+                continue
+            with file:
+                first = file.readline()
+                file.seek(self._read.get(first, 0))
+                for raw in file:
+                    if not raw.endswith(b"\n"):
+                        break  # it is being written
+                    self._read[first] = self._read.get(first, 0) + len(raw)
+                    line = json.loads(raw)
+                    if self._wants(line):
+                        yield line
+
+    def _wants(self, line: dict[str, Any]) -> bool:
+        if not self._trace:
+            return True
+        if trace := str(line["trace_id"]):
+            return trace == self._trace
+        return str(line["text"]).startswith(f"{self._request}: ")
+
+
+def _print(line: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(line))
+    else:
+        print_told(Told(line["timestamp"], line["text"], line["trouble"]))
+
+
+ROWS = 1_000
+"""Rows of the journal that are read at once."""
+WRITING_LOOKS = 40
+"""Looks after which rows are told though the daemon did not write yet what they tell of."""
+
+
+@click.command("watch")
+@ident_argument
+@site_option
+@json_option
+def watch_command(site: Site, ident: str, as_json: bool) -> None:
+    """Follow one request to its end, a line an event; exit with its result.
+
+    0 if it was completed; 1 if it failed, was rejected or withdrawn; 3 if there is none. What waits
+    for you is said, and waited for.
+
+    ID is a request_id or the beginning of a trace_id.
+    """
+    trace = site.case(ident).trace_id
+    with bell(site) as wait:
+        follow(site, trace, wait, as_json=as_json)
+
+
+def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -> None:
+    """Print what happened to a case and what happens, until it has ended.
+
+    `wait` returns when it is worth a look. Raises UserError with exit code 1 where it ended in
+    another way than completed.
+    """
+    last, teller, daemon, waits_since = 0, Teller(), Presence(site), ""
+    while True:
+        look = partial(_look, site, trace, last, routine=as_json)
+        rows, found, busy = patiently(look, wait)
+        for _ in range(WRITING_LOOKS):  # who reads that a plan waits may move it at once
+            if not (rows and busy):
+                break
+            time.sleep(TOGETHER_S)
+            rows, found, busy = patiently(look, wait)
+        case = _case(found)
+        ended = len(rows) < ROWS and case.state not in OPEN and not busy
+        last = rows[-1].id if rows else last
+        if not ended or not daemon.was_there:
+            daemon.say_changes()
+        if as_json:
+            from placet.host.events import event_of, line_of
+
+            for row in rows:
+                click.echo(line_of(event_of(row)).decode(), nl=False)
+        else:
+            for told in teller.tell(rows):
+                print_told(told)
+        # who asked for a retry, which the daemon has not performed yet, waits for that
+        if ended and trace not in {one.trace_id for one in waiting_in(site.state.intents)}:
+            break
+        if len(rows) < ROWS:
+            if case.state in (State.REVIEW, State.ASKING) and case.since != waits_since:
+                waits_since = case.since
+                say(f"{case.request_id} waits for you: placet review")
+            wait()
+    if case.state is not State.COMPLETED:
+        raise UserError(
+            _end(case), f"See why, and what helps: placet why {case.request_id}", exit_code=1
+        )
+
+
+def await_case(site: Site, path: str, after: int, wait: Callable[[], None]) -> str:
+    """Return the trace_id of the request that was dropped at `path`, once a daemon has seen it.
+
+    `after` is the journal's last row before. Raises UserError where it cannot be used, or is gone.
+    """
+    daemon = Presence(site)
+    while True:
+        there = (site.vault / path).exists()
+        for row in patiently(partial(_since, site.state, after), wait):
+            if row.details.get("path") != visible(path):
+                continue
+            if row.action_type == Action.REQUEST_DETECTED:
+                return row.trace_id
+            if row.action_type == Action.REQUEST_INVALID:
+                why = str(row.details.get("reason") or "")
+                raise UserError(
+                    f"{visible(path)} cannot be used: {why}", "Fix it: it is read again."
+                )
+        if not there:
+            raise UserError(
+                f"{visible(path)} was taken away before it was planned.",
+                "Submit it again: placet submit",
+            )
+        daemon.say_changes()
+        wait()
+
+
+def last_row(state: StateFolder) -> int:
+    """Return the id of the journal's last row, 0 for none."""
+    rows = _since(state, 0, newest=True)
+    return rows[-1].id if rows else 0
+
+
+def _since(state: StateFolder, after: int, *, newest: bool = False) -> tuple[CommittedRow, ...]:
+    """Return the rows after one, or only the newest; none without a journal."""
+    if not is_begun(state.journal):
+        return ()
+    with open_reader(state.journal) as reader:
+        return reader.activity(
+            after_id=after, limit=1 if newest else -1, newest=newest, routine=newest
+        )
+
+
+@dataclass(slots=True)
+class Presence:
+    """Says when nothing goes on because no daemon runs, and when one runs again."""
+
+    site: Site
+    was_there: bool = True
+
+    def say_changes(self) -> None:
+        """Say it on standard error, once each time that it changes."""
+        is_there = self.site.daemon is not None
+        if is_there != self.was_there:
+            say(
+                "a daemon runs again"
+                if is_there
+                else "the daemon is not running; it goes on with the next: placet run"
+            )
+        self.was_there = is_there
+
+
+def _look(
+    site: Site, trace: str, after: int, *, routine: bool
+) -> tuple[tuple[CommittedRow, ...], tuple[CaseRow, ...], bool]:
+    """Return a case's rows after one, the case, and whether its notes are still to be written.
+
+    What hinders that is not waited for.
+    """
+    with open_reader(site.state.journal) as reader:
+        rows = reader.activity(trace, after_id=after, limit=ROWS, routine=routine)
+        left = [one for one in reader.pending_commands() if one.trace_id == trace]
+        # one that fails holds back the later ones
+        is_stuck = any(one.error for one in left)
+        return rows, reader.cases_of(trace_ids=[trace]), bool(left) and not is_stuck
+
+
+def _case(found: Sequence[CaseRow]) -> Case:
+    if not found:
+        raise UserError(
+            "The journal does not know this request any more.",
+            "See all: placet status",
+            exit_code=3,
+        )
+    return CASE_JSON.validate_json(found[0].body)
+
+
+def _end(case: Case) -> str:
+    if case.state is State.FAILED:
+        why = (case.outcome.failure.splitlines() or [""])[0]
+        return f"{case.request_id} failed: {why}" if why else f"{case.request_id} failed."
+    return f"{case.request_id} was {case.state.value}."

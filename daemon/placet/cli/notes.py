@@ -9,11 +9,10 @@ from datetime import datetime
 
 from placet.case.case import Case
 from placet.cli.site import Site
-from placet.core.wording import counted
+from placet.disk.errors import Gone, NotSettled
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
-from placet.errors import UserError
-from placet.files.errors import Gone, NotSettled
+from placet.errors import UserError, counted
 from placet.journal.reader import Reader
 from placet.note.paths import show as visible
 

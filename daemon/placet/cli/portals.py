@@ -16,16 +16,13 @@ from placet.case.portal import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.errors import UserError, cannot_write
-from placet.git.repository import is_repository, open_repo
-from placet.host.accepted import change, holding
-from placet.host.config import load, portal_path, with_setting
+from placet.git.repository import default_branch, is_repository, notes, open_repo
+from placet.host.config import change, holding, load, portal_path, with_setting
 from placet.host.state import from_home
-from placet.journal.place import is_begun
+from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
-from placet.repo.oddities import notes
-from placet.repo.refs import default_branch
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
 

@@ -13,13 +13,11 @@ from typing import Any
 import click
 
 from placet.case.story import Loud
-from placet.cli.follow import Voice, times_of_its_own
+from placet.cli.journal import Voice, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
-from placet.core.wording import counted
-from placet.errors import ToolError, UserError
-from placet.host.state import state_home
-from placet.host.vault_state import known_vaults
+from placet.errors import ToolError, UserError, counted
+from placet.host.state import known_vaults, state_home
 from placet.loop.app import daemon
 from placet.loop.replay import replay_mission
 from placet.loop.run import heeding_signals

@@ -20,9 +20,8 @@ from placet.note.paths import CONFIG_PATH
 # `placet --help` needs none of these, and they take as long as all else that it does.
 if TYPE_CHECKING:
     from placet.case.case import Case
-    from placet.host.accepted import InForce
+    from placet.host.config import Config, InForce
     from placet.host.state import StateFolder
-    from placet.host.tables import Config
     from placet.journal.reader import Reader
 
 Command = Callable[..., Any]
@@ -65,7 +64,7 @@ class Site:
     @cached_property
     def state(self) -> StateFolder:
         """The folder of the vault's state on this machine."""
-        from placet.host.vault_state import vault_state
+        from placet.host.state import vault_state
 
         return vault_state(self.vault, self.env)
 
@@ -78,7 +77,7 @@ class Site:
 
     def in_force(self) -> InForce:
         """Return the configuration as it holds now."""
-        from placet.host.accepted import (
+        from placet.host.config import (
             in_force,
         )  # pydantic takes as long as all of `placet status`
 
@@ -90,7 +89,7 @@ class Site:
         A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
         shown with the defaults is shown first.
         """
-        from placet.host.tables import Config
+        from placet.host.config import Config
 
         if self._configured is None:
             try:
@@ -114,7 +113,7 @@ class Site:
 
         Where there is none yet no ID fits: UserError (exit code 3).
         """
-        from placet.journal.place import is_begun
+        from placet.journal.database import is_begun
         from placet.journal.reader import open_reader
 
         path = self.state.journal

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import click
 
@@ -13,22 +18,115 @@ from placet.case.case import CASE_JSON, OPEN, Case, State
 from placet.case.intents import Intent
 from placet.case.notes import body_of, look_at
 from placet.chat.budget import Amount
+from placet.cli.events import bell, patiently
 from placet.cli.notes import count_changed, last_moment, text_of
-from placet.cli.screen import on_terminal
-from placet.cli.show_screen import show_screen
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
-from placet.cli.status_screen import plans_screen, status_screen
-from placet.cli.terminal import echo, out
-from placet.cli.text import case_text, plans_text, status_text
-from placet.cli.trouble import disk_trouble, waits_for_model
-from placet.cli.view import as_float, case_line, kept, waits_for_you
+from placet.cli.terminal import echo, json_text, out
+from placet.cli.view import (
+    as_float,
+    case_line,
+    case_text,
+    disk_trouble,
+    drawn,
+    is_dumb,
+    kept,
+    on_terminal,
+    plans_screen,
+    plans_text,
+    show_screen,
+    status_screen,
+    status_text,
+    waits_for_model,
+    waits_for_you,
+    words,
+)
 from placet.disk.vault import Vault
-from placet.errors import UserError
+from placet.errors import UserError, counted
 from placet.host.clock import Clock
 from placet.host.intents import waiting_in
-from placet.journal.place import is_begun
+from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.note.paths import QUEUES
+
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+# Terminals that know synchronized updates show a frame at once; the others ignore the mode.
+_FRAME, _SHOWN = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"
+_LINE_END = "\x1b[K\n"
+
+
+def watch_status(site: Site, *, as_json: bool) -> None:
+    """Show `placet status` again whenever it changes, until Ctrl-C.
+
+    On a terminal it is one screen that stays in place, and is left behind at the end; into a pipe
+    it is the text, or a line of JSON, each time that something is different.
+    """
+    last = ""
+    try:
+        with bell(site) as wait:
+            if as_json or not on_terminal() or is_dumb():
+                _print_changes(site, wait, as_json=as_json)
+            with _other_screen():
+                while True:
+                    _draw(last := _shown(site))
+                    wait()
+    except KeyboardInterrupt:
+        if last:
+            click.echo(last)
+
+
+def _print_changes(site: Site, wait: Callable[[], None], *, as_json: bool) -> NoReturn:
+    told = ""
+    while True:
+        found = patiently(lambda: status(Site(site.given, site.env)), wait)
+        if (now := _unchanging(found)) != told:
+            told = now
+            click.echo(json_text(found) if as_json else f"{status_text(found)}\n")
+        wait()
+
+
+def _shown(site: Site) -> str:
+    """Return the screen of now; a vault that cannot be read is said, and looked at again."""
+    now = Site(site.given, site.env)  # settings and daemon may be others by now
+    try:
+        text = status_screen(status(now))
+        now.raise_problem()
+    except UserError as error:
+        said = drawn(words(error.what, "red"), words(error.hint, "dim"))
+        return f"{text}\n\n{said}" if now.problem is error else said
+    return text
+
+
+def _draw(text: str) -> None:
+    lines, room = text.split("\n"), shutil.get_terminal_size().lines - 3
+    if len(lines) > room:
+        lines = [
+            *lines[: room - 1],
+            f"… {counted(len(lines) - room + 1, 'more line')}: placet status",
+        ]
+    lines += ["", drawn(words("Ctrl-C ends this.", "dim"))]
+    sys.stdout.write(_FRAME + _LINE_END.join(lines) + _LINE_END + _SHOWN)
+    sys.stdout.flush()
+
+
+@contextmanager
+def _other_screen() -> Iterator[None]:
+    """Have the terminal's other screen, without a cursor; a new size counts at the next look."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    sys.stdout.write(_ENTER)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+
+
+def _unchanging(found: dict[str, Any]) -> str:
+    """Return a status without what changes by itself: ages."""
+    cases = [{key: v for key, v in case.items() if key != "age_s"} for case in found["cases"]]
+    return json.dumps({**found, "cases": cases}, default=str)
+
 
 OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
 LATEST = 20
@@ -42,8 +140,6 @@ LATEST = 20
 def status_command(site: Site, watch: bool, as_json: bool) -> None:
     """Show what waits for you, what runs, and what ended."""
     if watch:
-        from placet.cli.live import watch_status
-
         watch_status(site, as_json=as_json)
         return
     found = status(site)

@@ -20,18 +20,17 @@ import click
 from placet.agent.prompts import agents
 from placet.case.notes import look_at
 from placet.case.request import RequestProblems, read_request, title_of
-from placet.cli.bell import bell
-from placet.cli.gestures import can_be_edited, say_if_down
+from placet.cli.decide import can_be_edited, say_if_down
+from placet.cli.events import bell
+from placet.cli.journal import await_case, follow, last_row
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import echo, json_text, out, say
-from placet.cli.watch import await_case, follow, last_row
-from placet.core.text.blocks import Frontmatter
+from placet.disk.errors import AlreadyThere
 from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.files.errors import AlreadyThere
-from placet.journal.place import is_begun
+from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
-from placet.note.frontmatter import read_note, stamp
+from placet.note.frontmatter import Frontmatter, read_note, stamp
 from placet.note.paths import Folder, request_id, trace_id
 
 

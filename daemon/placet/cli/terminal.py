@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from placet.core.wording import local
-from placet.errors import FULL, PlacetError, UserError, machine_errno
-from placet.files.errors import RETRIED
+from placet.disk.errors import RETRIED
+from placet.errors import FULL, PlacetError, UserError, local, machine_errno
 from placet.host.clock import wall
 from placet.note.paths import show as visible
 

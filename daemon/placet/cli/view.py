@@ -2,30 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from placet.activity import Action
-from placet.case.case import DRAFTING, Case, State
-from placet.case.estimate import estimate
+from placet.case.case import DRAFTING, OPEN, Asking, Case, State
+from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
+from placet.case.question_note import question_in
+from placet.case.story import facts, more_scope
 from placet.chat.budget import Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
-from placet.cli.asked import asked_line
-from placet.cli.notes import text_of
+from placet.cli.notes import changed_words, note_text, text_of
 from placet.cli.site import Site
+from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.disk.vault import Vault
+from placet.errors import age, counted, dollars, one_line
 from placet.host.clock import wall
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.note.frontmatter import read_note
+from placet.note.box import unmarked
+from placet.note.frontmatter import plan_digest, read_note
+from placet.note.markdown import fence_at
 from placet.note.paths import Folder
+from placet.note.paths import show as visible
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plugins import WORKERS, plugin
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from placet.agent.day_budget import day_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+from placet.case.waiting import Hold, Why
+
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
+_QUOTES = re.compile(r"((?:>[ \t]?)+)(.*)")
+_CALLOUT = re.compile(r"\[!([\w-]+)(?:\|\w+)?\][+-]?[ \t]*(.*)")
+_ALARMING = frozenset({"danger", "warning", "failure"})
+_CHANGED = {"+": "green", "-": "red"}
+
+
+def rendered(body: str) -> str:
+    """Return markdown without the marks that only a reading view needs; no words are left out."""
+    out: list[str] = []
+    fence = None
+    for raw in body.strip("\r\n").splitlines():
+        line = harmless(raw.rstrip())
+        if fence is not None:
+            fence, shown = (None, "") if fence.closes(raw) else (fence, f"    {_difference(line)}")
+            out += [shown] if shown else []
+        elif (fence := fence_at(raw)) is None:
+            out.append(_line(line))
+        elif fence.info.strip() not in ("", "diff", "toml"):
+            out.append(f"    ({harmless(fence.info.strip())})")
+    return "\n".join(out)
+
+
+def _difference(line: str) -> str:
+    name = _CHANGED.get(line[:1])
+    return colour(line, name) if name else line
+
+
+def _line(line: str) -> str:
+    if found := _HEADING.fullmatch(line):
+        return colour(_plain(found[2]), "white", bold=True)
+    if not (found := _QUOTES.fullmatch(line)):
+        return _plain(line)
+    bars = "│ " * found[1].count(">")
+    if callout := _CALLOUT.fullmatch(found[2]):
+        sort = callout[1].casefold()
+        name = "red" if sort in _ALARMING else "white"
+        return f"{bars}{colour(f'{sort}: {_plain(callout[2])}'.strip(), name, bold=True)}"
+    return f"{bars}{_plain(found[2])}".rstrip()
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text)
+
+
+def asks_for_more(case: Case) -> bool:
+    """Return whether a case's mission asks for a wider scope."""
+    return case.asking is not None and bool(case.asking.amended)
+
+
+def asking_text(site: Site, case: Case) -> bytes:
+    """Return the text of the note in which a case asks; raises UserError where it is gone."""
+    assert case.asking is not None, "only what is asked is shown"
+    return note_text(site, case, case.asking.path)
+
+
+def wider_scope(site: Site, case: Case) -> tuple[str, bytes]:
+    """Return the wider scope that a mission asks for, for a terminal, and its note's text."""
+    raw = asking_text(site, case)
+    return f"{rendered(unmarked(read_note(raw).body))}\ndigest    {plan_digest(raw)[:16]}", raw
+
+
+def asked_line(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:
+    """Return what a case asks a person as plain data; None where it asks nothing.
+
+    `question` is empty while the note cannot be read.
+    """
+    if (asking := case.asking) is None:
+        return None
+    raw = text_of(folder, asking.path)
+    is_question = not asking.amended
+    asked = question_in(raw) if raw is not None and is_question else ""
+    return {
+        "kind": "question" if is_question else "amendment",
+        "path": asking.path,
+        "number": asking.number,
+        "of": asking.work.value,
+        "since": asking.asked_at,
+        "question": asked if is_question else _wider(reader, case, asking),
+        "options": list(asking.options),
+        "digest": asking.digest,
+    }
+
+
+def _wider(reader: Reader, case: Case, asking: Asking) -> str:
+    """Return what is asked for besides the approved scope, on one line."""
+    row = reader.last_of(Action.PLAN_AMENDMENT_REQUESTED, trace_id=case.trace_id)
+    return "" if row is None or row.details["number"] != asking.number else more_scope(row.details)
+
 
 AT_WORK = "at work"
 """What a worker says of a case that it carries out."""
@@ -104,8 +230,7 @@ def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
 
 def call_under_way(reader: Reader, case: Case) -> str:
     """Return the call that a mission makes now, such as a long command; empty for none."""
-    from placet.agent.entries import CALL, LITERAL, Begun, Key
-    from placet.agent.record import Recorded
+    from placet.agent.record import CALL, LITERAL, Begun, Key, Recorded
     from placet.agent.tool_calls import target  # loads all tools
 
     calls = (f"{CALL.key}:", f"{LITERAL.key}:")
@@ -207,3 +332,651 @@ def age_s(since: str) -> float:
 def as_float(usd: Decimal | None) -> float | None:
     """Return dollars as JSON has them."""
     return None if usd is None else float(usd)
+
+
+COLOURS = {
+    "review": "yellow",
+    "asking": "yellow",
+    "running": "cyan",
+    "planning": "cyan",
+    "revising": "cyan",
+    "approved": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "rejected": "magenta",
+    "withdrawn": "white",
+}
+
+
+ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
+
+
+MAX_FAILURE = 500
+"""Characters of a failure's reason that `placet status` shows; `placet why` has all."""
+
+
+_TURN = {
+    "review": "waits for you",
+    "asking": "asks",
+    "planning": "a plan is being written",
+    "revising": "the plan is being revised",
+    "approved": "about to begin",
+    "running": "at work",
+    "completed": "done",
+    "failed": "failed",
+    "rejected": "rejected",
+    "withdrawn": "withdrawn",
+}
+
+
+_TURN_LATER = {
+    "planning": "its plan is written when a daemon runs",
+    "revising": "its plan is revised when a daemon runs",
+    "approved": "approved, begins when a daemon runs",
+    "running": "stands still, goes on when a daemon runs",
+}
+
+
+def model_line(provider: str, name: str) -> str:
+    """Return which model works here; the scripted one says so."""
+    if not provider:
+        return "not known, as System/placet.toml cannot be used"
+    if provider == "scripted":
+        return f"{name}: SCRIPTED, replies are replayed from a file, no model is asked"
+    return f"{name} ({provider})"
+
+
+def status_text(found: Mapping[str, Any]) -> str:
+    """Return `placet status` for people."""
+    daemon = f"running: {found['daemon']}" if found["daemon"] else "not running (placet run)"
+    waiting = [found["waits"]["notice"]] if found["waits"] else []
+    lines = [
+        f"vault   {found['vault']}",
+        *local_times([f"daemon  {daemon}"]),
+        f"model   {model_line(found['provider'], found['model'])}",
+        f"today   {today_words(found['today'])}",
+    ]
+    if found["paused"]:
+        lines.append("work    paused: nothing new is taken up (placet resume)")
+    if found["unaccepted"]:
+        lines.append(
+            f"config  {colour('not accepted on this machine', 'yellow')}: "
+            f"{', '.join(map(visible, found['unaccepted']))} (placet config accept)"
+        )
+    lines += [
+        f"work    {colour('waits', 'yellow')}: {visible(' '.join(why.split()))}"
+        for why in (*waiting, *found["stuck"])
+    ]
+    if changed := changed_words(found["changed"]):
+        lines.append(f"notes   {changed}")
+    lines.append("")
+    is_open = {
+        case["request_id"]: case["state"] in OPEN or waits_for_you(case) for case in found["cases"]
+    }
+    cases = {case["request_id"]: _case_line(case, found) for case in found["cases"]}
+    lines += [line for ident, line in cases.items() if is_open[ident]]
+    used = {visible(path) for case in found["cases"] for path in _paths(case)}
+    lines += [
+        f"{colour('remark  ' if path in used else 'unusable', 'yellow')}   {path}  "
+        f"{first_line(why)}"
+        for path, why in found["explained"].items()
+    ]
+    lines += [line for ident, line in cases.items() if not is_open[ident]]
+    if not any(found[one] for one in ("cases", "changed", "explained")):
+        lines.append(
+            "No requests yet. Drop a note into Inbox/Requests, or: placet submit "
+            "'what you want done'"
+        )
+    if found["earlier"]:
+        lines.append(f"{found['earlier']:,} earlier ones are over. One of them: placet show ID")
+    return "\n".join(lines)
+
+
+def _paths(case: Mapping[str, Any]) -> list[str]:
+    asked = [case["asking"]["path"]] if case["asking"] else []
+    return [case["request"], case["plan"], *asked]
+
+
+def _case_line(case: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    state = colour(f"{case['state']:<10}", COLOURS[case["state"]])
+    told = turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
+    then = f"; next: {ways}" if (ways := next_step(case)) else ""
+    return f"{state} {visible(case['request_id'])}  {told}{then}{_similar(case)}"
+
+
+def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
+    """Return a case's state in words: what a command asked for, else what the journal has.
+
+    `held` says that all work waits for the model, which was said above.
+    """
+    if case["intent"]:
+        return f"`placet {case['intent']}` waits for the daemon"
+    if case["paused"]:
+        return "waits, as work is paused (placet resume)"
+    now = (case.get("carrier") or {}).get("now") or _now(case["state"], daemon=daemon)
+    failed = visible(case.get("model_trouble") or "") if daemon else ""
+    if failed and held:
+        return f"waits for the model, as all work does{_detail(case)}"
+    trouble = f"; the last call of the model failed: {failed}" if failed else ""
+    return f"{now}{_detail(case)}{trouble}"
+
+
+def _now(state: str, *, daemon: bool) -> str:
+    return _TURN[state] if daemon else _TURN_LATER.get(state, _TURN[state])
+
+
+def today_words(used: Mapping[str, Any]) -> str:
+    """Return today's use of the model against the day's limits."""
+    cost = dollars(used["cost_usd"])
+    usd = f" of ${used['day_usd']:.2f}" if used["day_usd"] else ""
+    tokens = f" of {used['day_tokens']:,}" if used["day_tokens"] else ""
+    return f"{cost}{usd}, {used['tokens']:,}{tokens} tokens"
+
+
+def asks(case: Mapping[str, Any]) -> str:
+    """Return where a case asks a person, and what, on one line."""
+    asking = case["asking"]
+    said = f": {first_line(asking['question'])}" if asking["question"] else ""
+    return f"{visible(asking['path'])}{said}"
+
+
+def _detail(case: Mapping[str, Any]) -> str:
+    if case["asking"]:
+        what = " you" if case["asking"]["kind"] == "question" else " for a wider scope"
+        return f"{what} in {asks(case)}"
+    if progress := case.get("progress"):
+        cost = dollars(progress["cost_usd"])
+        budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
+        done = " done" if progress["step"] else ""
+        turns = counted(progress["iterations"], "iteration")
+        now = progress.get("now")
+        doing = f"; {visible(now)} for {age(progress['now_s'])}" if now else ""
+        return (
+            f": step {progress['step']} of {progress['of']}{done}, {turns}, {cost}{budget}{doing}"
+        )
+    if case["state"] == "failed":
+        return f": {on_one_line(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
+    if case["state"] == "review":
+        return f": {visible(case['plan'])}"
+    if case["state"] == "completed" and not case["commit"]:
+        return ": nothing was changed"
+    if not case["branch"]:
+        return ""
+    return f": {visible(case['branch'])}" + (f", {case['became']}" if case["became"] else "")
+
+
+def estimate_words(found: Mapping[str, Any] | None) -> str:
+    """Return what missions like a plan's have cost; empty where too few are known."""
+    return "" if found is None else Estimate(**found).sentence
+
+
+def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return `placet plans` for people."""
+    if not found:
+        return "No plan waits for you."
+    return "\n".join(
+        f"{visible(c['request_id'])}  {visible(c['title'])}  ({kind(c)}, "
+        f"since {shown_time(c['since'])})\n  {_place(c)}{_similar(c)}"
+        for c in found
+    )
+
+
+def _similar(case: Mapping[str, Any]) -> str:
+    said = estimate_words(case["estimate"])
+    return f"\n  {said}" if said and case["state"] == "review" else ""
+
+
+def _place(case: Mapping[str, Any]) -> str:
+    return asks(case) if case["asking"] else visible(case["plan"])
+
+
+def kind(case: Mapping[str, Any]) -> str:
+    """Return what waits of a case: a question, a wider scope, or which revision of a plan."""
+    if case["asking"]:
+        return "a question" if case["asking"]["kind"] == "question" else "a wider scope"
+    revision = f"revision {case['revision']}"
+    if case["state"] != "failed":
+        return revision
+    return f"{revision}, {'its mission failed' if case['report'] else 'it could not be revised'}"
+
+
+def case_text(found: Mapping[str, Any]) -> str:
+    """Return `placet show` for people."""
+    head = [
+        f"{colour(visible(found['title']), 'white', bold=True)}  "
+        f"({visible(found['request_id'])}, {found['trace_id']})",
+        turn(found, daemon=bool(found["daemon"])) + _similar(found),
+    ]
+    parts = ["\n".join(head)]
+    for name in ("asking", "request", "plan", "report"):
+        if text := found[f"{name}_text"]:
+            digest = (
+                f"(digest {found['plan_digest'][:16]}) "
+                if name == "plan" and found["plan_digest"]
+                else ""
+            )
+            parts.append(
+                colour(f"── {name} {digest}", "white", bold=True) + "\n" + harmless(text.strip())
+            )
+    rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
+    parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
+    return "\n\n".join(parts)
+
+
+def first_line(text: str, width: int = 150) -> str:
+    """Return a text's first line, harmless, shortened to so many characters."""
+    return visible(textwrap.shorten((text.splitlines() or [""])[0], width, placeholder=" …"))
+
+
+def on_one_line(text: str, width: int) -> str:
+    """Return a text on one line, harmless, shortened to so many characters."""
+    return visible(textwrap.shorten(text, width, placeholder=" …"))
+
+
+def is_routine(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is shown as data only: a git process that went well."""
+    return row["action_type"] == Action.GIT_RAN and "stderr" not in row["metadata"]
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return one journal row as a line."""
+    told = facts(row["action_type"], row["metadata"])
+    time = shown_time(row["timestamp"])
+    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
+    actor = colour(f"{row['actor']:<6}", ACTORS[row["actor"]])
+    return f"{time}  {actor}{line}"
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a query's result as lines of tab-separated values under a head."""
+    lines = [
+        "\t".join(columns),
+        *("\t".join("" if v is None else visible(str(v)) for v in row) for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+# Tables, colours and links for a terminal, drawn by rich.
+#
+# Everything that is shown passes `words` or `link`: text of notes, models and repositories moves no
+# cursor, hides nothing, and opens no link of its own. rich is imported only in functions that draw.
+
+LEAST_COLUMNS = 40
+"""Columns below which nothing is laid out: a narrower terminal wraps by itself."""
+BAR_CELLS = 20
+
+
+def on_terminal() -> bool:
+    """Return whether a person reads standard output."""
+    return sys.stdout.isatty()
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal says that it knows no escape sequences."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+
+
+def columns() -> int:
+    """Return the width of the terminal."""
+    return max(LEAST_COLUMNS, shutil.get_terminal_size().columns)
+
+
+def drawn(*parts: RenderableType, width: int = 0) -> str:
+    """Return parts one below the other as lines for the terminal, none longer than its width.
+
+    `NO_COLOR` leaves out colours and weights; a terminal that calls itself dumb gets no links
+    either.
+    """
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        force_interactive=False,
+        color_system=None if is_dumb() else "standard",
+        no_color=plain,
+        width=width or columns(),
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+
+def words(text: str, colour: str = "", *, bold: bool = False) -> Text:
+    """Return a text on one line, in a colour; what would move or hide something is written out."""
+    from rich.text import Text
+
+    return Text(one_line(harmless(text)), _style(colour, bold=bold), overflow="fold")
+
+
+def link(shown: str, target: Path, colour: str = "", *, bold: bool = False) -> Text:
+    """Return a name that a terminal with hyperlinks (OSC 8) opens `target` by.
+
+    The address is percent-encoded byte for byte, so that nothing of a file's name ends it.
+    """
+    from rich.style import Style
+    from rich.text import Text
+
+    text = Text(visible(shown), _style(colour, bold=bold), overflow="fold")
+    text.stylize(Style(link=target.absolute().as_uri()))
+    return text
+
+
+def joined(parts: Iterable[Text | str], between: str = " ") -> Text:
+    """Return texts one after the other on a line."""
+    from rich.text import Text
+
+    made = (part if isinstance(part, Text) else words(part) for part in parts)
+    return Text(between, overflow="fold").join([part for part in made if part.plain])
+
+
+def bar(done: int, of: int, colour: str = "cyan") -> Text:
+    """Return how much is done of a whole as a bar."""
+    from rich.text import Text
+
+    full = round(BAR_CELLS * min(1.0, done / of)) if of > 0 else 0
+    return Text("━" * full, _style(colour)) + Text("─" * (BAR_CELLS - full), _style("dim"))
+
+
+def table(
+    rows: Sequence[Sequence[RenderableType]],
+    *,
+    heads: Sequence[str] = (),
+    right: Sequence[int] = (),
+    whole: Sequence[int] = (),
+    indent: int = 2,
+) -> Table:
+    """Return rows as columns; a cell that is too long goes on below itself, uncut.
+
+    `heads` are the columns' names, `right` the columns set to the right, `whole` those that are
+    never broken.
+    """
+    from rich.padding import Padding
+    from rich.table import Table
+
+    made = Table(
+        box=None, show_header=bool(heads), header_style=_style("dim"), padding=0, pad_edge=False
+    )
+    count = max(map(len, rows), default=0)
+    for number in range(count):
+        made.add_column(
+            heads[number] if heads else "",
+            justify="right" if number in right else "left",
+            no_wrap=number in whole,
+            overflow="fold",
+        )
+    for row in rows:
+        made.add_row(
+            *(
+                Padding(cell, (0, 0 if n == count - 1 else 2, 0, 0 if n else indent))
+                for n, cell in enumerate(row)
+            )
+        )
+    if heads:
+        for number, column in enumerate(made.columns):
+            last = number == count - 1
+            column.header = Padding(
+                words(heads[number], "dim"), (0, 0 if last else 2, 0, 0 if number else indent)
+            )
+    return made
+
+
+def stacked(*parts: RenderableType) -> RenderableType:
+    """Return parts one below the other, as one cell."""
+    from rich.console import Group
+
+    return Group(*parts)
+
+
+def heading(text: str) -> Text:
+    """Return a section's title."""
+    return words(text, bold=True)
+
+
+def _style(colour: str, *, bold: bool = False) -> str:
+    if os.environ.get("NO_COLOR"):
+        return ""
+    return " ".join(part for part in ("bold" if bold else "", colour) if part)
+
+
+CaseData = Mapping[str, Any]
+
+
+def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | None = None) -> str:
+    """Return `placet status` for a terminal.
+
+    What is over and ended before yesterday is counted, not listed, unless it needs a look.
+    """
+    vault = Path(found["vault"])
+    since = day_of(day_of(now or wall())[0] - timedelta(hours=1))[0]
+    cases: Sequence[CaseData] = found["cases"]
+    waiting = [case for case in cases if waits_for_you(case)]
+    going = [case for case in cases if case not in waiting and _goes_on(case)]
+    ended = [case for case in cases if case not in waiting and case not in going]
+    recent = [case for case in ended if datetime.fromisoformat(case["since"]) >= since]
+    earlier = found["earlier"] + len(ended) - len(recent)
+    parts: list[RenderableType] = [_head(found, vault)]
+    for title, rows in (
+        (f"Waits for you ({len(waiting)})", [_waiting(case, found, vault) for case in waiting]),
+        (f"Under way ({len(going)})", [_going(case, found, vault) for case in going]),
+        ("Notes", list(_notes(found))),
+        ("Ended since yesterday", [_ended(case, found, vault) for case in reversed(recent)]),
+    ):
+        if rows:
+            parts += ["", heading(title), table(rows, right=(2,), whole=(2,))]
+    if not any(found[one] for one in ("cases", "changed", "explained")):
+        parts += ["", words("No requests yet. Drop a note into Inbox/Requests, or:"),
+                  words("placet submit 'what you want done'")]  # fmt: skip
+    elif not waiting:
+        parts += ["", words("Nothing waits for you.", "dim")]
+    if earlier:
+        parts += ["", words(f"{earlier:,} ended earlier. One of them: placet show ID", "dim")]
+    return drawn(*parts, width=width)
+
+
+def plans_screen(found: Sequence[CaseData], vault: Path, *, width: int = 0) -> str:
+    """Return `placet plans` for a terminal."""
+    if not found:
+        return drawn(words("No plan waits for you."), width=width)
+    rows = [_plan(case, vault) for case in found]
+    heads = ("request", "what waits", "for")
+    return drawn(
+        table(rows, heads=heads, right=(2,), whole=(2,), indent=0),
+        "",
+        words("Decide on one after the other: placet review", "dim"),
+        width=width,
+    )
+
+
+def _goes_on(case: CaseData) -> bool:
+    return case["state"] in OPEN or bool(case["intent"])
+
+
+def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
+    running = found["daemon"]
+    mark = words("●", "green") if running else words("○", "red")
+    daemon = f"running: {running}" if running else "not running (placet run)"
+    rows: list[tuple[RenderableType, RenderableType]] = [
+        (words("vault", "dim"), link(str(vault), vault)),
+        (words("daemon", "dim"), joined([mark, *local_times([daemon])])),
+        (words("model", "dim"), words(model_line(found["provider"], found["model"]))),
+        (words("today", "dim"), words(today_words(found["today"]))),
+    ]
+    if changed := changed_words(found["changed"]):
+        rows.append((words("notes", "dim"), words(changed, "yellow")))
+    if found["paused"]:
+        paused = "paused: nothing new is taken up (placet resume)"
+        rows.append((words("work", "dim"), words(paused, "yellow")))
+    if found["unaccepted"]:
+        named = ", ".join(found["unaccepted"])
+        said = f"not accepted on this machine: {named} (placet config accept)"
+        rows.append((words("config", "dim"), words(said, "yellow")))
+    waits = [found["waits"]["notice"]] if found["waits"] else []
+    rows += [
+        (words("work", "dim"), joined([words("waits:", "yellow"), why]))
+        for why in (*waits, *found["stuck"])
+    ]
+    return table(rows, indent=0)
+
+
+def _id(case: CaseData, vault: Path) -> RenderableType:
+    """Return a case's id; it opens the note that has to be read next."""
+    asking = case["asking"] or {"path": ""}
+    over = "" if case["state"] in OPEN else case["report"]
+    path = asking["path"] or over or case["plan"] or case["request"]
+    colour = COLOURS[case["state"]]
+    if not path:
+        return words(case["request_id"], colour, bold=True)
+    return link(case["request_id"], vault / path, colour, bold=True)
+
+
+def _path(path: str, vault: Path) -> RenderableType:
+    return link(path, vault / path, "dim")
+
+
+def _waiting(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+    return _ended(case, found, vault) if case["state"] == "failed" else _plan(case, vault)
+
+
+def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
+    asking = case["asking"]
+    if asking:
+        colour = "yellow"
+        what = [
+            joined([words(f"{kind(case)}:", colour), first_line(asking["question"], MAX_FAILURE)])
+        ]
+        where = asking["path"]
+    else:
+        what = [joined([f"plan, {kind(case)}:", case["title"]])]
+        where = case["plan"]
+        if said := estimate_words(case["estimate"]):
+            what.append(words(said, "dim"))
+    return [_id(case, vault), stacked(*what, _path(where, vault)), words(age(case["age_s"]))]
+
+
+def _going(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+    told = words(turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"])))
+    progress = case.get("progress")
+    shown = (
+        stacked(bar(progress["step"], progress["of"], COLOURS["running"]), told)
+        if progress and not case["intent"]
+        else told
+    )
+    return [_id(case, vault), shown, words(age(case["age_s"]))]
+
+
+def _ended(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+    told: list[RenderableType] = [words(turn(case, daemon=bool(found["daemon"])))]
+    if ways := next_step(case):
+        told.append(words(ways, "dim"))
+    if case["state"] == "failed":
+        told.append(words(f"placet why {case['request_id']}", "dim"))
+        if case["plan"].startswith(f"{Folder.PLANS}/"):
+            told.append(_path(case["plan"], vault))
+    return [_id(case, vault), stacked(*told), words(age(case["age_s"]))]
+
+
+def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
+    """Give the notes with a remark next to them, those that cannot be used among them."""
+    used = {path for case in found["cases"] for path in (case["request"], case["plan"])}
+    used |= {case["asking"]["path"] for case in found["cases"] if case["asking"]}
+    for path, why in found["explained"].items():
+        sort = "remark" if path in used else "unusable"
+        said = first_line(why, MAX_FAILURE)
+        yield [words(sort, "yellow"), stacked(words(path), words(said)), words("")]
+
+
+def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bool]]:
+    """Give the parts of `placet show`: their text, and whether it was fitted to the terminal."""
+    yield drawn(heading(found["title"]), table(list(_facts(found, vault)), indent=0)), True
+    for name in ("asking", "request", "plan", "report"):
+        if text := found[f"{name}_text"]:
+            digest = found["plan_digest"][:16] if name == "plan" else ""
+            bound = f" (digest {digest})" if digest else ""
+            yield "\n" + colour(f"── {name}{bound}", "white", bold=True), False
+            yield _note(text), False
+    rows = [_row(row) for row in found["journal"] if not is_routine(row)]
+    yield "\n" + colour("── journal", "white", bold=True), False
+    yield drawn(table(rows, whole=(0,), indent=0)), True
+
+
+def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableType, ...]]:
+    """Give names and values: the state first; what a case has not is left out."""
+    told = turn(found, daemon=bool(found["daemon"]))
+    values: list[tuple[str, RenderableType | str]] = [
+        ("state", words(told, COLOURS[found["state"]])),
+        ("id", words(f"{found['request_id']}, trace {found['trace_id']}")),
+        ("since", shown_time(found["since"])),
+        ("carried out by", (found["carrier"] or {}).get("by", "")),
+        ("agent", found["agent"]),
+        ("portal", found["portal"]),
+        ("approved", found["approved_by"]),
+        ("branch", found["branch"] if found["commit"] else ""),
+        ("cost", estimate_words(found["estimate"])),
+    ]
+    paths = ((name, found[name]) for name in ("request", "plan", "report") if found[name])
+    values += [(name, link(path, vault / path)) for name, path in paths]
+    for name, value in values:
+        if value:
+            yield words(name, "dim"), words(value) if isinstance(value, str) else value
+
+
+def _note(text: str) -> str:
+    """Return a note for reading: its properties as they are, then its text rendered."""
+    body = read_note(text.encode(errors="surrogateescape")).body
+    above = text[: len(text) - len(body)].strip() if body and text.endswith(body) else ""
+    lines = [colour(harmless(line), "bright_black") for line in above.splitlines()]
+    shown = rendered(body)
+    return "\n".join([*lines, *([""] if lines and shown else []), shown])
+
+
+def _row(row: Mapping[str, Any]) -> list[RenderableType]:
+    told = facts(row["action_type"], row["metadata"])
+    return [
+        words(shown_time(row["timestamp"])),
+        words(row["actor"], ACTORS[row["actor"]]),
+        words(row["action_type"]),
+        words(told),
+    ]
+
+
+NO_ROOM = 64 * 1024
+"""Free bytes below which a disk is full: a small event does not fit into the journal's log."""
+
+
+def disk_trouble(journal: Path) -> list[str]:
+    """Return why the disk does not let the daemon write its journal: at most one sentence."""
+    disk = os.statvfs(journal.parent)
+    if disk.f_flag & os.ST_RDONLY:
+        why = "is mounted read-only"
+    elif disk.f_bavail * disk.f_frsize < NO_ROOM:
+        why = "is full"
+    else:
+        return []
+    return [
+        f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down "
+        "waits, nothing is lost, and it goes on by itself when that is fixed."
+    ]
+
+
+def waits_for_model(reader: Reader) -> dict[str, str] | None:
+    """Return why all work waits for the model, and since when; None where it does not."""
+    row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
+    if row is None or row.action_type != Action.MODEL_WAITING:
+        return None
+    why, reason = Why(row.details["why"]), row.details["reason"]
+    # a key that was given may be a wrong one, and then the network may be down
+    if why is Why.BLOCKED:
+        reason = reader.calls.failed_since(row.id) or reason
+    return {
+        "why": why.value,
+        "reason": reason,
+        "since": row.timestamp,
+        "notice": Hold(why, reason, 0.0).notice,
+    }

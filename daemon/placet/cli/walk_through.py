@@ -16,16 +16,13 @@ from placet.case.case import Case, State
 from placet.case.explain import stands
 from placet.case.notes import body_of
 from placet.case.question_note import option_meant
-from placet.cli import decisions
-from placet.cli.asked import asking_text, asks_for_more, wider_scope
-from placet.cli.gestures import saved
-from placet.cli.proposal import plan_text, proposal, proposal_text
-from placet.cli.rendered import rendered
+from placet.cli import decide as decisions
+from placet.cli.decide import plan_text, proposal, proposal_text, saved
 from placet.cli.site import Site, site_option
 from placet.cli.status import plans
 from placet.cli.terminal import colour, echo, harmless, hint_of, say, shown_time
-from placet.core.wording import counted
-from placet.errors import UserError
+from placet.cli.view import asking_text, asks_for_more, rendered, wider_scope
+from placet.errors import UserError, counted
 from placet.note.box import unmarked
 from placet.note.frontmatter import read_note
 from placet.note.paths import show as visible

@@ -20,10 +20,10 @@ from hashlib import sha256
 from typing import Any
 
 from placet.case.settle import Fingerprint
+from placet.disk.confine import FILE, Held, Temporary, enter, read_at_most, sync, temporary
+from placet.disk.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
 from placet.disk.files import lock
 from placet.disk.scan import NOTE_LIMIT, fingerprint
-from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
-from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.note.paths import TEMP_PREFIX, with_suffix
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placet.case.settle import Fingerprint
+from placet.disk.confine import FILE, LISTING, EntryKind, Held, enter, kind_of
 from placet.disk.files import lock
-from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 from placet.note.paths import (
     SIDE_CALLOUT,
     TEMP_PREFIX,

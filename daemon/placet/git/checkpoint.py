@@ -13,18 +13,26 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.wording import counted
 from placet.disk.files import delete_tree
-from placet.git.commit import branch_gone, since_tip
+from placet.errors import counted
+from placet.git.commit import approved_by_name, branch_gone, is_work, since_tip
 from placet.git.history import is_ancestor
 from placet.git.index import stage, update_ref, write_commit
 from placet.git.repository import resolve, tree_of
-from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git
-from placet.git.worktree import Worktree, inside, must_be_on_branch
-from placet.repo.locks import holding, remove_ref_lock
-from placet.repo.places import Repo, neutral, place_of, with_env
-from placet.repo.rules import approved_by_name, is_work
-from placet.repo.values import BOT, FileChange, GitError
+from placet.git.run import (
+    BOT,
+    BULK_TIMEOUT_S,
+    FileChange,
+    GitError,
+    Place,
+    Repo,
+    items_of,
+    neutral,
+    place_of,
+    run_git,
+    with_env,
+)
+from placet.git.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
 
 _LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
 

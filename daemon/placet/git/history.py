@@ -7,9 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placet.git.repository import resolve
-from placet.git.run import BULK_TIMEOUT_S, Place, items_of, run_git, text_of
-from placet.repo.places import Repo, ask, neutral, place_of
-from placet.repo.values import FileChange
+from placet.git.run import (
+    BULK_TIMEOUT_S,
+    FileChange,
+    Place,
+    Repo,
+    ask,
+    items_of,
+    neutral,
+    place_of,
+    run_git,
+    text_of,
+)
 
 _MAX_TARGET_BYTES = 4096  # PATH_MAX
 # a bigger file counts as binary in a patch: git need not hold it

@@ -10,9 +10,19 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.errors import passing
-from placet.git.run import BULK_TIMEOUT_S, UNFLUSHED, Place, items_of, run_git, text_of
-from placet.repo.places import with_env
-from placet.repo.values import Author, FileChange, GitError, RepositoryChanged
+from placet.git.run import (
+    BULK_TIMEOUT_S,
+    UNFLUSHED,
+    Author,
+    FileChange,
+    GitError,
+    Place,
+    RepositoryChanged,
+    items_of,
+    run_git,
+    text_of,
+    with_env,
+)
 
 MAX_LEFT_OUT = 20
 """With more files that git cannot add something else is wrong than these files."""

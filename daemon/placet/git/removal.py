@@ -11,23 +11,31 @@ from pathlib import Path
 from placet.disk.files import delete_tree
 from placet.errors import PlacetError, UserError
 from placet.git.checkpoint import delete_ref, keep, tree_in
+from placet.git.commit import changes_in
 from placet.git.history import contained_in
 from placet.git.index import update_ref
 from placet.git.repository import resolve, tree_of
-from placet.git.run import Place, run_git
+from placet.git.run import (
+    GitError,
+    Place,
+    Repo,
+    RepositoryChanged,
+    neutral,
+    place_of,
+    rows_of,
+    run_git,
+)
 from placet.git.worktree import (
     Worktree,
     delete,
+    holding,
     inside,
     known_worktrees,
     place_for,
     registered,
     remove_locks,
+    remove_ref_lock,
 )
-from placet.repo.locks import holding, remove_ref_lock
-from placet.repo.places import Repo, neutral, place_of, rows_of
-from placet.repo.rules import changes_in
-from placet.repo.values import GitError, RepositoryChanged
 
 
 class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from placet.errors import UserError
-from placet.git.run import Place, run_git, text_of
-from placet.repo.places import Repo, place_of
-from placet.repo.values import BOT, Author, GitError, OnCall
+from placet.git.index import read_status
+from placet.git.run import (
+    BOT,
+    BULK_TIMEOUT_S,
+    Author,
+    GitError,
+    OnCall,
+    Place,
+    Repo,
+    items_of,
+    neutral,
+    persons_file,
+    place_of,
+    rows_of,
+    run_git,
+    text_of,
+)
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
@@ -229,3 +246,210 @@ def current_branch(repo: Repo) -> str:
     """Return the branch that the person has checked out, empty where HEAD is detached."""
     line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
     return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refs:
+    """Every branch, of the person and of remotes, by its full name, with its commit in `at`.
+
+    `symbolic` has what symbolic ones name. `current` is the person's branch that is checked out,
+    empty where none of these is. `ours` are placet's own references.
+    """
+
+    at: Mapping[str, str]
+    symbolic: Mapping[str, str]
+    current: str
+    ours: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def default(self) -> str:
+        """The branch that work ends up in: origin's default, main, master, the current, or ""."""
+        head = self.symbolic.get("refs/remotes/origin/HEAD", "")
+        remote = head.removeprefix("refs/remotes/origin/")
+        names = (remote, "main", "master", self.current)
+        return next((name for name in names if name and f"refs/heads/{name}" in self.at), "")
+
+    def ends_in(self, base_branch: str) -> str:
+        """Return the branch that work begun on `base_branch` ends up in: that one if it exists."""
+        there = base_branch and f"refs/heads/{base_branch}" in self.at
+        return base_branch if there else self.default
+
+    def named(self, names: Sequence[str]) -> list[str]:
+        """Return the branches of these names, here and at remotes, and each remote's default."""
+        theirs = [ref for ref in self.at if ref.startswith("refs/remotes/")]
+        remotes = [ref for ref in theirs if ref.split("/", 3)[-1] in names]
+        defaults = [
+            to
+            for ref, to in self.symbolic.items()
+            if ref.startswith("refs/remotes/") and ref.endswith("/HEAD")
+        ]
+        here = (f"refs/heads/{name}" for name in names)
+        return [ref for ref in (*here, *remotes, *defaults) if ref in self.at]
+
+    def free_branch(self, request_id: str, trace8: str, now: datetime) -> str:
+        """Return a free branch name: `feat/{request_id}-{trace8}`, with a time where that is taken.
+
+        A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
+        """
+        # On file systems that fold case, `Feat` is in the way of `feat/…` too.
+        here = (ref for ref in self.at if ref.startswith("refs/heads/"))
+        taken = {ref.removeprefix("refs/heads/").casefold() for ref in here}
+        folders = {str(above) for name in taken for above in PurePosixPath(name).parents}
+        prefix = "feat-" if "feat" in taken else "feat/"
+        wanted = f"{prefix}{request_id}-{trace8}"
+        stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
+        numbered = (f"{stamped}-{n}" for n in range(2, len(taken) + 4))
+        names = (wanted, stamped, *numbered)
+        return next(name for name in names if name.casefold() not in taken | folders)
+
+
+def all_refs(repo: Repo) -> Refs:
+    """Return every branch as it is now, by one process."""
+    asked = ("refname", "symref", "objectname", "HEAD")
+    rows = list(rows_of(place_of(repo), asked, "refs/heads", "refs/remotes", "refs/placet"))
+    ours = frozenset(name for name, *_ in rows if name.startswith("refs/placet/"))
+    rows = [row for row in rows if row[0] not in ours]
+    current = [name.removeprefix("refs/heads/") for name, *_, mark in rows if mark == "*"]
+    return Refs(
+        {name: commit for name, _, commit, _ in rows},
+        {name: to for name, to, *_ in rows if to},
+        current[0] if current else "",
+        ours,
+    )
+
+
+def default_branch(repo: Repo) -> str:
+    """Return the branch that work ends up in, as `Refs.default` has it."""
+    return all_refs(repo).default
+
+
+def remote_of(repo: Repo) -> tuple[str, str]:
+    """Return the remote to push to, `origin` or the first one, and its default branch; "" for none.
+
+    A name that a shell could take for something else does not count.
+    """
+    names = [
+        item.split("\n")[0].removeprefix("remote.").removesuffix(".url")
+        for _, item in repo.settings
+        if re.match(r"remote\.[A-Za-z0-9][A-Za-z0-9._/-]*\.url\n", item)
+    ]
+    name = "origin" if "origin" in names else next(iter(names), "")
+    with suppress(OSError):  # a symbolic reference is never packed
+        line = (
+            (repo.common_dir / "refs/remotes" / name / "HEAD").read_text("utf-8", "replace").strip()
+        )
+        return name, line.removeprefix(f"ref: refs/remotes/{name}/") if line.startswith(
+            "ref: "
+        ) else ""
+    return name, ""
+
+
+def dirty_paths(repo: Repo) -> list[str]:
+    """Return the paths whose changes a worktree at HEAD lacks: uncommitted or untracked ones.
+
+    Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are
+    one path.
+    """
+    if repo.is_bare:
+        return []
+    place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    _, changes, _ = read_status(place, untracked="normal")
+    return [change.path for change in changes]
+
+
+_IN_PROGRESS = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+    "sequencer": "cherry-pick or revert",
+}
+
+
+def in_progress(repo: Repo) -> str:
+    """Return the operation that is unfinished in the checkout, as `rebase`; "" for none."""
+    there = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
+    return next(there, "")
+
+
+def notes(repo: Repo) -> list[str]:
+    """Return a sentence for each peculiarity of the repository that a mission will feel."""
+    said = []
+    if repo.is_bare:
+        said.append("The repository is bare: nobody has it checked out.")
+    elif not (repo.git_dir / "HEAD").read_bytes().startswith(b"ref: "):
+        said.append("HEAD is detached: the mission begins at that commit, not at a branch.")
+    if repo.git_dir != repo.common_dir:
+        said.append(f"The folder is a worktree of {repo.common_dir}: the branch appears there too.")
+    if repo.is_shallow:
+        said.append("The clone is shallow: older history is missing.")
+    if what := in_progress(repo):
+        said.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
+    if (repo.common_dir / "objects/info/alternates").exists():
+        said.append("Some objects are borrowed from another repository (objects/info/alternates).")
+    try:
+        _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
+    except GitError:
+        if resolve(repo, "HEAD") is not None:
+            raise
+        return [*said, "There is no commit yet."]
+    rows = [item.split("\t", 1) for item in items_of(out)]
+    modules = [path for what, path in rows if what.startswith("160000 ")]
+    if modules:
+        said.append(
+            f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}."
+        )
+    filters = filters_named(repo, rows)
+    if filters:
+        if "lfs" in filters:
+            said.append(
+                "Files kept with git LFS appear as small pointer files, and must not be edited."
+            )
+        said += [
+            f"The filter {name!a} is not run: its files appear as they are stored."
+            for name in filters
+            if name != "lfs"
+        ]
+    return said
+
+
+def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the filters that `.gitattributes` among these rows of `ls-tree`, or others, name."""
+    outside = _filters_outside(repo, [path for _, path in rows])
+    attributes = [
+        what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"
+    ]
+    if not attributes:
+        return sorted(outside)
+    _, out = run_git(
+        place_of(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode()
+    )
+    words = {
+        word
+        for line in out.decode("utf-8", "replace").splitlines()
+        if not line.startswith("#")
+        for word in line.split()[1:]
+    }
+    return sorted(
+        outside | {word.removeprefix("filter=") for word in words if word.startswith("filter=")}
+    )
+
+
+def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
+    files = (
+        persons_file(repo, "core.attributesfile", "attributes"),
+        repo.common_dir / "info/attributes",
+    )
+    if not paths or not any(file.is_file() for file in files):
+        return set()
+    _, out = run_git(
+        place_of(repo),
+        "check-attr",
+        "-z",
+        "--stdin",
+        "filter",
+        stdin=os.fsencode("\0".join([*paths, ""])),
+    )
+    return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}

@@ -18,8 +18,12 @@ daemon waits for it instead of removing its locks.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import selectors
+import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -27,13 +31,188 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, cast
 
-from placet.errors import Interrupted
-from placet.repo.program import CALL_TIMEOUT_S, environment, program_on, why_ended
-from placet.repo.values import GitCall, GitError, OnCall, Settings
+from placet.errors import MACHINE, Interrupted, PlacetError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class GitCall:
+    """One git process, for the journal: arguments, exit code, duration, and why it failed."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    duration_ms: float
+    stderr: str = ""
+
+
+OnCall = Callable[[GitCall], None]
+Settings = Sequence[tuple[str, str]]
+"""git's configuration: scope ("local", "global", …) and `key` or `key\\nvalue`, in git's order."""
+
+
+class GitError(PlacetError):
+    """Git refused.
+
+    `argv` is the sub-command and its arguments; `returncode` is negative if git was killed.
+    """
+
+    _NUMBERS = MappingProxyType(
+        {os.strerror(number): number for number in MACHINE}
+        # git's own words: of a lock that it holds, so that no permission can be what is missing
+        | {
+            "Out of diskspace": errno.ENOSPC,
+            "couldn't write '": errno.EIO,
+            "nable to write new index file": errno.EIO,
+        }
+    )
+
+    def __init__(self, argv: tuple[str, ...], returncode: int, stderr: str) -> None:
+        super().__init__(f"git {' '.join(argv)} failed ({returncode}): {stderr}")
+        self.argv = argv
+        self.returncode = returncode
+        self.stderr = stderr
+        # git tells of the machine's faults by strerror(3)'s words, or by its own, alone
+        self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
+        self.was_killed = returncode < 0
+
+
+class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+    """Somebody else changed what only placet should change: the mission must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A name and an address as a commit bears them.
+
+    Raises ValueError where git could not write them.
+    """
+
+    name: str
+    email: str
+
+    def __post_init__(self) -> None:
+        for value in (self.name, self.email):
+            if not value.strip(" .,:;\"'") or re.search(r"[<>\x00-\x1f]", value):
+                raise ValueError(f"not a name or address that git can write: {value!r}")
+
+
+BOT = Author("placet", "bot@placet.local")
+"""Author of checkpoints and reference log lines, and of commits if the person set no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A changed file.
+
+    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path
+    can be held against a plan's scope. Counts are None for a binary file, and where nothing was
+    counted. `link` is where a symbolic link points, of changes between two commits.
+    """
+
+    path: str
+    status: str
+    added: int | None = None
+    deleted: int | None = None
+    link: str = ""
+
+
+MINIMUM_GIT = (2, 38)
+"""`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
+
+CALL_TIMEOUT_S = 60.0
+
+
+@lru_cache(maxsize=1)
+def program_on(path: str) -> str:
+    """Return the full path of `git` on this PATH.
+
+    Raises UserError where git is missing or too old. Raises GitError where it fails: that may be
+    the machine's fault.
+    """
+    git = shutil.which("git", path=path)
+    if git is None:
+        raise UserError(
+            "git is not installed, or not on PATH", "Install git, then try again.", exit_code=2
+        )
+    try:
+        ended = subprocess.run(
+            [git, "version"],
+            env=environment(path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=CALL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise GitError(("version",), 1, f"no answer within {CALL_TIMEOUT_S:g} s") from late
+    if ended.returncode != 0:
+        raise GitError(("version",), ended.returncode, why_ended(ended.returncode, ended.stderr))
+    said = ended.stdout.strip()
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None:
+        raise UserError(f"{git} does not say its version", f"Try it: {git} version", exit_code=2)
+    if (int(found[1]), int(found[2])) < MINIMUM_GIT:
+        wanted = ".".join(map(str, MINIMUM_GIT))
+        raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
+    return git
+
+
+def why_ended(code: int, said: str) -> str:
+    """Return why a git process failed that ended with `code` and `said` so much about it."""
+    # not killed by us: by a system without memory, for one
+    return f"it was killed by signal {-code}" if code < 0 else said.strip() or "it said nothing"
+
+
+def git_found() -> tuple[str, str, bool]:
+    """Return which git a person's shell finds, its version, and whether that is new enough.
+
+    For a person's command, never for work: GitPython hands the caller's whole environment on.
+    Raises UserError if git is missing or does not answer.
+    """
+    program = shutil.which("git")
+    if program is None:
+        raise UserError("git is not installed, or not on PATH", "Install git.", exit_code=2)
+    version: tuple[int, ...] = ()
+    with suppress(Exception):  # of many kinds: the import, too, ends in one where git does not run
+        import git  # 150 ms and 3 MB, which a daemon must not carry
+
+        git.refresh(program)
+        version = git.Git().version_info
+    if not version:
+        raise UserError(
+            f"{program} does not say its version", f"Try it: {program} version", exit_code=2
+        )
+    return program, ".".join(map(str, version)), version[:2] >= MINIMUM_GIT
+
+
+def environment(path: str) -> dict[str, str]:
+    """Return a git process's whole environment: few names of the daemon's are in it."""
+    person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    return person | {
+        "PATH": path,
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        # Unlike protocol.allow this also wins over `protocol.ext.allow = always` in the repository.
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_AUTHOR_NAME": BOT.name,
+        "GIT_AUTHOR_EMAIL": BOT.email,
+        "GIT_COMMITTER_NAME": BOT.name,
+        "GIT_COMMITTER_EMAIL": BOT.email,
+    }
+
 
 BULK_TIMEOUT_S = 600.0
 """For what touches every file of a worktree; 10,000 files take about a second."""
@@ -258,3 +437,132 @@ def text_of(raw: bytes) -> str:
 def items_of(raw: bytes) -> list[str]:
     """Return the values of `-z` output."""
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+
+
+# each costs up to four environment variables; the kernel's limit is some thousands
+_MAX_DRIVERS = 500
+
+# A repository may name programs for filters, merges and hooks under names of its own; all that it
+# names are given these values. `required=false` lets an emptied filter pass the file through. A
+# merge driver cannot be unset and an empty one would claim a clean merge, so it is made to fail:
+# the preview then says conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and
+# core.hooksPath does not reach them.
+_NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
+    "filter": (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")),
+    "merge": (("driver", "false"),),
+    "hook": (("enabled", "false"), ("command", "false")),
+}
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository of the person's, as `open_repo` found it; no resource is held.
+
+    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is
+    this checkout's, `common_dir` what all its worktrees share. `clone_of` is where the person has
+    it, of a worker's clone.
+    """
+
+    path: Path
+    git_dir: Path
+    common_dir: Path
+    is_bare: bool
+    is_shallow: bool
+    on_call: OnCall | None = field(default=None, compare=False, repr=False)
+    clone_of: Path | None = None
+
+    @property
+    def by_hand(self) -> str:
+        """The git command line for a person, quoted for a shell."""
+        return f"git -C {shlex.quote(str(self.clone_of or self.path))}"
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Git's configuration when this was first asked for; `settings_of` reads it again."""
+        return settings_of(place_of(self))
+
+    def setting(self, key: str) -> str | None:
+        """Return the value that wins, of a key in small letters.
+
+        None for none, or where it stands there without a value.
+        """
+        said = (item.partition("\n") for _, item in reversed(self.settings))
+        return next((value if given else None for name, given, value in said if name == key), None)
+
+
+def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> bytes:
+    """Return the output of a git command that reads in a repository; raises as `run_git`."""
+    return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
+
+
+def persons_file(repo: Repo, key: str, name: str) -> Path:
+    """Return the person's own file that the setting `key` names, or else git's default, `name`."""
+    said = repo.setting(key) or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/{name}"
+    return Path(os.path.expanduser(said))  # noqa: PTH111 - it may name nobody
+
+
+def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
+    """Return these fields (of git-for-each-ref) of each reference that one of `patterns` names."""
+    form = "".join(f"%({field})%00" for field in fields)
+    _, out = run_git(place, "for-each-ref", f"--format={form}", *patterns)
+    items = [item.removeprefix("\n") for item in items_of(out)]
+    return zip(*(items[n :: len(fields)] for n in range(len(fields))), strict=True)
+
+
+def place_of(repo: Repo) -> Place:
+    """Work on the repository without a work tree."""
+    return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
+
+
+def settings_of(place: Place) -> Settings:
+    """Return the configuration that git has at `place` now."""
+    _, out = run_git(place, "config", "-z", "--list", "--show-scope")
+    items = items_of(out)
+    return list(zip(items[0::2], items[1::2], strict=True))
+
+
+def neutral(place: Place) -> Place:
+    """Return `place` with every driver that its configuration names switched off.
+
+    Reading configuration runs nothing. Raises UserError past a sane number.
+    """
+    settings = settings_of(place)
+    names = (item.partition("\n")[0] for _, item in settings)
+    sections = {
+        name.rpartition(".")[0]
+        for name in names
+        if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))
+    }
+    drivers = [section.split(".", 1) for section in sorted(sections) if "." in section]
+    if len(drivers) > _MAX_DRIVERS:
+        raise UserError(
+            f"{place.git_dir} configures {len(drivers)} filter, merge and hook drivers; "
+            f"at most {_MAX_DRIVERS} are accepted",
+            f"Look at: git --git-dir={place.git_dir} config --list",
+        )
+    return configured(
+        replace(place, settings=settings),
+        [
+            (f"{kind}.{name}.{key}", value)
+            for kind, name in drivers
+            for key, value in _NEUTRAL[kind]
+        ],
+    )
+
+
+def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
+    """Return `place` with these settings, which win over every file and over earlier ones.
+
+    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch
+    named `a=b` would slip through.
+    """
+    known = int(place.env.get("GIT_CONFIG_COUNT", "0"))
+    env = {"GIT_CONFIG_COUNT": str(known + len(settings))}
+    for n, (key, value) in enumerate(settings, known):
+        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+    return with_env(place, env)
+
+
+def with_env(place: Place, env: Mapping[str, str]) -> Place:
+    """Return `place` with more in its environment."""
+    return replace(place, env={**place.env, **env})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from placet.core.wording import rfc3339
+from placet.errors import rfc3339
 
 
 def wall() -> datetime:

@@ -2,23 +2,321 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
+from unicodedata import normalize
+from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from placet.disk.files import put
 from placet.errors import UserError, cannot_write
-from placet.host.state import from_home
-from placet.host.tables import Config, table_at
-from placet.note.paths import CONFIG_PATH, TEMP_PREFIX
+from placet.host.state import StateFolder, from_home, vault_state, write_private
+from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
+
+FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
+    ("board",),
+    ("commands",),
+    ("daemon", "watch"),
+    ("notify",),
+    ("team",),
+)
+"""The settings, or tables of them, that a running daemon keeps until it starts again."""
+
+
+def is_for_next_start(key: tuple[str, ...]) -> bool:
+    """Return whether a running daemon keeps a setting's old value until it starts again."""
+    return any(key[: len(one)] == one for one in FOR_NEXT_START)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would convert: `true` to 1, "5" to 5; and nan and inf."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if kind is bool and not isinstance(value, bool):
+            raise ValueError("must be true or false, without quotes")
+        if kind in (int, float, Decimal) and isinstance(value, (bool, str)):
+            raise ValueError("must be a number, without quotes")
+        if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        return value
+
+
+Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
+"""Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
+
+
+class VaultTable(_Table):
+    """Frontmatter, defaults and history (git) of the vault.
+
+    `history` is "ask" until somebody was asked: then only a new vault may get one.
+    """
+
+    history: bool | Literal["ask"] = "ask"
+    history_max_mb: float = Field(default=50, gt=0, le=100_000)
+    host: str = ""
+    frontmatter: Literal["yaml", "toml"] = "yaml"
+    default_agent: str = "default"
+    quiet_s: float = Field(default=30.0, ge=0, le=3600, allow_inf_nan=False)
+    own_keys: tuple[str, ...] = ()
+
+
+class DaemonTable(_Table):
+    """Settings of the daemon itself."""
+
+    paused: bool = False
+    watch: Literal["auto", "events", "polling"] = "auto"
+    scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
+    plans_at_once: int = Field(default=2, ge=1, le=1000)
+    missions_at_once: int = Field(default=2, ge=1, le=1000)
+    stop_grace_s: float = Field(default=5.0, ge=0, le=120)
+    tidy_after_days: int = Field(default=30, ge=0, le=3650)
+
+
+DEFAULT_BOARD = "127.0.0.1:8763"
+"""The address of the board: this machine alone reaches it."""
+
+
+class BoardTable(_Table):
+    """The board in the browser."""
+
+    listen: str = DEFAULT_BOARD
+    hosts: tuple[str, ...] = ()
+
+
+class TeamTable(_Table):
+    """A journal in PostgreSQL, which more than one machine reaches.
+
+    `database` is its address, without a password. With `workers` the work is done by those
+    (`placet worker`), and not by the daemon. A daemon holds the vault, and a worker its work, for
+    `lease_s` from each sign of life on.
+    """
+
+    database: str = ""
+    workers: bool = False
+    lease_s: float = Field(default=30.0, ge=1, le=3600)
+
+
+class PriceRow(_Table):
+    """The price of a model in dollars per million tokens, from a day on."""
+
+    model: str
+    since: date
+    input: Money
+    output: Money
+    cache_read: Money
+    cache_write: Money
+
+
+class ModelTable(_Table):
+    """The model that plans and works, and its server."""
+
+    provider: str = "anthropic"
+    name: str = "claude-opus-5-5"
+    base_url: str = ""
+    script: str = ""
+    max_tokens: int = Field(default=16_000, ge=256, le=128_000)
+    context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
+    timeout_s: float = Field(default=120, gt=0, le=3600)
+    price: tuple[PriceRow, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """Provider and name: a plan is approved for these."""
+        return f"{self.provider}: {self.name}"
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if not value:
+            return value
+        try:
+            parts = urlsplit(value)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            good = False
+        if not good or "@" in value or not re.fullmatch(r"[!-~]+", value):
+            raise ValueError("must be like https://host or http://127.0.0.1:11434, without a user")
+        if value.rstrip("/").endswith("/v1"):
+            raise ValueError("must not end in /v1: that is added")
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not value.strip() or not value.isprintable():
+            raise ValueError("must be a model's name, of characters that can be seen")
+        return value
+
+
+class LimitsTable(_Table):
+    """Limits of a planning, a mission and a day.
+
+    0 means no limit for `day_…`, `planning_usd` and `mission_wall_time_s`.
+    """
+
+    day_usd: Money = Decimal(0)
+    day_tokens: int = Field(default=0, ge=0)
+    planning_iterations: int = Field(default=30, ge=1, le=500)
+    planning_tokens: int = Field(default=2_000_000, ge=1)
+    planning_usd: Money = Decimal(0)
+    planning_time_s: float = Field(default=1800, gt=0, allow_inf_nan=False)
+    iterations_ceiling: int = Field(default=100, ge=1, le=1000)
+    mission_tokens: int = Field(default=5_000_000, ge=1)
+    mission_time_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    mission_wall_time_s: float = Field(default=0, ge=0, allow_inf_nan=False)
+    tool_calls: int = Field(default=200, ge=1, le=10_000)
+    command_timeout_s: float = Field(default=120, gt=0, le=3600)
+    output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
+    command_disk_bytes: int = Field(default=4_294_967_296, ge=1_048_576)
+    free_disk_bytes: int = Field(default=268_435_456, ge=1_048_576)
+
+
+class GuardsTable(_Table):
+    """Thresholds at which a planning or mission that goes in circles is told so, and ended."""
+
+    repeats: int = Field(default=3, ge=2, le=100)
+    window: int = Field(default=10, ge=2, le=1000)
+    identical_rounds: int = Field(default=3, ge=3, le=100)
+    stall_turns: int = Field(default=5, ge=1, le=1000)
+    same_call_failing: int = Field(default=3, ge=1, le=100)
+    alternating_calls: int = Field(default=6, ge=4, le=100)
+    talk_turns: int = Field(default=3, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> GuardsTable:
+        if self.repeats > self.window:
+            raise ValueError(f"repeats ({self.repeats}) must fit into window ({self.window})")
+        return self
+
+
+class QuestionsTable(_Table):
+    """Limits of questions to a person, for each planning and each mission."""
+
+    per_mission: int = Field(default=3, ge=0, le=100)
+
+
+class SandboxTable(_Table):
+    """The box in which commands run.
+
+    `none` runs them outside one; nothing else has that effect.
+    """
+
+    sandbox: Literal["auto", "none"] = "auto"
+
+
+class NotifyTable(_Table):
+    """Destinations of notices: a plan waits, a mission ended, something needs a person."""
+
+    desktop: bool = False
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+    @field_validator("command")
+    @classmethod
+    def _can_run(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value and (not value[0] or any("\0" in word for word in value)):
+            raise ValueError("must begin with a program, and no word of it may hold a NUL")
+        return value
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_web_address(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            good = (
+                parts.scheme in ("http", "https")
+                and bool(parts.hostname)
+                and "@" not in parts.netloc
+                and parts.port != 0
+                and re.fullmatch(r"[!-~]+", value) is not None
+            )
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            good = False
+        if value and not good:
+            raise ValueError(
+                "must be an http:// or https:// address without spaces, user name and password"
+            )
+        return value
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether a notice goes anywhere at all."""
+        return bool(self.desktop or self.command or self.webhook)
+
+
+class PortalTable(_Table):
+    """A repository that requests may name.
+
+    Of a team those workers take its work that have its `label`. `missions_at_once` 0 is no limit;
+    a git `remote`, if any, is where they fetch from.
+    """
+
+    path: str
+    label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,30}$")
+    missions_at_once: int = Field(default=0, ge=0, le=1000)
+    remote: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")
+
+
+class Config(_Table):
+    """The whole configuration of a vault."""
+
+    vault: VaultTable = VaultTable()
+    daemon: DaemonTable = DaemonTable()
+    model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
+    guards: GuardsTable = GuardsTable()
+    questions: QuestionsTable = QuestionsTable()
+    commands: SandboxTable = SandboxTable()
+    notify: NotifyTable = NotifyTable()
+    board: BoardTable = BoardTable()
+    team: TeamTable = TeamTable()
+    portals: dict[str, PortalTable] = Field(default_factory=dict)
+
+    @field_validator("portals")
+    @classmethod
+    def _composed(cls, portals: dict[str, PortalTable]) -> dict[str, PortalTable]:
+        """Return the portals by names as notes spell them (NFC)."""
+        return {normalize("NFC", name): portal for name, portal in portals.items()}
+
+
+def table_at(path: Sequence[str | int]) -> type[BaseModel] | None:
+    """Return the table that a path of keys leads to; None where there is none."""
+    kind: Any = Config
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, _Table):
+            field = kind.model_fields.get(str(part))
+            kind = None if field is None else field.annotation
+        elif get_origin(kind) is dict:  # by names that are anybody's
+            kind = get_args(kind)[1]
+        else:  # a row of a list
+            kind = next(iter(get_args(kind)), None)
+    return kind if isinstance(kind, type) and issubclass(kind, _Table) else None
 
 
 def load(vault: Path) -> Config:
@@ -246,3 +544,207 @@ def repositories(vault: Path, config: Config) -> list[Path]:
     return list(
         dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)])
     )
+
+
+# Settings that are code, reach out or limit work hold as accepted on this machine.
+#
+# `System/placet.toml` is in the vault, and vaults are synced and shared: whoever can write it could
+# send the model's key elsewhere, answer in the model's place, or start a program. So the values
+# last accepted are kept in the state folder and hold whatever the file says. The first start in a
+# vault accepts what is there.
+
+_ALL: tuple[str, ...] = ()
+GUARDED: Mapping[str, tuple[str, ...]] = {
+    "model": _ALL,
+    "limits": _ALL,
+    "notify": _ALL,
+    "commands": _ALL,
+    "portals": _ALL,
+    "board": _ALL,
+    "mcp": _ALL,
+    "team": _ALL,
+}
+"""The guarded tables, and which of their keys; empty for all."""
+
+_FLOORS = ("free_disk_bytes",)  # stricter if higher
+_ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0 is no limit
+
+Key = tuple[str, ...]
+"""The path of a setting, table by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The configuration that holds, and its differences from what is written.
+
+    `refused` are the settings that nobody accepted on this machine; `settled` says whether anything
+    was accepted here yet. `written` and `accepted` are the guarded settings without the defaults.
+    """
+
+    config: Config
+    refused: tuple[Key, ...]
+    settled: bool
+    written: Mapping[Key, Any]
+    accepted: Mapping[Key, Any]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the refused settings as a person writes them."""
+        return [".".join(key) for key in self.refused]
+
+    @property
+    def problem(self) -> str:
+        """Return the sentence for people about refused settings; empty for none."""
+        if not self.refused:
+            return ""
+        return (
+            f"placet ignores these changes of {CONFIG_PATH}: {', '.join(map(show, self.names))}. "
+            "You have not accepted them on this machine. To see and accept them: "
+            "placet config accept"
+        )
+
+    @property
+    def digest(self) -> str:
+        """Return a hash of the difference; it does not reveal the values."""
+        found = [(key, self.written.get(key), self.accepted.get(key)) for key in self.refused]
+        return sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def in_force(vault: Path, env: Mapping[str, str]) -> InForce:
+    """Return the configuration that holds; before the first start in a vault, what is written.
+
+    Raises UserError as `load` does, and for an accepted value that this version cannot use.
+    """
+    return holding(load(vault), vault_state(vault, env))
+
+
+def holding(config: Config, state: StateFolder) -> InForce:
+    """Return what holds of a configuration, as `in_force`.
+
+    Raises UserError if the accepted settings cannot be read or used.
+    """
+    written = guarded(config)
+    kept = _read(state)
+    accepted = written if kept is None else kept
+    differ = differing(written, accepted)
+    refused = tuple(k for k in differ if not _tightens(k, written.get(k), accepted.get(k)))
+    if refused:
+        free = dict(_leaves(config.model_dump(mode="python", exclude_defaults=True), ()))
+        held = {k: v for k, v in accepted.items() if k not in differ or k in refused}
+        tables = _nested({k: v for k, v in free.items() if k not in refused} | held)
+        config = made_of(tables, f"{state.accepted}, which holds for it")
+    return InForce(config, refused, kept is not None, written, accepted)
+
+
+def accept(
+    state: StateFolder, config: Config, keys: Iterable[Key] | None = None
+) -> tuple[Key, ...]:
+    """Accept what a configuration says of `keys`, or of all settings; return those that changed.
+
+    Raises UserError if that cannot be written.
+    """
+    written = guarded(config)
+    before = _read(state) or {}
+    chosen = differing(written, before) if keys is None else tuple(keys)
+    after = dict(before)
+    for key in chosen:
+        after.pop(key, None)
+        if key in written:
+            after[key] = written[key]
+    try:
+        write_private(state.accepted, json.dumps(_nested(after), indent=2).encode())
+    except OSError as error:
+        raise cannot_write(state.accepted, error) from error
+    return differing(after, before)
+
+
+def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) -> None:
+    """Write the text of a vault's configuration, and accept what it says of `keys` alone.
+
+    Before the first start nothing is accepted: that start accepts all. Raises OSError, and
+    UserError for a text that is no configuration, or if `accept` cannot write.
+    """
+    path = vault / CONFIG_PATH
+    config = parse(text, f"{path}, changed so,")
+    put_in_place(path, text)
+    state = vault_state(vault, env)
+    if _read(state) is not None and (chosen := [key for key in keys if is_guarded(key)]):
+        accept(state, config, chosen)
+
+
+def guarded(config: Config) -> dict[Key, Any]:
+    """Return the guarded settings that differ from their defaults."""
+    dumped = config.model_dump(mode="python", exclude_defaults=True)
+    tables = json.loads(json.dumps(dumped, default=_plain))
+    found: dict[Key, Any] = {}
+    for table, keys in GUARDED.items():
+        for key, value in _leaves(tables.get(table, {}), (table,)):
+            if not keys or key[1] in keys:
+                found[key] = value
+    return found
+
+
+def _plain(value: Decimal | date) -> float | str:
+    """Return what JSON has for a value: money as a number, as the settings want it."""
+    return float(value) if isinstance(value, Decimal) else value.isoformat()
+
+
+def is_guarded(key: Key) -> bool:
+    """Return whether a setting has to be accepted to hold."""
+    return key[0] in GUARDED and (not GUARDED[key[0]] or not key[1:] or key[1] in GUARDED[key[0]])
+
+
+def _tightens(key: Key, new: Any, old: Any) -> bool:
+    """Return whether a limit's new value allows no more than its old one; None is the default.
+
+    Anybody may lower a limit: work then stops sooner.
+    """
+    if key[0] != "limits":
+        return False
+    fields = LimitsTable.model_fields
+    new, old = (fields[key[1]].default if v is None else v for v in (new, old))
+    new, old = (
+        Decimal("inf") if key[1] in _ENDLESS and not Decimal(str(v)) else Decimal(str(v))
+        for v in (new, old)
+    )
+    return bool(new >= old if key[1] in _FLOORS else new <= old)
+
+
+def differing(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> tuple[Key, ...]:
+    """Return the keys by which two sets of settings differ, sorted."""
+    return tuple(sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)))
+
+
+def _read(state: StateFolder) -> dict[Key, Any] | None:
+    try:
+        tables = json.loads(state.accepted.read_bytes())
+        return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError) as error:  # the last: it is no table
+        raise UserError(
+            f"{state.accepted} cannot be read: {error}",
+            "It holds the settings that were accepted on this machine. Look at System/placet.toml, "
+            "then move this file away: the next start accepts what System/placet.toml says.",
+            exit_code=2,
+        ) from error
+
+
+def _leaves(tables: Mapping[str, Any], above: Key) -> list[tuple[Key, Any]]:
+    found: list[tuple[Key, Any]] = []
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            found += _leaves(value, (*above, name))
+        else:
+            found.append(((*above, name), value))
+    return found
+
+
+def _nested(settings: Mapping[Key, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (*above, name), value in settings.items():
+        table = found
+        for part in above:
+            table = table.setdefault(part, {})
+        table[name] = value
+    return found

@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from placet.case.events import BY_COMMAND
 from placet.case.intents import CLAIMS, INTENT_JSON, WHATS, Intent
-from placet.core.life.gestures import BY_COMMAND
-from placet.core.wording import counted
 from placet.disk.files import owner_of, put
-from placet.errors import cannot_write
+from placet.errors import cannot_write, counted
 from placet.host.state import make_private
 
 MAX_BYTES = 2_000_000

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from placet.case.lease import Owner
 from placet.disk.files import lock
@@ -257,3 +259,44 @@ def _output(*argv: str) -> str:
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
     )
     return run.stdout.strip()
+
+
+_MAX_BYTES = 4096
+
+
+@contextmanager
+def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
+    """Say in a file where a server is, as long as the block lasts.
+
+    The file is locked meanwhile: who listens at that address after a server was killed may be
+    anybody. Raises UserError if the file cannot be written.
+    """
+    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with os.fdopen(handle, "wb", buffering=0) as file:
+        try:
+            lock(handle)
+            file.write(json.dumps(told).encode())
+            aside.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink()
+            raise cannot_write(path, error) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), os.fstat(handle)):  # else another came later
+                    path.unlink()
+
+
+def announced_at(path: Path) -> Any:
+    """Return what a server that lives has said; None without one. Raises ValueError."""
+    try:
+        with path.open("rb") as file:
+            return None if lock(file.fileno(), shared=True) else json.loads(file.read(_MAX_BYTES))
+    except OSError:
+        return None

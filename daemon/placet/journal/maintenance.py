@@ -6,10 +6,9 @@ import contextlib
 from pathlib import Path
 
 from placet.journal.chain import NO_HASH, chained, last_event, link
-from placet.journal.connection import file_snapshot, rows_of, snapshot
+from placet.journal.database import address_of, database_of
 from placet.journal.file import new_database
-from placet.journal.place import address_of, database_of
-from placet.journal.reader import Reader
+from placet.journal.reader import Reader, file_snapshot, rows_of, snapshot
 from placet.journal.schema import ACTIVITY
 from placet.journal.writes import BadRow, BodyDamaged, checked_body
 

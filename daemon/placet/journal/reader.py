@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
+import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from placet.activity import CommittedRow
 from placet.case.lease import Lease, Owner
-from placet.errors import UserError
+from placet.disk.files import free_bytes
+from placet.errors import UserError, rfc3339
 from placet.journal import schema
 from placet.journal.chain import last_event, utf8
-from placet.journal.connection import snapshot
 from placet.journal.costs import ModelCalls
-from placet.journal.database import Connection
+from placet.journal.database import Connection, DatabaseAway, address_file, address_of, database_of
+from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
+from placet.journal.file import damaged
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.writes import (
     BodyDamaged,
@@ -24,6 +32,97 @@ from placet.journal.writes import (
     SeenRow,
     checked_body,
 )
+
+_FULL_BYTES = 1024 * 1024
+"""Free bytes below which SQLite's "I/O error" means a full disk."""
+_SETTINGS = (
+    f"busy_timeout = {BUSY_MS}",
+    f"cache_size = -{CACHE_KB}",
+    "wal_autocheckpoint = 0",  # only the writer checkpoints
+    "query_only = 1",
+    "trusted_schema = 0",
+)
+
+
+@contextlib.contextmanager
+def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
+    """Yield a read-only connection that sees one moment.
+
+    What is no UTF-8 in SQLite's file is decoded as `undecodable` says, a name of Python's for such
+    errors. Raises UserError as `open_reader`, but not for an older schema.
+    """
+    if not (address := address_of(path)):
+        with file_snapshot(path, undecodable) as connection:
+            yield connection
+        return
+    with plain_errors(path), database_of(address).snapshot(address) as there:
+        yield there
+
+
+@contextlib.contextmanager
+def file_snapshot(path: Path, undecodable: str = "strict") -> Iterator[sqlite3.Connection]:
+    """Yield the same of SQLite's file."""
+    with plain_errors(path):
+        connection = connect_file(path)
+        if undecodable != "strict":
+            connection.text_factory = lambda raw: raw.decode("utf-8", undecodable)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+
+
+def rows_of(connection: Connection, sql: str) -> Iterator[Any]:
+    """Give the rows of a statement in a snapshot, however many, a few at a time."""
+    return iter(getattr(connection, "stream", connection.execute)(sql))
+
+
+def connect_file(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
+    """Return a read-only connection to SQLite's file, for the caller's thread or for one at a time.
+
+    Raises UserError if there is no journal, and sqlite3.Error.
+    """
+    path = path.absolute()
+    if not path.exists():
+        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread
+    )
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+        if not schema_of(connection, path):
+            raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")  # noqa: TRY301
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into JournalDamaged or UserError, and DatabaseAway into UserError."""
+    path = path.absolute()
+    try:
+        yield
+    except DatabaseAway as error:
+        raise UserError(
+            f"The journal's database cannot be reached: {error}.",
+            f"Look whether it runs at the address in {address_file(path)}, then try again.",
+        ) from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if is_damage(error):
+            raise damaged(path, error) from error
+        if may_pass(error):
+            # SQLite says "I/O error" if it cannot make a file next to the database
+            full = path.parent.is_dir() and free_bytes(path.parent) < _FULL_BYTES
+            raise UserError(
+                f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
+                "make room there" if full else "check its permissions and who has it open",
+            ) from error
+        raise
+
 
 _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
 
@@ -307,3 +406,192 @@ def lease_of(connection: Connection, trace_id: str) -> Lease | None:
     token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s = row
     owner = Owner(host, boot_id, pid, pid_start)
     return Lease(trace_id, token, owner, bool(held), acquired_at, heartbeat_s, expires_s)
+
+
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""The longest value in a person's query."""
+
+
+def query(
+    path: Path, sql: str, *, timeout_s: float = 30.0
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run one SELECT of a person's; return column names and rows.
+
+    It can only read: the connection is read-only, and an authorizer refuses other files and pragmas
+    that write. Raises UserError for SQL that fails or runs over `timeout_s`.
+    """
+    if address := address_of(path):
+        with plain_errors(path):
+            return database_of(address).query(address, sql, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    with file_snapshot(path, "replace") as connection:
+        connection.set_authorizer(_authorize)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+        try:
+            cursor = connection.execute(sql)
+            rows = cursor.fetchall()
+        except (
+            sqlite3.Error,
+            sqlite3.Warning,
+        ) as error:  # Warning: two statements, before Python 3.12
+            if isinstance(error, sqlite3.Error) and is_damage(error):
+                raise
+            late = (
+                isinstance(error, sqlite3.OperationalError)
+                and primary_code(error) == sqlite3.SQLITE_INTERRUPT
+            )
+            raise UserError(
+                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {error}",
+                "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables",
+                exit_code=2,
+            ) from error
+    return tuple(column[0] for column in cursor.description or ()), rows
+
+
+def _authorize(
+    action: int, name: str | None, _b: str | None, _c: str | None, _d: str | None
+) -> int:
+    if action in (
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_FUNCTION,
+    ):
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and name in (
+        "table_info",
+        "table_list",
+        "index_list",
+        "index_info",
+    ):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+# Rows of the journal that a person looks for: filtered, in pages, newest first.
+#
+# A page is found by the ids below which it lies, and looks at no more than SCANNED rows: it takes
+# no longer in a large journal than in a small one, whatever is looked for.
+
+SCANNED = 100_000
+"""Rows that one page looks at."""
+PIECE = 2_000
+"""Rows of a page of `all_rows`."""
+SLACK = timedelta(minutes=15)
+"""Rows are not quite in the order of time: some wait for a disk, and clocks are set back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows that are looked for; an empty value allows all.
+
+    `since` and `until` are moments, the second one excluded. `below` is the id below which a page
+    begins, 0 for the newest row.
+    """
+
+    action: str = ""
+    actor: str = ""
+    trace_id: str = ""
+    text: str = ""
+    since: str = ""
+    until: str = ""
+    below: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPage:
+    """A page of rows, newest first.
+
+    `following` is the id below which the next page begins, 0 where there is none. `is_cut` says
+    that the page ended because it had looked at enough rows.
+    """
+
+    rows: tuple[CommittedRow, ...]
+    following: int
+    is_cut: bool
+
+
+def rows_page(path: Path, wanted: Wanted, limit: int) -> RowsPage:
+    """Return a page of at most `limit` rows. Raises UserError for a journal that cannot be read."""
+    with snapshot(path, "replace") as connection:
+        return _page(connection, wanted, limit)
+
+
+def all_rows(path: Path, wanted: Wanted) -> Iterator[tuple[CommittedRow, ...]]:
+    """Give all rows, in pieces; no piece keeps the journal open."""
+    while True:
+        page = rows_page(path, wanted, PIECE)
+        if page.rows:
+            yield page.rows
+        if not page.following:
+            return
+        wanted = replace(wanted, below=page.following)
+
+
+def first_since(connection: Connection, moment: str) -> int:
+    """Return an id below which no row is from after a moment, but in a journal whose clock jumped.
+
+    Rows are nearly in the order of time, so that this needs some twenty looks.
+    """
+    return _first(connection, _moved(moment, -SLACK))
+
+
+def _moved(moment: str, by: timedelta) -> str:
+    at = datetime.fromisoformat(moment)
+    with suppress(OverflowError):  # the first day there is, or the last
+        at = at.astimezone(UTC) + by
+    return rfc3339(at)
+
+
+def _first(connection: Connection, moment: str) -> int:
+    """Return the id where, by halves, the rows since a moment begin; the id after the last one."""
+    low, high = 1, last_event(connection)[0] + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = connection.execute(
+            "SELECT id, timestamp FROM activity WHERE id >= ? ORDER BY id LIMIT 1", (middle,)
+        ).fetchone()
+        if found is None or found[1] >= moment:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+def _page(connection: Connection, wanted: Wanted, limit: int) -> RowsPage:
+    last, _ = last_event(connection)
+    lowest = first_since(connection, wanted.since) if wanted.since else 1
+    below = _first(connection, _moved(wanted.until, SLACK)) if wanted.until else last + 1
+    below = min(below, wanted.below) if wanted.below else below
+    # a request has few rows, which its index finds
+    floor = lowest if wanted.trace_id else max(lowest, below - SCANNED)
+    where, values = _conditions(wanted)
+    found = connection.execute(
+        f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
+        f"WHERE {'+' if wanted.trace_id else ''}id >= ? AND id < ? {where} "
+        "ORDER BY id DESC LIMIT ?",
+        (floor, below, *values, limit),
+    )
+    rows = tuple(CommittedRow(*row) for row in found)
+    if len(rows) == limit:
+        return RowsPage(rows, rows[-1].id if rows[-1].id > lowest else 0, is_cut=False)
+    is_cut = floor > lowest
+    return RowsPage(rows, floor if is_cut else 0, is_cut)
+
+
+def _conditions(wanted: Wanted) -> tuple[str, list[str]]:
+    """Return the SQL of the filters, and its values."""
+    # the plus keeps SQLite from walking that column's index
+    parts = {
+        "AND +action_type = ?": wanted.action,
+        "AND actor = ?": wanted.actor,
+        "AND trace_id = ?": wanted.trace_id,
+        "AND timestamp >= ?": wanted.since,
+        "AND timestamp < ?": wanted.until,
+        "AND instr(lower(entity_id || ' ' || action_type || ' ' || metadata), lower(?)) > 0": (
+            wanted.text
+        ),
+    }
+    chosen = {sql: value for sql, value in parts.items() if value}
+    return " ".join(chosen), list(chosen.values())

@@ -6,22 +6,442 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from placet.activity import CommittedRow
-from placet.errors import MISTAKES, PlacetError
-from placet.journal.batches import Batch, Batches
-from placet.journal.connection import connect_file, plain_errors
-from placet.journal.database import DatabaseAway
-from placet.journal.place import address_of, database_of
-from placet.journal.reader import Reader, open_reader
-from placet.journal.store import store_of
-from placet.journal.transaction import Leases, prepare
-from placet.journal.writes import Change, Committed, JournalPaused, Write
+from placet.case.lease import Owner, may_take
+from placet.errors import MISTAKES, PlacetError, UserError, rfc3339
+from placet.journal import schema
+from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
+from placet.journal.database import Connection, DatabaseAway, Store, address_of, database_of, upsert
+from placet.journal.errors import (
+    BUSY_MS,
+    CACHE_KB,
+    LOCKED,
+    is_damage,
+    may_pass,
+    plainly,
+    primary_code,
+    rollback,
+)
+from placet.journal.file import (
+    check,
+    damaged,
+    finish_rollback,
+    identity_of,
+    make_private_file,
+    remove_partials,
+    same_file,
+    set_aside,
+    use_wal,
+)
+from placet.journal.maintenance import backup
+from placet.journal.reader import Reader, connect_file, lease_of, open_reader, plain_errors
+from placet.journal.schema import migrate_aside, must_be_released, schema_of
+from placet.journal.writes import (
+    AcquireLease,
+    AddActivity,
+    Change,
+    Committed,
+    Enqueue,
+    JournalPaused,
+    LeaseHeld,
+    Write,
+    hashed_body,
+)
+
+Prepared = ReadyRow | AcquireLease | Change
+
+
+def prepare(write: Write) -> Prepared:
+    """Return a write as `apply` takes it; ValueError or TypeError for what cannot be stored."""
+    return ready_row(write.activity) if isinstance(write, AddActivity) else write
+
+
+class Leases:
+    """Grants leases, by the clock that they run on.
+
+    `now_s` are seconds since the boot `boot_id`, or, with `one_clock`, on a database's clock.
+    """
+
+    def __init__(self, boot_id: str, *, one_clock: bool) -> None:
+        self._boot_id = boot_id
+        self._one_clock = one_clock
+        # by trace_id: token and heartbeat of a lease that was refused, and since when they are so
+        self._still: dict[str, tuple[int, float, float]] = {}
+
+    def acquire(
+        self, connection: Connection, want: AcquireLease, now: str, now_s: float
+    ) -> tuple[int, Owner | None]:
+        """Take a lease; return its token and the holder that had not released it.
+
+        Raises LeaseHeld.
+        """
+        lease = lease_of(connection, want.trace_id)
+        if lease is not None:
+            token, heartbeat_s, seen_s = self._still.get(lease.trace_id, (0, 0.0, now_s))
+            if (token, heartbeat_s) != (lease.token, lease.heartbeat_s):
+                seen_s = now_s
+            self._still[lease.trace_id] = (lease.token, lease.heartbeat_s, seen_s)
+            if not may_take(
+                lease,
+                want.owner,
+                now_s=now_s,
+                still_for_s=now_s - seen_s,
+                gone_token=want.gone_token,
+                one_clock=self._one_clock,
+            ):
+                same_clock = self._one_clock or lease.owner.boot_id == self._boot_id
+                raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
+        token = lease.token + 1 if lease is not None else 1
+        by = want.owner
+        taken = {
+            "trace_id": want.trace_id,
+            "token": token,
+            "host": by.host,
+            "boot_id": by.boot_id,
+            "pid": by.pid,
+            "pid_start": by.pid_start,
+            "held": True,
+            "acquired_at": now,
+            "heartbeat_s": now_s,
+            "expires_s": now_s + want.ttl_s,
+        }
+        connection.execute(upsert("leases", *taken), taken)
+        return token, lease.owner if lease is not None and lease.held else None
+
+
+class Transaction:
+    """One transaction; nobody else writes from its making to its COMMIT, which is the caller's."""
+
+    def __init__(self, store: Store, leases: Leases, *, now: str, durable: bool) -> None:
+        self._leases = leases
+        self._times: dict[str, Any] = {"now": now, "now_s": store.begin(durable=durable)}
+        self._connection = store.connection
+        self._chain = Chain(self._connection)
+
+    def answer(self, batch: Sequence[Prepared], *, alone: bool = False) -> Committed | Exception:
+        """Apply a batch as a whole, or none of it; return its answer or its error.
+
+        The error of one that is `alone` in its transaction ends that. Raises OSError,
+        sqlite3.OperationalError and damage: they are no batch's own.
+        """
+        execute = self._connection.execute
+        mark = self._chain.mark()
+        simple = all(isinstance(write, ReadyRow) for write in batch)
+        apart = not (simple or alone)
+        if apart:
+            execute("SAVEPOINT batch")
+        answer: Committed | Exception
+        try:
+            answer = self._apply(batch)
+        except (sqlite3.OperationalError, OSError):
+            raise
+        except Exception as error:
+            if is_damage(error):
+                raise
+            self._chain.back_to(mark)
+            execute("ROLLBACK" if alone else "ROLLBACK TO batch")
+            answer = error
+        if apart:
+            execute("RELEASE batch")
+        return answer
+
+    def write(self) -> list[tuple[Any, ...]]:
+        """Write the events, before the COMMIT; return their rows."""
+        self._chain.write()
+        return self._chain.rows
+
+    def _apply(self, batch: Sequence[Prepared]) -> Committed:
+        outbox: list[int] = []
+        token, taken_from = 0, None
+        for write in batch:
+            if isinstance(write, ReadyRow):
+                self._chain.append(write)
+            elif isinstance(write, AcquireLease):
+                token, taken_from = self._leases.acquire(self._connection, write, **self._times)
+            else:
+                found = self._change(write)
+                if isinstance(write, Enqueue) and found is not None:
+                    outbox.append(found[0])
+        return Committed(tuple(outbox), token, taken_from)
+
+    def _change(self, write: Change) -> tuple[Any, ...] | None:
+        """Run a change's statements; return the row that the first one returns, if any."""
+        values = dict(self._times)
+        for field in fields(write):  # type: ignore[arg-type] # every Change is a dataclass
+            value = getattr(write, field.name)
+            if isinstance(value, bytes):
+                values["sha256"], values["size"], value = hashed_body(value)
+            values[field.name] = utf8(value) if isinstance(value, str) else value
+        first, *more = write.SQL
+        done = self._connection.execute(first, values)
+        found: tuple[Any, ...] | None = done.fetchone()
+        if write.ELSE and done.rowcount != 1 and found is None:
+            raise write.ERROR(write.ELSE.format_map(values))
+        for sql in more:
+            self._connection.execute(sql, values)
+        return found
+
+
+Outcome = tuple[list[tuple[Any, ...]], list[Any]]
+"""The rows of a group's events, and an answer for each of its batches."""
+
+_FIRST_DELAY_S = 0.05
+_LONGEST_DELAY_S = 1.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch on its way."""
+
+    writes: Sequence[Prepared]
+    durable: bool
+    future: Future[Any]
+
+
+class Batches:
+    """Commits groups of batches. The callables are those of `Journal`; one thread uses it."""
+
+    def __init__(
+        self,
+        store: Store,
+        leases: Leases,
+        *,
+        now: Callable[[], datetime],
+        boottime_s: Callable[[], float],
+        on_trouble: Callable[[str], None],
+        on_wait: Callable[[str], None],
+        give_up: threading.Event,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._now = now
+        self._boottime_s = boottime_s
+        self._on_trouble = on_trouble
+        self._on_wait = on_wait
+        self._give_up = give_up
+
+    def commit(self, group: Sequence[Batch]) -> Outcome:
+        """Commit a group; return the events' rows, and an answer for each batch.
+
+        Trouble that passes is told once and waited out. Raises JournalPaused once it is time to
+        `give_up`, JournalDamaged, and errors that do not pass. After any of them nothing is open.
+        """
+        delay_s, trouble, since_s = _FIRST_DELAY_S, "", self._boottime_s()
+        sent: list[Outcome] = []  # of the transaction whose COMMIT was tried last
+        while True:
+            try:
+                self._store.ready()
+                if not (sent and self._store.was_kept()):
+                    sent.clear()
+                    self._attempt(group, sent)
+                break
+            except (sqlite3.Error, OSError) as error:
+                rollback(self._store.connection)
+                self._store.must_pass(error)
+                if not trouble:
+                    trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
+                    self._on_trouble(
+                        f"{trouble}; everything waits, nothing is lost, "
+                        "and it goes on by itself when this is fixed"
+                    )
+            except Exception:
+                rollback(self._store.connection)
+                raise
+            self._on_wait(trouble)
+            self._store.checkpoint()  # on a full disk the WAL itself may be what takes the space
+            if self._give_up.wait(delay_s):
+                raise JournalPaused(f"{trouble}; closed before it could be written")
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        if trouble:
+            self._on_trouble(
+                f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
+            )
+        return sent[0]
+
+    def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:
+        """Commit the group; its outcome is added to `sent` right before the COMMIT."""
+        transaction = Transaction(
+            self._store,
+            self._leases,
+            now=rfc3339(self._now()),
+            durable=any(job.durable for job in group),
+        )
+        alone = len(group) == 1
+        answers = [transaction.answer(job.writes, alone=alone) for job in group]
+        sent.append((transaction.write(), answers))
+        if self._store.connection.in_transaction:
+            self._store.connection.execute("COMMIT")
+
+
+_PATIENCE_S = 30.0  # how long a lock is waited for
+_RETRY_S = 1.0
+# 1 MB: a WAL that fills the disk by itself could never be checkpointed again
+_CHECKPOINT_PAGES = 250
+_WAL_LIMIT_BYTES = 4 * 1024 * 1024  # a WAL that grew (a long reader) is cut back to this
+_SETTINGS = (
+    f"busy_timeout = {BUSY_MS}",
+    f"cache_size = -{CACHE_KB}",
+    "cell_size_check = 1",
+    "trusted_schema = 0",
+    "synchronous = NORMAL",
+    f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+    f"journal_size_limit = {_WAL_LIMIT_BYTES}",
+    # macOS: a plain fsync does not reach the disk; elsewhere these two do nothing
+    "fullfsync = 1",
+    "checkpoint_fullfsync = 1",
+)
+
+
+def open_journal(
+    path: Path, now: Callable[[], datetime], say: Callable[[str], None]
+) -> tuple[sqlite3.Connection, Path | None]:
+    """Return the checked, migrated connection of the writer, and the name of a file set aside.
+
+    Raises UserError for a newer schema, a read-only or full place, and a lock that another program
+    holds for over 30 s; `say` is told that it waits.
+    """
+    waited_s, aside = 0.0, None
+    while True:
+        try:
+            aside = _sound_file(path, now, say) or aside
+            return _connect(path), aside
+        except (sqlite3.Error, OSError) as error:
+            busy = isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED
+            if not busy or waited_s >= _PATIENCE_S:
+                raise UserError(
+                    f"cannot open the journal {path}: {plainly(error)}",
+                    "check its permissions, the space on its disk, and who has it open",
+                ) from error
+        if not waited_s:
+            say(f"the journal {path} is locked by another program; waiting for it")
+        time.sleep(_RETRY_S)
+        waited_s += _RETRY_S + BUSY_MS / 1000
+
+
+def _sound_file(path: Path, now: Callable[[], datetime], say: Callable[[str], None]) -> Path | None:
+    """Check the file, and copy one of an older schema; return the name of one set aside."""
+    make_private_file(path)
+    finish_rollback(path)
+    damage, version = check(path)
+    aside = None
+    if damage:
+        aside = set_aside(path, now())
+        say(f"the journal was damaged ({damage}); it is kept as {aside}, and a new one was begun")
+    must_be_released(version, path)
+    if 0 < version < schema.latest():
+        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"))
+    return aside
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    make_private_file(path)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+        use_wal(connection, path)
+        if schema_of(connection, path) < schema.latest():
+            migrate_aside(path)
+            schema_of(connection, path)  # a newer placet may have been faster
+        # SQLite opens a read-only file without complaint, and fails at the first write only
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE chain SET last_id = last_id")
+        connection.execute("ROLLBACK")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class SqliteStore:
+    """A journal in a file of SQLite's."""
+
+    is_shared = False
+    bad_values: tuple[type[Exception], ...] = (
+        OverflowError,
+        TypeError,
+        ValueError,
+        sqlite3.DataError,
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], datetime],
+        boottime_s: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self.name = str(path)
+        self._path = path
+        self._boottime_s = boottime_s
+        self.connection, self.set_aside = open_journal(path, now, say)
+        try:
+            remove_partials(path)
+            self._identity = identity_of(path)
+        except BaseException:
+            self.connection.close()
+            raise
+        self._full_sync = False
+
+    def ready(self) -> None:
+        """Raise OSError if the path names another file, or none: SQLite would write on."""
+        if not same_file(self._path, self._identity):
+            raise OSError(
+                f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"
+                " daemon: it begins a new one"
+            )
+
+    def begin(self, *, durable: bool) -> float:
+        """Take the write lock; a `durable` commit is flushed."""
+        if durable is not self._full_sync:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._full_sync = durable
+        self.connection.execute("BEGIN IMMEDIATE")
+        return self._boottime_s()
+
+    def was_kept(self) -> bool:
+        """Return False: a COMMIT that failed was rolled back."""
+        return False
+
+    def must_pass(self, error: BaseException) -> None:
+        """Raise JournalDamaged for damage, and an error that no wait helps against."""
+        if is_damage(error):
+            raise damaged(self._path, error) from error
+        if not may_pass(error):
+            raise error
+
+    def checkpoint(self) -> None:
+        """Move the WAL into the database and empty it, if the disk and the readers allow it."""
+        # the rest is as safe in the WAL
+        with contextlib.suppress(sqlite3.OperationalError):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def store_of(
+    path: Path,
+    *,
+    now: Callable[[], datetime],
+    boottime_s: Callable[[], float],
+    say: Callable[[str], None],
+) -> Store:
+    """Open the database of a journal for its writer; raises UserError as `Journal` does."""
+    if not (address := address_of(path)):
+        return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
+    with plain_errors(path):
+        return database_of(address).store(address)
+
 
 _WAIT_S = 0.5
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer

@@ -12,25 +12,22 @@ from typing import Any
 
 from placet import __version__
 from placet.activity import Action, CommittedRow
+from placet.agent.commits import remove_leftover_worktrees
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
-from placet.agent.tidying import remove_leftover_worktrees
 from placet.agent.workplace import Ports
 from placet.case.case import DRAFTING, State
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
-from placet.core.wording import counted
 from placet.disk.vault import Vault
 from placet.disk.watch import Bell, Mode
-from placet.errors import PlacetError, UserError
-from placet.host.broadcast import Broadcast
+from placet.errors import PlacetError, UserError, counted
 from placet.host.clock import Clock
+from placet.host.config import Config
+from placet.host.events import Broadcast, places
 from placet.host.lock import boot_id, boottime_s, this_process
-from placet.host.sockets import places
-from placet.host.state import StateFolder
-from placet.host.tables import Config
-from placet.host.vault_state import remember
-from placet.journal.place import address_of, database_of
+from placet.host.state import StateFolder, remember
+from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take

@@ -16,17 +16,17 @@ from placet.agent.workplace import failure_of
 from placet.case.case import Branch
 from placet.case.commands import Decision
 from placet.case.intents import Intent
-from placet.core.life.fates import explain_drop, settle_branch, settle_revert
+from placet.case.results import explain_drop, settle_branch, settle_revert
+from placet.disk.errors import Unreadable
 from placet.disk.files import Stamp, stamp_of
 from placet.errors import mistake
-from placet.files.errors import Unreadable
+from placet.git.fate import Looked, Memory, Revert, look_at_branches, may_have_moved
 from placet.git.repository import is_repository
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.journal.writes import AddActivity, AnswerIntent
 from placet.loop.cases import Casebook
 from placet.note.frontmatter import parse_note
-from placet.repo.afterwards import Looked, Memory, Revert, look_at_branches, may_have_moved
 
 GLANCE_EVERY_S = 2.0  # between looks at the files of references
 # between git's looks at open branches regardless of the files: two processes a repository while

@@ -12,9 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from placet.case.lease import Owner
-from placet.disk.vault import Vault
-from placet.errors import UserError
-from placet.files.errors import (
+from placet.disk.errors import (
     AlreadyThere,
     Gone,
     NotAFile,
@@ -23,13 +21,13 @@ from placet.files.errors import (
     Unreadable,
     VaultTrouble,
 )
+from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.host.clock import Clock
-from placet.host.config import write_setting
+from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import MARK, StateFolder, write_private
-from placet.host.tables import Config
-from placet.host.vault_state import known_id, original_of, vault_state
-from placet.journal.place import address_file, address_of, database_of
+from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state, write_private
+from placet.journal.database import address_file, address_of, database_of
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import PutText

@@ -17,10 +17,9 @@ from placet.activity import Action
 from placet.agent.workplace import Ports
 from placet.case.settle import SETTLE_S
 from placet.errors import UserError
-from placet.host.accepted import InForce, accept, differing, in_force
 from placet.host.clock import Clock
+from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, in_force
 from placet.host.state import StateFolder
-from placet.host.tables import FOR_NEXT_START, Config
 from placet.journal.writer import Journal
 from placet.loop.claim import refuse_claimed
 from placet.loop.ports import model_opener, prices

@@ -17,18 +17,15 @@ from placet.case.intents import Intent
 from placet.case.observe import stale_statuses
 from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
 from placet.case.warnings import beside
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
+from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import MISTAKES, mistake
-from placet.files.errors import NotAFile, Stale, TooLarge, VaultTrouble
-from placet.loop.cases import Casebook
+from placet.loop.cases import Casebook, Taken
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake, View
-from placet.loop.open_cases import Taken
 from placet.loop.requests import Drafts, Requests
 from placet.loop.side_notes import MODEL, Notices
-from placet.note.frontmatter import plan_text, stamp
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_text, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
 

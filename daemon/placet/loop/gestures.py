@@ -10,22 +10,13 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from placet.activity import Action, Entity
-from placet.agent.asking import outcome_of, settled
 from placet.agent.prompts import agents, plan_of, plannable
+from placet.agent.tool_calls import outcome_of, settled
 from placet.case.approval import OUTDATED, is_older
 from placet.case.case import OPEN, Asking, Case, EventKind, NoteSeen, State
 from placet.case.commands import Decision, Move
 from placet.case.decision import DecisionBuilder, archived_path
-from placet.case.explain import stands
-from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
-from placet.case.notes import body_of, look_at, trace_of
-from placet.case.observe import gestures, observe
-from placet.case.question_note import answer_in, is_of
-from placet.case.request import unknown_agent, unknown_portal
-from placet.case.sorting import CaseNotes
-from placet.chat.budget import Limits, money_problem
-from placet.chat.messages import Usage
-from placet.core.life.gestures import (
+from placet.case.events import (
     ActiveEdited,
     Answered,
     Answering,
@@ -43,9 +34,17 @@ from placet.core.life.gestures import (
     RevisionAsked,
     ScopeWidened,
 )
-from placet.core.turn.price import cost_usd, is_free
-from placet.core.wording import local, rfc3339
-from placet.files.errors import Gone, Unreadable
+from placet.case.explain import stands
+from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
+from placet.case.notes import body_of, look_at, trace_of
+from placet.case.observe import gestures, observe
+from placet.case.question_note import answer_in, is_of
+from placet.case.request import unknown_agent, unknown_portal
+from placet.case.sorting import CaseNotes
+from placet.chat.budget import Limits, cost_usd, is_free, money_problem
+from placet.chat.messages import Usage
+from placet.disk.errors import Gone, Unreadable
+from placet.errors import local, rfc3339
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.cases import Casebook
 from placet.loop.intake import Intake

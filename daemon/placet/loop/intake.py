@@ -10,10 +10,10 @@ from pathlib import PurePosixPath
 from placet.case.case import NoteSeen
 from placet.case.notes import look_at, trace_of
 from placet.case.settle import SETTLE_S, Looks, look
+from placet.disk.confine import EntryKind
+from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.disk.scan import FolderProblem, Found, Scan
 from placet.disk.vault import Vault
-from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
-from placet.files.handles import EntryKind
 from placet.host.clock import Clock
 from placet.note.paths import QUEUES, Folder, conflict_of
 from placet.plan.differences import diff_callout

@@ -28,15 +28,20 @@ from placet.case.notes import (
     note_identity,
     trace_of,
 )
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
+from placet.disk.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
 from placet.errors import MISTAKES, mistake
-from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
-from placet.note.frontmatter import REQUEST_STAMPS, digest, read_note, stamp
+from placet.note.frontmatter import (
+    REQUEST_STAMPS,
+    Frontmatter,
+    UnsafeEdit,
+    digest,
+    read_note,
+    stamp,
+)
 from placet.note.paths import QUEUES, Folder, is_note, numbered, with_suffix
 from placet.plan.comments import with_comments
 

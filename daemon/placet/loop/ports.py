@@ -13,15 +13,14 @@ from pathlib import Path
 
 from placet.case.case import Case, State
 from placet.case.waiting import Hold
+from placet.chat.budget import DEFAULT_PRICES, Price
 from placet.chat.messages import Model
-from placet.core.secret_files import environment_secrets
-from placet.core.turn.price import DEFAULT_PRICES, Price
-from placet.host.tables import Config
+from placet.host.config import Config
 from placet.loop.side_notes import MODEL, side_of
 from placet.models import ModelSettings, check, open_model
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
-from placet.secrets import MIN_LITERAL
+from placet.secrets import MIN_LITERAL, environment_secrets
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:

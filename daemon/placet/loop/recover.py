@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placet.activity import Action
 from placet.case.case import State
-from placet.core.life.adopt import distrust
+from placet.case.results import distrust
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop
 

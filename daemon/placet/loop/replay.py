@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action
-from placet.agent.entries import PLACE
 from placet.agent.prompts import plan_of
-from placet.agent.record import Recorded
+from placet.agent.record import PLACE, Recorded
 from placet.agent.replay import replay
 from placet.agent.workplace import Bounds
 from placet.case.case import Case
 from placet.errors import UserError
-from placet.host.accepted import in_force
-from placet.host.vault_state import vault_state
+from placet.host.config import in_force
+from placet.host.state import vault_state
 from placet.journal.reader import open_reader
 from placet.loop.ports import own_secrets, sandbox_level
 

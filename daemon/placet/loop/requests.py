@@ -15,17 +15,14 @@ from placet.case.commands import Decision
 from placet.case.decide import open_case
 from placet.case.notes import DRAFT
 from placet.case.request import RequestProblems, read_request
+from placet.case.results import adopt_plan
+from placet.case.settle import Quiet
 from placet.case.sorting import CaseNotes
-from placet.core.life.adopt import adopt_plan
-from placet.core.life.quiet import Quiet
-from placet.core.text.blocks import Frontmatter
-from placet.core.text.scalars import UnsafeEdit
 from placet.disk.scan import Scan
-from placet.loop.cases import Casebook
+from placet.loop.cases import Casebook, Taken
 from placet.loop.intake import Intake
-from placet.loop.open_cases import Taken
 from placet.loop.threads import expect_model
-from placet.note.frontmatter import read_note, stamp
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, is_request_id, is_unnamed, request_id, trace_id
 
 

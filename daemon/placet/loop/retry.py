@@ -13,7 +13,7 @@ from placet.activity import Action
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.waiting import Hold, Why, told
-from placet.core.wording import rfc3339
+from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.case import Case
-from placet.core.life.rows import row_of
+from placet.case.case import Case, row_of
 from placet.host.clock import Clock
 from placet.journal.writes import AddActivity
 

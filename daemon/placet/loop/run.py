@@ -13,7 +13,7 @@ from pathlib import Path
 
 from placet.disk.watch import Bell, Rung
 from placet.errors import UserError
-from placet.journal.place import address_of
+from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
 from placet.loop.claim import ClaimedElsewhere

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import NoteSeen
+from placet.disk.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
-from placet.files.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, DropSeen, PutSeen

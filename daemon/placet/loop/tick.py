@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from placet.activity import Action
-from placet.agent.entries import LIFE
 from placet.agent.model_call import count_unseen
-from placet.agent.record import Record
+from placet.agent.record import LIFE, Record
 from placet.agent.workplace import Ports
 from placet.case.case import DRAFTING, OPEN, Case
 from placet.case.lease import Owner
@@ -27,12 +26,11 @@ from placet.host.state import MARK
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
-from placet.loop.cases import Casebook
+from placet.loop.cases import Casebook, Cases
 from placet.loop.claim import mark_end
 from placet.loop.decisions import Decisions
 from placet.loop.intake import Intake
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
-from placet.loop.open_cases import Cases
 from placet.loop.requests import Drafts
 from placet.loop.side_notes import Notices
 from placet.loop.threads import Crew, Workers

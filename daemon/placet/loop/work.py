@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,25 +10,36 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
-from placet.agent.ending import broken
-from placet.agent.plan_writing import Assignment
+from placet.agent.mission import broken
+from placet.agent.planner import Assignment
 from placet.agent.prompts import plan_of
-from placet.agent.record import Postponed
+from placet.agent.record import Postponed, Record
+from placet.agent.report import Circumstances, asked_section, outcome_of
 from placet.agent.tool_calls import AsksPerson
 from placet.agent.work import Mission, mission_of
 from placet.agent.workplace import Ports
 from placet.case.approval import may_begin
 from placet.case.case import DRAFTING, Case, EventKind, NoteSeen, State
-from placet.case.events import Asked, Drafted, Event, MissionEnded, PlanningFailed
+from placet.case.estimate import median
+from placet.case.events import (
+    ApprovalVoid,
+    Asked,
+    Drafted,
+    Event,
+    FilesChanged,
+    MissionEnded,
+    PlanningFailed,
+    VoidKind,
+)
+from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
 from placet.case.notes import body_of, look_at
 from placet.case.sorting import CaseNotes
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
-from placet.core.life.gestures import ApprovalVoid, FilesChanged, VoidKind
-from placet.errors import MISTAKES, Interrupted, mistake
-from placet.files.errors import Gone, Unreadable
+from placet.disk.errors import Gone, Unreadable
+from placet.errors import MISTAKES, Interrupted, mistake, rfc3339
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -39,14 +51,47 @@ from placet.journal.writes import (
 from placet.loop.cases import Casebook
 from placet.loop.decisions import Decisions
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
-from placet.loop.reporting import report
 from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
 from placet.loop.threads import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model
-from placet.note.frontmatter import parse_note, read_note
+from placet.note.frontmatter import Frontmatter, parse_note, read_note
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
 from placet.sandbox.box import Level
+
+MAX_ROWS = 10_000
+"""Maximum of a case's rows that a report is made from, the last ones."""
+
+
+def report(ports: Ports, mission: Mission, ended: Ended) -> MissionEnded:
+    """Return the end of a mission as the loop takes it, with its report."""
+    case, moment = mission.case, ports.clock.wall()
+    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    with ports.journal.read() as reader:
+        rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
+        costs = reader.calls.mission_costs(mission.complexity.value)
+        asked = asked_section(case, rows, record, reader)
+    return outcome_of(
+        ended,
+        Circumstances(
+            case,
+            mission.plan,
+            mission.complexity,
+            ports.config.model.name,
+            ports.config.model.provider,
+            ports.sandbox.title,
+            moment,
+            rfc3339(moment),
+            Frontmatter(ports.config.vault.frontmatter),
+            of_last_mission(rows),
+            median(costs),
+            lambda path: os.path.lexists(ports.vault / path),
+            record.pictures(),
+            mission.remarks,
+            asked,
+        ),
+    )
+
 
 MAX_REPORT_CHARS = 40_000
 """Characters of a Failure Report that the next planning reads."""

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
-from placet.core.wording import megabytes
-from placet.errors import MISTAKES
+from placet.errors import MISTAKES, megabytes
 from placet.models import ModelSettings
 from placet.models.api_errors import ModelServer
 from placet.models.messages import (

@@ -21,7 +21,7 @@ from placet.chat.messages import (
     Turn,
     Usage,
 )
-from placet.core.wording import megabytes
+from placet.errors import megabytes
 
 _CACHED = {"type": "ephemeral"}
 

@@ -53,8 +53,7 @@ from placet.chat.messages import (
     Usage,
     text_block,
 )
-from placet.core.wording import counted
-from placet.errors import UserError
+from placet.errors import UserError, counted
 from placet.models import ModelSettings
 
 DEFAULT_NAME = "scripted"

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from placet.core.text.characters import OVERLAY, shortened, visible
-from placet.note.hidden_text import Unseen
+from placet.note.hidden_text import OVERLAY, Unseen, shortened, visible
 from placet.note.markdown import ACTS, RUN, span_end
 from placet.note.outline import BULLET, clean, escaped, one_line
 

@@ -38,19 +38,612 @@ python-frontmatter reads the notes that are only read (`parse_note`) and writes 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, assert_never
 from unicodedata import normalize
 
 import frontmatter
+import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-from placet.core.text.blocks import Frontmatter, KeyLines
-from placet.core.text.note_parts import BOM, FENCE, NoteParts, read_block, take_apart
-from placet.core.text.scalars import UnsafeEdit, Value, holds, written
+# libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
+# surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import
+# fails, which is better than notes that mean one thing here and another there.
+from yaml import CSafeLoader
+from yaml.constructor import ConstructorError
+from yaml.reader import ReaderError
+
+from placet.errors import PlacetError
 from placet.note.box import without_box
+
+# Longest frontmatter that is read, in characters: far above real ones. Hostile ones take under a
+# second.
+MAX_BLOCK = 32 * 1024
+
+# Deepest nesting that is read. Libyaml takes 17 s for 65,000 open brackets, so the walk stops
+# before.
+MAX_DEPTH = 50
+
+# Most YAML nodes with all aliases written out: ends "billion laughs" before anything is built.
+MAX_NODES = 50_000
+
+# Largest number that is read; Python refuses to print integers of more than 4,300 digits.
+MAX_INT_BITS = 4_096
+
+NEWLINE = re.compile(r"\r\n|\n|\r")
+
+
+class Frontmatter(StrEnum):
+    """The format of a note's frontmatter."""
+
+    NONE = "none"
+    YAML = "yaml"
+    TOML = "toml"
+
+
+class BlockError(Exception):
+    """The reason why a block cannot be edited; `broken`: the format's grammar rejects it."""
+
+    def __init__(self, why: str, *, broken: bool = False) -> None:
+        super().__init__(why)
+        self.broken = broken
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLines:
+    """A top-level key: whole lines `start:end` of the block, its value `value_start:value_end`."""
+
+    key: str
+    start: int
+    colon: int  # just behind the `:` or `=`
+    value_start: int
+    value_end: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The positions of keys in a block; `insert` is the place of a new key's line."""
+
+    entries: tuple[KeyLines, ...] = ()
+    insert: int = 0
+    indent: str = ""
+
+
+def line_number(block: str, index: int) -> int:
+    """Return the line of the note, from 1, of a place in the block; the fence above is line 1."""
+    return len(NEWLINE.findall(block, 0, index)) + 2
+
+
+def check_value(value: Any, depth: int = 0) -> None:
+    """Refuse what later code could not print, compare or walk."""
+    if depth > MAX_DEPTH:
+        raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+    match value:
+        case int() if value.bit_length() > MAX_INT_BITS:
+            raise BlockError("The frontmatter holds a number that is too large.")
+        case dict():
+            for key, child in value.items():
+                check_value(key, depth + 1)
+                check_value(child, depth + 1)
+        case list() | tuple() | set():
+            for child in value:
+                check_value(child, depth + 1)
+
+
+# More dots in one TOML key than levels are read: tomllib takes 2.5 s for a key of 10,000 parts.
+_DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+
+
+def toml_meta(block: str) -> dict[str, Any]:
+    """Return what the block says. Raises BlockError."""
+    if _DEEP_KEY.search(block):
+        raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+    try:
+        # one line more, so that messages count lines as the note does
+        meta = tomllib.loads("\n" + block)
+    except RecursionError as error:
+        raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BlockError(f"The frontmatter is broken TOML: {error}.", broken=True) from error
+    except ValueError as error:  # a number of more than 4,300 digits, a date that does not exist
+        raise BlockError(
+            f"The frontmatter holds a value that TOML cannot read: {error}."
+        ) from error
+    check_value(meta)
+    return meta
+
+
+def toml_layout(block: str) -> Layout:
+    """Return where the keys above the first table are. Raises BlockError."""
+    # Only a note in TOML needs it; it costs 3 MB and 50 ms.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+    from tomlkit.items import AoT, Table
+
+    try:
+        body = tomlkit.parse(block).body
+    except (TOMLKitError, ValueError, RecursionError) as error:
+        raise BlockError(f"The frontmatter is TOML that cannot be edited: {error}.") from error
+    entries: list[KeyLines] = []
+    at, insert = 0, len(block)
+    for key, item in body:
+        if key is None:
+            at += len(item.as_string())
+            continue
+        if key.is_dotted():
+            raise BlockError(
+                "The frontmatter has dotted keys outside tables; write them as a `[table]`."
+            )
+        if isinstance(item, Table | AoT):
+            insert = entries[-1].end if entries else 0
+            break
+        name = f"{item.trivia.indent}{key.as_string()}{key.sep}"
+        value = item.as_string()
+        tail = f"{item.trivia.comment_ws}{item.trivia.comment}{item.trivia.trail}"
+        value_start = at + len(name)
+        value_end = value_start + len(value)
+        end = value_end + len(tail)
+        if block[at:end] != name + value + tail:
+            line = line_number(block, at)
+            raise BlockError(f"The frontmatter is TOML that cannot be edited (line {line}).")
+        entries.append(KeyLines(key.key, at, value_start, value_start, value_end, end))
+        at = end
+    return Layout(tuple(entries), insert)
+
+
+_COLON = re.compile(r"[ \t]*:(?=[ \t\r\n]|$)")
+
+_REST_OF_VALUE_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\n|\r|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A key or value of the top mapping, the characters `start:end`.
+
+    `text` where it is a scalar.
+    """
+
+    start: int
+    end: int
+    text: str | None = None
+
+
+def yaml_meta(block: str) -> dict[str, Any] | None:
+    """Return the top mapping, {} for an empty block, None for what is no mapping.
+
+    Raises BlockError.
+    """
+    try:
+        _bound_yaml(block)
+        loader = CSafeLoader(block)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return {}
+            if not isinstance(root, yaml.MappingNode):
+                return None
+            _refuse_duplicates(block, root)
+            loader.flatten_mapping(root)
+            meta: dict[str, Any] = {}
+            for key, value in root.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    line = line_number(block, key.start_mark.index)
+                    raise BlockError(f"The frontmatter has a key that is no text (line {line}).")
+                meta[key.value] = loader.construct_document(value)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"at line {line_number(block, mark.index)}" if mark else "somewhere"
+        # good grammar, but an unknown tag, or {{a template}}
+        if isinstance(error, ConstructorError):
+            why = f"The frontmatter holds a value {where} that cannot be read: {error.problem}."
+            raise BlockError(why) from error
+        raise BlockError(
+            f"The frontmatter is broken YAML {where}: {error.problem}.", broken=True
+        ) from error
+    except ReaderError as error:
+        line = block.encode()[: error.position].count(b"\n") + 2
+        raise BlockError(
+            f"The frontmatter is broken YAML at line {line}: {error.reason}.", broken=True
+        ) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        OverflowError,
+    ) as error:
+        # PyYAML's constructors let these out: ValueError for 2026-13-45, KeyError for `!!bool x`,
+        # IndexError for `!!int ""`, AttributeError for `!!timestamp x`.
+        raise BlockError(
+            f"The frontmatter holds a value that YAML cannot read: {error}."
+        ) from error
+    check_value(meta)
+    return meta
+
+
+def _bound_yaml(block: str) -> None:
+    """Refuse deep nesting, and aliases that multiply or hold themselves."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []  # anchor and node count at its start
+    count = 0
+    for event in yaml.parse(block, Loader=CSafeLoader):
+        match event:
+            case yaml.CollectionStartEvent():
+                open_nodes.append((event.anchor, count))
+                count += 1
+            case yaml.CollectionEndEvent():
+                anchor, before = open_nodes.pop()
+                if anchor is not None:
+                    sizes[anchor] = count - before
+            case yaml.AliasEvent(anchor=str(name)):
+                if any(anchor == name for anchor, _ in open_nodes):
+                    raise BlockError(f"The frontmatter's anchor '{name}' holds itself.")
+                count += sizes.get(name, 1)
+            case yaml.ScalarEvent():
+                count += 1
+        if len(open_nodes) > MAX_DEPTH:
+            raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+        if count > MAX_NODES:
+            raise BlockError("The frontmatter's aliases stand for too much.")
+
+
+def _refuse_duplicates(block: str, root: yaml.Node) -> None:
+    """Refuse a key that a mapping has twice, at any level: programs differ on which one counts."""
+    todo, seen = [root], set[int]()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            keys = set[str]()
+            for key, value in node.value:
+                todo.append(value)
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in keys:
+                        line = line_number(block, key.start_mark.index)
+                        raise BlockError(
+                            f"The frontmatter has the key '{key.value}' twice (line {line})."
+                        )
+                    keys.add(key.value)
+
+
+def yaml_layout(block: str) -> Layout:
+    """Return where the keys of a readable mapping are.
+
+    Raises BlockError unless they are one a line.
+    """
+    nodes, insert = _yaml_nodes(block)
+    entries: list[KeyLines] = []
+    for key, value in zip(nodes[::2], nodes[1::2], strict=True):
+        start = max(block.rfind("\n", 0, key.start), block.rfind("\r", 0, key.start)) + 1
+        colon = _COLON.match(block, key.end)
+        value_end = max(value.end, colon.end()) if colon else value.end
+        # A block scalar ends behind the empty lines that follow it; those stay with what comes
+        # after.
+        value_end = max(len(block[:value_end].rstrip(" \t\r\n")), colon.end() if colon else 0)
+        tail = _REST_OF_VALUE_LINE.match(block, value_end)
+        if colon is None or tail is None or key.text is None or block[start : key.start].strip(" "):
+            line = line_number(block, key.start)
+            raise BlockError(
+                f"The frontmatter is not written as one `key: value` a line (line {line})."
+            )
+        entries.append(
+            KeyLines(
+                key.text, start, colon.end(), min(value.start, value_end), value_end, tail.end()
+            )
+        )
+    first = entries[0].start if entries else 0
+    indent = block[first : nodes[0].start] if entries else ""
+    return Layout(tuple(entries), insert, indent)
+
+
+def _start(event: yaml.Event) -> int:
+    assert event.start_mark is not None  # optional in the type only
+    return event.start_mark.index
+
+
+def _end(event: yaml.Event) -> int:
+    assert event.end_mark is not None  # optional in the type only
+    return event.end_mark.index
+
+
+def _yaml_nodes(block: str) -> tuple[list[_Node], int]:
+    """Return keys and values of the top mapping in turn, and the place of a new line.
+
+    That is before a `...` line.
+    """
+    nodes: list[_Node] = []
+    depth, start, end, insert = 0, 0, 0, len(block)
+    for event in yaml.parse(block, Loader=CSafeLoader):
+        here = _start(event)
+        match event:
+            case yaml.MappingStartEvent(flow_style=True) if depth == 0:
+                raise BlockError("The frontmatter is in braces; write one `key: value` a line.")
+            case yaml.CollectionStartEvent():
+                if depth == 1:
+                    start, end = here, _end(event)
+                depth += 1
+            case yaml.CollectionEndEvent():
+                depth -= 1
+                if _end(event) > here:  # `]` or `}`; a block's end is marked at whatever comes next
+                    end = _end(event)
+                if depth == 1:
+                    nodes.append(_Node(start, end))
+            case yaml.ScalarEvent() | yaml.AliasEvent():
+                end = _end(event)
+                if depth == 1:
+                    text = event.value if isinstance(event, yaml.ScalarEvent) else None
+                    nodes.append(_Node(here, end, text))
+            case yaml.DocumentEndEvent(explicit=True):
+                insert = here
+    return nodes, insert
+
+
+BOM = "\ufeff"
+FENCE = {Frontmatter.YAML: "---", Frontmatter.TOML: "+++"}
+_LOOKS_LIKE_A_KEY = {
+    Frontmatter.YAML: re.compile(r"""[ \t]*(?:["'][^"']{1,80}["']|[\w$][^:]{0,80}):(?=[ \t]|$)"""),
+    Frontmatter.TOML: re.compile(
+        r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""
+    ),
+}
+_CLOSING = {  # looks behind last: a pattern that begins with text is searched for five times faster
+    Frontmatter.YAML: re.compile(r"---(?<=[\r\n]---)[ \t]*+(?:\r\n|\n|\r|\Z)"),
+    Frontmatter.TOML: re.compile(r"\+\+\+(?<=[\r\n]\+\+\+)[ \t]*+(?:\r\n|\n|\r|\Z)"),
+}
+_OPENING = {
+    Frontmatter.YAML: re.compile(r"---[ \t]*+(?:\r\n|\n|\r|\Z)"),
+    Frontmatter.TOML: re.compile(r"\+\+\+[ \t]*+(?:\r\n|\n|\r|\Z)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NoteParts:
+    """A note taken apart.
+
+    `head + block + foot + body` is its text, the head with the byte order mark.
+    """
+
+    kind: Frontmatter
+    body: str
+    head: str = ""
+    block: str = ""
+    foot: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+    problem: str = ""
+
+
+def take_apart(raw: bytes) -> NoteParts:
+    """Return the parts of the note that these bytes are; what is wrong is in `problem`."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return NoteParts(
+            Frontmatter.NONE,
+            raw.decode("utf-8", "replace"),
+            problem=f"The note is not UTF-8 text (line {line}).",
+        )
+    if "\0" in text:
+        return NoteParts(Frontmatter.NONE, text, problem="The note holds NUL bytes: it is no text.")
+    bom, rest = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
+    for kind, opening in _OPENING.items():
+        if opened := opening.match(rest):
+            return _split(kind, bom, rest, opened.end())
+    return NoteParts(Frontmatter.NONE, rest, head=bom)
+
+
+def written_value(raw: bytes, key: str) -> str:
+    """Return a key's value as its author wrote it, empty where the key is not one line's."""
+    parts = take_apart(raw)
+    found = next((entry for entry in parts.layout.entries if entry.key == key), None)
+    return "" if found is None else parts.block[found.value_start : found.value_end]
+
+
+def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> NoteParts:
+    """Part frontmatter from body; a fence that opens none leaves the note bare."""
+    bare = NoteParts(Frontmatter.NONE, rest, head=bom)
+    closed = _CLOSING[kind].search(rest, block_start)
+    if closed is None or closed.start() - block_start > MAX_BLOCK:
+        if not _first_line_is_a_key(kind, rest[block_start : block_start + MAX_BLOCK]):
+            return bare
+        why = (
+            f"The frontmatter opens with `{FENCE[kind]}`, but no `{FENCE[kind]}` line ends it."
+            if closed is None
+            else f"The frontmatter is longer than {MAX_BLOCK} characters."
+        )
+        return replace(bare, problem=why)
+    block = rest[block_start : closed.start()]
+    read = read_block(kind, block)
+    if read is None:
+        return bare
+    return NoteParts(
+        kind,
+        rest[closed.end() :],
+        bom + rest[:block_start],
+        block,
+        closed.group(),
+        read.meta,
+        read.layout,
+        read.problem,
+    )
+
+
+class _FrontmatterBlock(NamedTuple):
+    """A parsed block; `layout` is empty if there is a `problem`."""
+
+    meta: Mapping[str, Any]
+    layout: Layout
+    problem: str
+
+
+@lru_cache(maxsize=32)
+def read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
+    """Read a block; None where it is no frontmatter at all.
+
+    Kept, because one look at a note reads it several times.
+    """
+    try:
+        meta = yaml_meta(block) if kind is Frontmatter.YAML else toml_meta(block)
+    except BlockError as error:
+        if error.broken and not any(_LOOKS_LIKE_A_KEY[kind].match(line) for line in _lines(block)):
+            return None
+        return _FrontmatterBlock({}, Layout(), str(error))
+    if meta is None:
+        return None
+    kept = MappingProxyType(meta)  # it is shared
+    try:
+        layout = yaml_layout(block) if kind is Frontmatter.YAML else toml_layout(block)
+    except BlockError as error:
+        return _FrontmatterBlock(kept, Layout(), str(error))
+    return _FrontmatterBlock(kept, layout, "")
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines, without ends, as people count them (str.splitlines splits at U+2028 too)."""
+    start = 0
+    for newline in NEWLINE.finditer(text):
+        yield text[start : newline.start()]
+        start = newline.end()
+    if start < len(text):
+        yield text[start:]
+
+
+def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
+    """Return whether keys begin right under the fence, or below comments.
+
+    A rule has an empty line there.
+    """
+    for line in _lines(text):
+        if not line.lstrip().startswith("#"):
+            return _LOOKS_LIKE_A_KEY[kind].match(line) is not None
+    return False
+
+
+# What a key can be stamped with.
+Value = str | int | float | bool
+
+# RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
+_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
+
+_PLAIN = re.compile(r"\w[\w ,./@+()-]*")
+
+# YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
+_BARE_BOOLEANS = frozenset({"y", "n"})
+
+
+class UnsafeEdit(PlacetError):  # noqa: N818  # named for what it says, as `Stop` is
+    """The edit cannot be proved to change only what was asked for.
+
+    The message is a sentence for a person.
+    """
+
+
+def holds(meta: Mapping[str, Any], key: str, value: Value | None) -> bool:
+    """Return whether `meta` already says so.
+
+    None means absent, a written UTC time equals its datetime.
+    """
+    if value is None:
+        return key not in meta
+    if key not in meta:
+        return False
+    found = meta[key]
+    if isinstance(value, str) and isinstance(found, datetime):
+        return found == _utc_time(value)
+    return type(found) is type(value) and found == value
+
+
+def _utc_time(text: str) -> datetime | None:
+    if not _UTC_TIME.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # the 30th of February
+        return None
+
+
+def written(kind: Frontmatter, value: Value, quote: str = "") -> str:
+    """Return the value as the format writes it.
+
+    `quote` is the old value's first character: quotes stay.
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            if value.bit_length() > 63:
+                raise UnsafeEdit("A number of more than 64 bits cannot be written to frontmatter.")
+            return str(value)
+        case float():
+            if not math.isfinite(value):
+                raise UnsafeEdit(f"{value} cannot be written to frontmatter.")
+            mantissa, e, exponent = repr(value).partition("e")
+            # YAML 1.1 takes 1e-07 for text; with a point it is a number in both formats.
+            return f"{mantissa}{e and '.0' if '.' not in mantissa else ''}{e}{exponent}"
+        case str():
+            return _written_text(kind, value, quote)
+    assert_never(value)
+
+
+def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise UnsafeEdit(
+            "Text with half a character (a lone surrogate) cannot be written to frontmatter."
+        )
+    visible = text.isprintable()
+    if quote == "'" and visible and "'" not in text:
+        return f"'{text}'"
+    if quote != '"':
+        if _utc_time(text):
+            return text
+        if kind is Frontmatter.YAML and visible and _is_plain(text):
+            return text
+    # JSON's escapes are YAML's and TOML's too; what cannot be seen, or would be folded, is escaped
+    # as well.
+    return "".join(
+        c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False)
+    )
+
+
+def _escaped(char: str) -> str:
+    return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether YAML (1.1 and 1.2) reads the bare text as this very text."""
+    if not _PLAIN.fullmatch(text) or text.endswith(" ") or text.lower() in _BARE_BOOLEANS:
+        return False
+    for number in (float, lambda s: int(s, 0)):
+        try:
+            number(text)
+        except ValueError:
+            continue
+        return False
+    node = yaml.compose(text, Loader=CSafeLoader)
+    return (
+        isinstance(node, yaml.ScalarNode)
+        and node.tag == "tag:yaml.org,2002:str"
+        and node.value == text
+    )
+
 
 # Keys of a request that the daemon writes: they are not part of what the person asked.
 REQUEST_STAMPS = frozenset({"status", "trace_id"})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.core import wording
+from placet import errors
 from placet.note.boxes import LONGEST_BOX, STRUCK_STEP, box_at
 from placet.note.markdown import ACTS, ENTITY, RUN, Fence, fence_at, lines_of, span_end
 
@@ -24,7 +24,7 @@ def clean(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return a text on one line, its blanks and line ends made single blanks."""
-    return wording.one_line(clean(text))
+    return errors.one_line(clean(text))
 
 
 # --- text that cannot become structure

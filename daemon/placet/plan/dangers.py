@@ -7,11 +7,16 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 
-from placet.core.text.globs import glob_pattern, segment_pattern
-from placet.core.text.programs import INTERPRETERS, OPEN_ENDED, STARTERS
 from placet.note.escape import code
-from placet.plan.dangerous_commands import program_of, uses, uses_at
-from placet.plan.scope import Scope
+from placet.plan.dangerous_commands import (
+    INTERPRETERS,
+    OPEN_ENDED,
+    STARTERS,
+    program_of,
+    uses,
+    uses_at,
+)
+from placet.plan.scope import Scope, glob_pattern, segment_pattern
 
 
 class _Kind(StrEnum):

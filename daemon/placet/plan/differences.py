@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from placet.core.text.characters import visible
-from placet.core.wording import counted
+from placet.errors import counted
+from placet.note.hidden_text import visible
 from placet.note.markdown import lines_of
 from placet.note.outline import fenced
 

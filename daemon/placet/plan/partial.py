@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
 
-from placet.core.wording import with_numbers
+from placet.errors import with_numbers
 from placet.note.boxes import DAMAGED, box, boxes, number_in
 from placet.note.escape import code, codes, literal
 from placet.note.markdown import read_markdown

@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringType, Trivia
 
-from placet.core.text.characters import hidden_characters
+from placet.note.hidden_text import hidden_characters
 from placet.plan.scope import Scope
 
 _WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"

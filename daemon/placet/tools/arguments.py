@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placet.core.wording import counted
-from placet.errors import ToolError
+from placet.errors import ToolError, counted
 
 
 class Args(BaseModel):

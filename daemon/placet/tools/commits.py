@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from placet.core.secret_files import SecretFile, find_secrets, redact_values, secret_file
-from placet.disk.confine import Root
+from placet.disk.confine import Fault, Root
 from placet.errors import ToolError
-from placet.files.paths import Fault
+from placet.git.commit import ignored, not_kept_here
 from placet.git.history import content
+from placet.git.run import Repo
 from placet.git.worktree import Worktree
 from placet.note.paths import show
-from placet.repo.places import Repo
-from placet.repo.rules import ignored, not_kept_here
-from placet.secrets import latin, redact
+from placet.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
 from placet.tools.text import known_secrets
 
 # Largest changed file that is searched; a larger one is not committed.

@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.core.secret_files import secret_file
 from placet.errors import ToolError
-from placet.secrets import outside
+from placet.secrets import outside, secret_file
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 

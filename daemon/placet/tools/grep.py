@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from placet.core.wording import counted
-from placet.errors import ToolError
+from placet.errors import ToolError, counted
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable

@@ -6,8 +6,7 @@ import json
 
 from pydantic import Field
 
-from placet.files.entries import Entry
-from placet.files.handles import EntryKind
+from placet.disk.confine import Entry, EntryKind
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace
 

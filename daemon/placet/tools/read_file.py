@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from placet.core.wording import counted
-from placet.errors import ToolError
+from placet.errors import ToolError, counted
 from placet.shorten import lines_of
 from placet.tools.arguments import Args
 from placet.tools.base import Effect, Tool, Workplace

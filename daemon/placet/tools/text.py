@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
-from placet.core.text.globs import glob_matcher
-from placet.disk.confine import Root
+from placet.disk.confine import EntryKind, Root
 from placet.errors import ToolError
-from placet.files.handles import EntryKind
-from placet.secrets import redact
+from placet.plan.scope import glob_matcher
+from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Spot, Workplace
 
 # Maximum of files and folders that a search goes through; a larger tree is searched by folder.

@@ -1,4 +1,4 @@
-"""Answers of the vault about one file, and what the file system refuses."""
+"""Say what the vault, or its file system, refuses about a file."""
 
 from __future__ import annotations
 

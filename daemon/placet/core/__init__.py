@@ -1,1 +1,0 @@
-"""The pure part: values in, values out. No I/O, no clock, no threads, no logging."""

@@ -194,7 +194,10 @@ def test_a_drop_looks_at_no_case_that_waits_unchanged(tmp_path: Path) -> None:
             looked.append(case.request_id)
             return observe(case, *more)
 
-        with patch("placet.loop.gestures.observe", look):
+        with (
+            patch("placet.loop.gestures.observe", look),
+            patch("placet.core.life.sorting.settled", side_effect=AssertionError("parsed")),
+        ):
             vault.drop("Say hello.\n", "New.md")
             run.settle()
             assert set(looked) == {"new"}

@@ -482,7 +482,7 @@ class NoteSeen:
 
     `digest` leaves out the keys that the daemon stamps. `is_plan` says that the note has a plan's
     keys, `problem` why it cannot be read or used, in one sentence for a person. `owner` is the user
-    who owns the file.
+    who owns the file. `box` are the lines of placet's box, None where they were not looked for.
     """
 
     path: str
@@ -496,6 +496,7 @@ class NoteSeen:
     asks: bool = False  # it is a question, or asks for a wider scope
     meta: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    box: tuple[str, ...] | None = None
 
 
 def target(case: Case, kind: EventKind) -> State | None:

@@ -216,6 +216,11 @@ def settled(raw: bytes, case: Case, path: str = "") -> bytes:
     return raw[: len(raw) - len(body.encode())] + text.encode()
 
 
+def is_own_box(lines: Sequence[str], case: Case) -> bool:
+    """Return whether placet wrote all lines of a box, as the case knows."""
+    return not _not_known(lines, case.plan.box)
+
+
 def _not_known(lines: Sequence[str], known: str) -> list[str]:
     """Return the lines without a mark in `known` that say something."""
     marks = {known[at : at + _MARK_CHARS] for at in range(0, len(known), _MARK_CHARS)}

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from placet.core.life.case import NoteSeen, Rejection
 from placet.core.text.blocks import Frontmatter
-from placet.core.text.box import without_box
+from placet.core.text.box import find_box, without_box
 from placet.core.text.comments import rejection_reason
 from placet.core.text.limits import MAX_NOTE_CHARACTERS
 from placet.core.text.names import QUEUES, Folder, is_utf8
@@ -195,4 +195,5 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
         asks,
         meta,
         problem,
+        box.lines if is_plan and (box := find_box(note.body)) is not None else (),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from placet.core.life.case import OPEN, Case, NoteSeen, State
-from placet.core.life.plan_note import settled
+from placet.core.life.plan_note import is_own_box, settled
 from placet.core.life.question_note import is_of
 from placet.core.life.sight import ASKS, DRAFT
 from placet.core.text.differences import diff_callout
@@ -130,6 +130,8 @@ def _settled(case: Case, plan: NoteSeen) -> NoteSeen:
 
     One that has lost a plan's keys is compared, and kept, as a plan.
     """
+    if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
+        return plan  # most plans: nothing is parsed
     raw = settled(plan.raw, case, plan.path) if plan.is_plan else plan.raw
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan

@@ -1,10 +1,10 @@
 """The vault on disk: read and change notes without losing what people and sync tools do meanwhile.
 
-Everything below the root goes through handles (`files/handles`), so that a folder swapped for a
+Everything below the root goes through handles (`confine`), so that a folder swapped for a
 link cannot send a read or a write elsewhere (0 of 271,000 tries got through; a check of the path
 before the open let 25 % through). Each change is safe to repeat after a crash at any point: it says
 which bytes it believes are there, a new note appears whole or not at all, and nothing is ever
-overwritten that was not decided on (`files/replace`).
+overwritten that was not decided on (`replace`).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Vault(VaultFolder):
         """Make a new file with these bytes, whole or not at all; folders on the way are made.
 
         With `in_whole` its content is dated a little before its name, as that of any file that was
-        moved in (`core/life/quiet`). Returns True if it was made, False if it was there already
+        moved in (`case/settle`). Returns True if it was made, False if it was there already
         with these bytes: safe to repeat after a crash. Raises AlreadyThere if other bytes are
         there; they are never overwritten.
         """

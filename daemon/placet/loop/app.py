@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,7 @@ def daemon(
         stack.enter_context(told_as_paused())
         journal = _journal(state, env, clock, say, follow, notify, stack, config)
         until.rings(journal.stop_waiting)
-        if address := address_of(state.journal):
-            whose, lease_s, me = str(folder.marker()), config.team.lease_s, this_process()
-            lock = database_of(address).lock(journal, whose, me, lease_s, say, until)
-            stack.enter_context(lock)
+        stack.enter_context(_vault_lock(journal, folder, config, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
             distrust_journal(loop)
@@ -123,6 +120,16 @@ def daemon(
         until.rings(end)
         with _ended(loop, state):
             yield Daemon(vault, journal, bell, loop, say, notify, until)
+
+
+def _vault_lock(
+    journal: Journal, folder: Vault, config: Config, say: Say, until: Ending
+) -> AbstractContextManager[None]:
+    """Hold the vault where daemons of other machines reach its journal, too."""
+    if not (address := address_of(journal.path)):
+        return nullcontext()
+    whose, lease_s = str(folder.marker()), config.team.lease_s
+    return database_of(address).lock(journal, whose, this_process(), lease_s, say, until)
 
 
 def _journal(

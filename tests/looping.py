@@ -129,14 +129,14 @@ class Running:
             # The clock may be a test's, whose time passes at once; threads and git take real time.
             for thread in [
                 self.loop.branches.thread,
-                *(job.thread for job in self.loop.crew.jobs.values()),
+                *(job.thread for job in self.loop.threads.jobs.values()),
             ]:
                 if thread is not None:
                     thread.join(30)
             at_rest = (
-                not self.loop.crew.jobs
+                not self.loop.threads.jobs
                 and not self.loop.book.dirty
-                and self.loop.crew.back.empty()
+                and self.loop.threads.back.empty()
                 and tick.again_in_s >= 1
             )
             if tick.idle or (tick.waiting and at_rest):
@@ -208,7 +208,7 @@ def looping(
             settings.reload,
             draft,
             carry_out,
-            hurried=True,
+            no_wait=True,
         )
         loop.load()
         try:

@@ -1355,8 +1355,8 @@ class Play:
             while self.waiting and number % 5 == 0:
                 self.work()
             self.pass_time(1.0)
-        lying = [look_at(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)]
-        of_plans = {n.trace_id for n in lying if n.is_plan}
+        row_chart = [look_at(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)]
+        of_plans = {n.trace_id for n in row_chart if n.is_plan}
         for case in self.loop.cases.values():
             there = case.trace_id in of_plans or (self.root / case.plan.path).is_file()
             if (

@@ -16,7 +16,7 @@ from placet.case.callout import box_of, with_box
 from placet.case.case import Case, EventKind, KnownPlan, NoteSeen, Request, State
 from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
-from placet.case.events import Drafted, Gesture, Hand, MissionEnded, RevisionAsked
+from placet.case.events import Drafted, Gesture, MissionEnded, Person, RevisionAsked
 from placet.case.notes import look_at
 from placet.case.observe import observe
 from placet.case.sorting import sort_notes
@@ -105,7 +105,7 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
 
 def test_a_revision_names_who_asked_for_it() -> None:
     note = plan_at(CASE.plan.path, keys="status: needs_revision")
-    asked = decide(CASE, RevisionAsked(note, None, Hand("cleo", "cli")), NOW)
+    asked = decide(CASE, RevisionAsked(note, None, Person("cleo", "cli")), NOW)
     assert asked is not None
     text = plan_at(CASE.plan.path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, 2)

@@ -20,7 +20,7 @@ from pagekit import Browser, browsing, sqls
 from placet.cli.site import find
 from placet.errors import UserError, dollars
 from placet.journal.reader import Wanted, all_rows, query, rows_page
-from placet_board.charts import falling, lying, upright
+from placet_board.charts import bar_chart, line_chart, row_chart
 from placet_board.numbers import GROUPS, QUESTIONS, Counted, Slice, sql_of
 from placet_board.pages import ROWS, acts
 from test_answer_command import QUESTION, asking_vault
@@ -254,7 +254,7 @@ def test_numbers_of_nothing_say_what_to_do(tmp_path: Path) -> None:
 
 
 def test_bars_have_the_height_of_their_values() -> None:
-    tall = upright([("a", [3, 1]), ("b", [None, 2]), ("c", [None, None])], str)
+    tall = bar_chart([("a", [3, 1]), ("b", [None, 2]), ("c", [None, None])], str)
     assert [(block.series, block.told) for block in tall.blocks] == [
         (0, "a: 3"),
         (1, "a: 1"),
@@ -263,13 +263,13 @@ def test_bars_have_the_height_of_their_values() -> None:
     whole, part, half = (block.height for block in tall.blocks)
     assert whole == pytest.approx(3 * part, abs=0.2)
     assert half == pytest.approx(2 * part, abs=0.2)
-    wide = lying([("x" * 99, [4]), ("b", [1])], str)
+    wide = row_chart([("x" * 99, [4]), ("b", [1])], str)
     assert wide.blocks[0].width == pytest.approx(4 * wide.blocks[1].width)
-    assert upright([], str).blocks == lying([], str).blocks == ()
+    assert bar_chart([], str).blocks == row_chart([], str).blocks == ()
 
 
 def test_the_budget_falls_from_all_to_what_is_left() -> None:
-    line = falling([1.5, -0.5], 2.0, str)
+    line = line_chart([1.5, -0.5], 2.0, str)
     assert line.points == "0.0,18.0 180.0,50.5 360.0,148.0"
     assert [label.text for label in line.labels] == ["2.0", "left: 0.0", "start", "turn 2"]
 

@@ -27,7 +27,7 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import branches
 from placet.cli.branches import drop, undo
 from placet.errors import UserError
-from placet.git.fate import Looked, Memory, look_after, look_at_branches
+from placet.git.fate import BranchNews, Memory, look_after, look_at_branches
 from placet.git.removal import tidy
 from placet.git.repository import open_repo
 from placet.git.worktree import add_worktree
@@ -504,7 +504,7 @@ def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then
 ) -> None:
     asked: list[Path] = []
 
-    def counted(path: Path, branches: list[Branch], known: Memory) -> Looked:
+    def counted(path: Path, branches: list[Branch], known: Memory) -> BranchNews:
         asked.append(path)
         return look_at_branches(path, branches, known)
 

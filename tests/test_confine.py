@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placet.disk import confine
 from placet.disk import confine as links
 from placet.disk import confine as paths
 from placet.disk.confine import (
@@ -33,7 +34,6 @@ from placet.disk.confine import (
     enter,
     open_below,
 )
-from placet.disk.files import confine
 from placet.errors import ToolError, UserError
 
 CANARY = b"the canary is outside"

@@ -100,7 +100,7 @@ def test_only_a_daemon_that_did_not_end_in_order_has_crashed(tmp_path: Path) -> 
             (case,) = one.loop.cases.values()
             crashes = Record.load(
                 one.journal, case, case.generation, one.loop.ports.clock
-            ).begin_life()
+            ).start_run()
             if error is not None:
                 raise error
         return crashes

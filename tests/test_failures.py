@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placet.chat.guards import (
     CallRecord,
     CallSeen,
-    Deed,
+    Effect,
     FailureKind,
     StepRecord,
     detected,
@@ -18,18 +18,18 @@ from placet.chat.guards import (
 from placet.chat.messages import StopReason
 
 
-def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Deed.READ):
+def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Effect.READ):
     return CallSeen(CallRecord(tool, {}, deed), ok=ok, refused=refused, result_digest=result)
 
 
 ERROR = seen(ok=False, result="e1")
-OTHER_ERROR = seen("edit_file", ok=False, result="e2", deed=Deed.WRITE)
+OTHER_ERROR = seen("edit_file", ok=False, result="e2", deed=Effect.WRITE)
 REFUSED = seen(ok=False, refused=True, result="r1")
-OTHER_REFUSED = seen("run_command", ok=False, refused=True, result="r2", deed=Deed.RUN)
+OTHER_REFUSED = seen("run_command", ok=False, refused=True, result="r2", deed=Effect.EXECUTE)
 SAME = seen(result="same")
 EMPTY = seen(result="")
 NEW = [seen(result=f"new{i}") for i in range(10)]
-WRITTEN = seen("edit_file", result="same", deed=Deed.WRITE)
+WRITTEN = seen("edit_file", result="same", deed=Effect.WRITE)
 ROUND_ERRORS = [[seen(ok=False, result=f"e{i}")] for i in range(3)]
 TALK: list[CallSeen] = []
 

@@ -27,7 +27,7 @@ from placet.chat.guards import (
     REPEATED,
     CallRecord,
     CallSeen,
-    Deed,
+    Effect,
     Fine,
     GuardSettings,
     Halt,
@@ -43,26 +43,25 @@ from placet.chat.guards import (
 )
 from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.errors import End
-from placet.tools.base import Effect
 
 SETTINGS = GuardSettings(1000)
 WRITES = PlanFacts(writes=True)
 
 
 def read(path, **more):
-    return CallRecord("read_file", {"path": path, **more}, Deed.READ, path, path)
+    return CallRecord("read_file", {"path": path, **more}, Effect.READ, path, path)
 
 
 def write(path, content=""):
-    return CallRecord("write_file", {"path": path, "content": content}, Deed.WRITE, path, path)
+    return CallRecord("write_file", {"path": path, "content": content}, Effect.WRITE, path, path)
 
 
 def run(command):
-    return CallRecord("run_command", {"command": command}, Deed.RUN, "", command)
+    return CallRecord("run_command", {"command": command}, Effect.EXECUTE, "", command)
 
 
 def control(name, **arguments):
-    return CallRecord(name, arguments, Deed.CONTROL)
+    return CallRecord(name, arguments, Effect.CONTROL)
 
 
 def ok(call):
@@ -116,7 +115,7 @@ def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
 
 
 def test_deeds_are_the_effects_of_tools():
-    assert {deed.value for deed in Deed} == {effect.value for effect in Effect}
+    assert {deed.value for deed in Effect} == {effect.value for effect in Effect}
 
 
 # --- caps
@@ -286,9 +285,12 @@ def _plain(done, call, window, repeats):
         i
         for i, seen in enumerate(recent)
         if seen.key != call.key
-        and ((seen.deed is Deed.WRITE and call.path in ("", seen.path)) or seen.deed is Deed.RUN)
+        and (
+            (seen.deed is Effect.WRITE and call.path in ("", seen.path))
+            or seen.deed is Effect.EXECUTE
+        )
     ]
-    if call.deed in (Deed.READ, Deed.RUN) and changes:
+    if call.deed in (Effect.READ, Effect.EXECUTE) and changes:
         recent = recent[changes[-1] + 1 :]
     return [seen.key for seen in recent].count(call.key) + 1 >= repeats
 

@@ -15,7 +15,7 @@ import pytest
 
 from gitkit import make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
-from placet.case.explain import standing
+from placet.case.explain import explain_state
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
@@ -62,10 +62,10 @@ def test_what_changed_elsewhere_puts_no_plan_back() -> None:
         Row(2, "plan.drifted", {"verdict": "changed elsewhere", "files": ["b.txt"]}),
         Row(3, "plan.taken_back"),
     ]
-    why, _ = standing(CASE, rows, daemon_runs=True, paused=False)
+    why, _ = explain_state(CASE, rows, daemon_runs=True, paused=False)
     assert "put back" not in why
     rows[1] = Row(2, "plan.drifted", {"reason": "b.txt changed"})
-    why, _ = standing(CASE, rows, daemon_runs=True, paused=False)
+    why, _ = explain_state(CASE, rows, daemon_runs=True, paused=False)
     assert "It was put back: b.txt changed" in why
 
 
@@ -227,7 +227,7 @@ def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault)
     vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
     clock = Time()
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
-        run.loop.drafts.hurried = False
+        run.loop.drafts.no_wait = False
 
         def look(seconds: float) -> list[str]:
             until = clock.now_s + seconds

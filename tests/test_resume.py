@@ -260,7 +260,7 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
         return real(*given)
 
     # Who is killed does not write down that it leaves.
-    noted = Record.leave_life if orderly else lambda _record: None
+    noted = Record.end_run if orderly else lambda _record: None
     with patch.object(planner, "_talk", left), patch.object(Record, "leave_life", noted):
         vault.here()
     assert vault.plan().exists() is planned

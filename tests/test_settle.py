@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.case.settle import AGAIN_S, SETTLE_S, Fingerprint, Looks, look
+from placet.case.settle import AGAIN_S, SETTLE_S, FileHistory, Fingerprint, look
 
 A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
 
 
 def test_two_equal_looks_far_enough_apart_settle_a_file():
-    first = look(Looks(), {"x": A}, 10.0)
+    first = look(FileHistory(), {"x": A}, 10.0)
     assert not first.settled
     assert first.again_in_s == SETTLE_S
     early = look(first.looks, {"x": A}, 10.0 + SETTLE_S / 2)
@@ -23,7 +23,7 @@ def test_two_equal_looks_far_enough_apart_settle_a_file():
 
 
 def test_a_settled_file_stays_settled_but_is_fresh_once():
-    settled = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
+    settled = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
     again = look(settled.looks, {"x": A}, 1.01)
     assert again.settled == {"x"}
     assert not again.fresh
@@ -31,7 +31,7 @@ def test_a_settled_file_stays_settled_but_is_fresh_once():
 
 
 def test_every_change_starts_the_wait_again():
-    looks = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
+    looks = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
     changed = look(looks, {"x": B}, 1.1)
     assert not changed.settled
     back = look(changed.looks, {"x": A}, 1.4)
@@ -40,30 +40,30 @@ def test_every_change_starts_the_wait_again():
 
 
 def test_every_part_of_the_fingerprint_counts():
-    looks = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
+    looks = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
     for part in Fingerprint._fields:
         assert not look(looks, {"x": A._replace(**{part: 77})}, 2.0).settled, part
 
 
 def test_a_hint_settles_at_the_first_look():
-    hinted = look(Looks(), {"x": A, "y": A}, 0.0, hinted={"x"})
+    hinted = look(FileHistory(), {"x": A, "y": A}, 0.0, hinted={"x"})
     assert hinted.settled == hinted.fresh == {"x"}
 
 
 def test_a_hint_makes_a_known_file_fresh_again():
-    settled = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
+    settled = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
     assert look(settled.looks, {"x": A}, 2.0, hinted={"x"}).fresh == {"x"}
 
 
 def test_a_hint_for_a_file_that_is_not_there_means_nothing():
-    verdict = look(Looks(), {}, 0.0, hinted={"x"})
+    verdict = look(FileHistory(), {}, 0.0, hinted={"x"})
     assert not verdict.settled
     assert not verdict.gone
-    assert verdict.looks == Looks()
+    assert verdict.looks == FileHistory()
 
 
 def test_a_deletion_must_outlive_the_settling_time():
-    there = look(Looks(), {"x": A}, 0.0, hinted={"x"})
+    there = look(FileHistory(), {"x": A}, 0.0, hinted={"x"})
     missed = look(there.looks, {}, 1.0)
     assert not missed.gone
     assert missed.again_in_s == SETTLE_S
@@ -72,7 +72,7 @@ def test_a_deletion_must_outlive_the_settling_time():
 
 
 def test_an_atomic_save_seen_by_polling_is_no_deletion():
-    there = look(Looks(), {"x": A}, 0.0, hinted={"x"})
+    there = look(FileHistory(), {"x": A}, 0.0, hinted={"x"})
     between = look(there.looks, {}, 1.0)
     after = look(between.looks, {"x": B}, 1.3)
     assert not after.gone
@@ -81,7 +81,7 @@ def test_an_atomic_save_seen_by_polling_is_no_deletion():
 
 
 def test_a_file_deleted_while_nobody_looked_is_gone_and_stays_gone():
-    first = look(Looks(), {}, 0.0, expected={"x"})
+    first = look(FileHistory(), {}, 0.0, expected={"x"})
     assert not first.gone
     second = look(first.looks, {}, 0.3, expected={"x"})
     assert second.gone == {"x"}
@@ -89,14 +89,14 @@ def test_a_file_deleted_while_nobody_looked_is_gone_and_stays_gone():
 
 
 def test_a_gone_file_that_nobody_expects_is_forgotten():
-    there = look(Looks(), {"x": A}, 0.0)
+    there = look(FileHistory(), {"x": A}, 0.0)
     gone = look(look(there.looks, {}, 1.0).looks, {}, 2.0)
     assert gone.gone == {"x"}
-    assert gone.looks == Looks()
+    assert gone.looks == FileHistory()
 
 
 def test_a_folder_that_could_not_be_listed_deletes_nothing():
-    there = look(Looks(), {"a/x": A, "ab/y": A}, 0.0, hinted={"a/x"})
+    there = look(FileHistory(), {"a/x": A, "ab/y": A}, 0.0, hinted={"a/x"})
     blind = look(there.looks, {}, 1.0, unlisted={"a"}, expected={"a/x", "a/z"})
     assert blind.settled == frozenset()
     later = look(blind.looks, {}, 2.0, unlisted={"a"}, expected={"a/x", "a/z"})
@@ -105,7 +105,7 @@ def test_a_folder_that_could_not_be_listed_deletes_nothing():
 
 
 def test_a_file_that_is_saved_all_the_time_is_let_through_now_and_then():
-    looks, let = Looks(), []
+    looks, let = FileHistory(), []
     for n in range(60):
         verdict = look(looks, {"x": A._replace(mtime_ns=n)}, n / 10, hinted={"x"})
         looks = verdict.looks
@@ -125,7 +125,7 @@ Steps = st.lists(
 
 @given(Steps)
 def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
-    looks, now, since, let, missing = Looks(), 0.0, {}, {}, {}
+    looks, now, since, let, missing = FileHistory(), 0.0, {}, {}, {}
     present: dict[str, Fingerprint] = {}
     for gap, there, hints in steps:
         now += gap
@@ -162,6 +162,6 @@ def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
 def test_a_hint_does_not_settle_an_empty_file():
     """Many programs empty a file and then write it; the hint may be of the save before."""
     empty = A._replace(size=0)
-    hinted = look(Looks(), {"x": empty}, 0.0, hinted={"x"})
+    hinted = look(FileHistory(), {"x": empty}, 0.0, hinted={"x"})
     assert not hinted.settled
     assert look(hinted.looks, {"x": empty}, SETTLE_S).settled == {"x"}

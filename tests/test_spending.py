@@ -370,7 +370,7 @@ def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(
         while not model.asks:
             time.pass_time(1)
             running.loop.tick(frozenset(), Mode.POLLING)
-            for job in running.loop.crew.jobs.values():
+            for job in running.loop.threads.jobs.values():
                 assert job.thread is not None
                 job.thread.join(30)
     assert vault.rows("model.failed") == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pgkit
-from placet.agent.day_budget import Daybook
+from placet.agent.day_budget import DayBudget
 from placet.case.lease import Owner
 from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
@@ -36,7 +36,7 @@ def server() -> Iterator[pgkit.Server]:
 
 
 @pytest.fixture
-def machines(tmp_path: Path, server: pgkit.Server) -> Iterator[list[tuple[Journal, Daybook]]]:
+def machines(tmp_path: Path, server: pgkit.Server) -> Iterator[list[tuple[Journal, DayBudget]]]:
     address = server.fresh()
     make_ready(address)
     with ExitStack() as stack:
@@ -47,7 +47,7 @@ def machines(tmp_path: Path, server: pgkit.Server) -> Iterator[list[tuple[Journa
             world = World(tmp_path / f"{n}" / "journal.db")
             journal = stack.enter_context(world.open())
             journal.commit([AcquireLease(f"t{n}", Owner(f"host{n}", f"boot{n}", 7, "1"), 30.0)])
-            found.append((journal, Daybook(TeamDay(journal))))
+            found.append((journal, DayBudget(TeamDay(journal))))
         yield found
 
 

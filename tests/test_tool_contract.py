@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 import placet.testing
 from benchkit import EVERYTHING, MARKER, Bench, all_of, bench, real
+from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level, Ran
 from placet.testing import InMemoryToolDispatcher
-from placet.tools.base import Effect, Toolbox
+from placet.tools.base import Toolbox
 from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
 from test_confine import CANARY, naive, payloads, plant, snapshot, spellings
 

@@ -34,6 +34,7 @@ from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.agent import conversation
 from placet.agent.record import Record
+from placet.chat.guards import Effect
 from placet.chat.messages import Reply, StopReason, ToolUse, Turn
 from placet.disk.confine import Root
 from placet.disk.errors import VaultTrouble
@@ -42,7 +43,7 @@ from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
 from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
-from placet.tools.base import Effect, Toolbox
+from placet.tools.base import Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
 from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from placet.activity import Action, CommittedRow
-from placet.case.story import Loud, Story
+from placet.case.story import Story, Verbosity
 from placet.cli import journal as follow
-from placet.cli.journal import Log, Voice
+from placet.cli.journal import Log, StderrWriter
 from placet.plan.differences import diff_callout
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -173,7 +173,7 @@ def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFix
         '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}',
         "0" * 64,
     )
-    with Voice(Loud.EVENT, times=False) as voice:
+    with StderrWriter(Verbosity.EVENT, times=False) as voice:
         voice.rows([row])
         voice.say("two\nlines")
     assert capsys.readouterr().err == (
@@ -247,7 +247,7 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
         )
         assert line.endswith("It was changed while its mission runs.")
     assert story.line(a_row("failure.detected", {"description": "Noticed: 3 turns in a row."})) == (
-        Loud.EVENT,
+        Verbosity.EVENT,
         "say-hello: noticed: 3 turns in a row.",
     )
     assert story.line(
@@ -255,9 +255,12 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
             "execution.failed",
             {"reason": "model_error", "iterations": 3, "detail": "The server said no."},
         )
-    ) == (Loud.TROUBLE, "say-hello: failed: model_error after 3 iterations: The server said no.")
+    ) == (
+        Verbosity.TROUBLE,
+        "say-hello: failed: model_error after 3 iterations: The server said no.",
+    )
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
-        Loud.EVENT,
+        Verbosity.EVENT,
         "say-hello: the merge of feat/x was taken back by cleo",
     )
 
@@ -266,7 +269,7 @@ def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "It would hold too much.\nRaise the limit."
-    with Voice(Loud.EVENT, times=False) as voice:
+    with StderrWriter(Verbosity.EVENT, times=False) as voice:
         voice.say(f"say-hello: {why}")
         voice.rows(
             [
@@ -289,13 +292,13 @@ def test_log_keeps_what_was_printed(
 ) -> None:
     path = tmp_path / "log"
     waits = "All work waits for the model: the key is wrong."
-    with Voice(Loud.EVENT, times=False, log=path) as voice:
+    with StderrWriter(Verbosity.EVENT, times=False, log=path) as voice:
         voice.rows([a_row("daemon.started", {})])
         voice.say(waits)
         voice.say("say-hello: waiting for the model: it is overloaded.")
         voice.rows([a_row("model.called", {}), a_row("step.completed", {"step": 1, "of": 2})])
-        voice.say("Work with the model goes on.", Loud.EVENT)
-        voice.say("a detail", Loud.DETAIL)
+        voice.say("Work with the model goes on.", Verbosity.EVENT)
+        voice.say("a detail", Verbosity.DETAIL)
     printed = capsys.readouterr().err.splitlines()
     assert waits in printed
     assert [line["text"] for line in Log(path).new()] == printed
@@ -310,9 +313,9 @@ def test_log_is_kept_small_and_followed_over_its_renewal(
     monkeypatch.setattr(follow, "MAX_LOG_BYTES", 1000)
     path, found = tmp_path / "log", list[str]()
     log = Log(path)
-    with Voice(Loud.TROUBLE, times=False, log=path) as voice:
+    with StderrWriter(Verbosity.TROUBLE, times=False, log=path) as voice:
         for number in range(30):
-            voice.say(f"line {number}", Loud.EVENT)
+            voice.say(f"line {number}", Verbosity.EVENT)
             found += [line["text"] for line in log.new()]
     assert found == [f"line {number}" for number in range(30)]
     assert sum(one.stat().st_size for one in tmp_path.iterdir()) < 2500
@@ -325,7 +328,7 @@ def test_an_edited_request_is_told_once_however_often_it_is_saved() -> None:
         a_row("plan.created", {"revision": 1, "steps": 1}),
     )
     told = [story.line(row) for row in (edited, edited, edited, other, edited)]
-    assert [line is not None and line[0] <= Loud.EVENT for line in told] == [
+    assert [line is not None and line[0] <= Verbosity.EVENT for line in told] == [
         True,
         False,
         False,

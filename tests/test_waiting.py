@@ -94,7 +94,7 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
                 while time.now_s < until:
                     waits = running.settle()
                     assert "cannot connect" in waits.waiting[0]
-                    assert running.loop.crew.jobs == {}, "no slot is held"
+                    assert running.loop.threads.jobs == {}, "no slot is held"
                     time.pass_time(waits.again_in_s)
                 assert (
                     "cannot connect"
@@ -273,7 +273,7 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(
     vault.drop("Say hello.\n")
     with looping(vault, time=time, model=line.opened) as running:
         running.settle()
-        assert running.loop.crew.jobs == {}
+        assert running.loop.threads.jobs == {}
         assert len(line.model.asks) == 1
         line.error = None
         vault.drop("Say more.\n", "More.md")
@@ -323,15 +323,15 @@ def test_work_waits_where_the_system_has_no_thread_left(
 ) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
-        begin = running.loop.crew.start
+        begin = running.loop.threads.start
 
         def refuse(_: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
-        running.loop.crew.start = refuse
+        running.loop.threads.start = refuse
         vault.drop("Say hello.\n")
         assert "can't start new thread" in running.settle().waiting[0]
-        running.loop.crew.start = begin
+        running.loop.threads.start = begin
         time.pass_time(5)
         running.settle()
         vault.approve()

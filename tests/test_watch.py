@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from placet.case.settle import Looks, look
+from placet.case.settle import FileHistory, look
+from placet.disk import watch
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Stale
-from placet.disk.files import watch
 from placet.disk.replace import new_file
 from placet.disk.vault import Vault
-from placet.disk.watch import Bell, Mode
+from placet.disk.watch import Mode, Watcher
 from placet.note.paths import MARKER, QUEUES, Folder
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
@@ -44,13 +44,13 @@ def root(tmp_path):
 
 
 @dataclass
-class Watcher:
+class SmallLoop:
     """The daemon's loop in small: wait, list, weigh, read what settled."""
 
     vault: Vault
-    bell: Bell
+    bell: Watcher
     poll_s: float
-    looks: Looks = field(default_factory=Looks)
+    looks: FileHistory = field(default_factory=FileHistory)
     read: dict[str, bytes] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
@@ -81,7 +81,9 @@ class Watcher:
                 try:
                     self.read[path], _ = self.vault.read(path)
                 except Stale:
-                    self.looks = Looks({p: s for p, s in self.looks.seen.items() if p != path})
+                    self.looks = FileHistory(
+                        {p: s for p, s in self.looks.seen.items() if p != path}
+                    )
                     self.again_s = 0.0
         for path in scan.found.keys() - self.read.keys():
             self.unread[path] = self.unread.get(path, 0) + 1
@@ -96,8 +98,8 @@ class Watcher:
 
 @pytest.fixture(params=[Mode.EVENTS, Mode.POLLING])
 def watcher(root, request):
-    with Vault(root) as vault, Bell(root, FLAT, DEEP, request.param) as bell:
-        one = Watcher(vault, bell, poll_s=30.0 if request.param is Mode.EVENTS else 0.05)
+    with Vault(root) as vault, Watcher(root, FLAT, DEEP, request.param) as bell:
+        one = SmallLoop(vault, bell, poll_s=30.0 if request.param is Mode.EVENTS else 0.05)
         one.step()
         yield one
 
@@ -107,10 +109,10 @@ PROGRAM = """
     from pathlib import Path
     from placet.errors import UserError
     from placet.note.paths import QUEUES, Folder
-    from placet.disk.watch import Bell, Mode
+    from placet.disk.watch import Watcher, Mode
     root = Path(sys.argv[1])
     def bell(mode=Mode.AUTO):
-        return Bell(root, QUEUES[1:], QUEUES[:1], mode)
+        return Watcher(root, QUEUES[1:], QUEUES[:1], mode)
 """
 
 
@@ -128,8 +130,8 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parent.parent), "PATH": os
 def test_a_file_that_was_there_at_start(root):
     (root / "Inbox/Requests/a.md").write_bytes(b"x")
     for mode in (Mode.EVENTS, Mode.POLLING):
-        with Vault(root) as vault, Bell(root, FLAT, DEEP, mode) as bell:
-            one = Watcher(vault, bell, poll_s=30.0)
+        with Vault(root) as vault, Watcher(root, FLAT, DEEP, mode) as bell:
+            one = SmallLoop(vault, bell, poll_s=30.0)
             one.until(lambda one=one: one.read == {"Inbox/Requests/a.md": b"x"})
 
 
@@ -262,7 +264,7 @@ def test_a_burst_loses_nothing(root, watcher):
 
 
 def test_our_own_publishing_settles_and_our_temporary_files_do_not_ring(root):
-    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+    with Vault(root) as vault, Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         while bell.wait(0.3).any:
             pass
         with vault._folder(["Inbox", "Plans"]) as folder, new_file(folder, b"x"):
@@ -273,7 +275,7 @@ def test_our_own_publishing_settles_and_our_temporary_files_do_not_ring(root):
 
 def test_reading_and_listing_do_not_ring(root):
     (root / "Inbox/Requests/a.md").write_bytes(b"x")
-    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+    with Vault(root) as vault, Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         while bell.wait(0.3).any:
             pass
         vault.scan(QUEUES)
@@ -285,7 +287,7 @@ def test_reading_and_listing_do_not_ring(root):
 
 
 def test_anybody_may_ring_and_many_rings_are_one(root):
-    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.POLLING) as bell:
         assert bell.wait(0.01) == watch.Rung(frozenset(), any=False)
         bell.ring()
         bell.ring()
@@ -298,7 +300,7 @@ def test_anybody_may_ring_and_many_rings_are_one(root):
 
 
 def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         stop = threading.Event()
 
         def drop():
@@ -318,7 +320,7 @@ def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
 
 def test_polling_watches_only_the_folder_outside(root, tmp_path):
     before = set(threading.enumerate())  # some of an earlier test may end meanwhile
-    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.POLLING) as bell:
         assert set(threading.enumerate()) <= before
         assert bell.mode is Mode.POLLING
         bell.check()
@@ -326,7 +328,7 @@ def test_polling_watches_only_the_folder_outside(root, tmp_path):
         assert not bell.wait(0.1).any
     outside = tmp_path / "intents"
     outside.mkdir()
-    with Bell(root, FLAT, DEEP, Mode.POLLING, outside) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.POLLING, outside) as bell:
         (root / "Inbox/Requests/b.md").write_bytes(b"x")
         assert not bell.wait(0.5).any
         (outside / "intent").write_bytes(b"x")
@@ -338,7 +340,7 @@ def test_opening_is_quick_and_closing_ends_all_threads(root):
     before, handles = set(threading.enumerate()), len(list(Path("/dev/fd").iterdir()))
     began = time.monotonic()
     for _ in range(20):
-        bell = Bell(root, FLAT, DEEP)
+        bell = Watcher(root, FLAT, DEEP)
         bell.__enter__()
         bell.close()
         bell.close()
@@ -347,7 +349,7 @@ def test_opening_is_quick_and_closing_ends_all_threads(root):
     assert len(list(Path("/dev/fd").iterdir())) <= handles
 
 
-def until_heard(bell: Bell, act) -> None:
+def until_heard(bell: Watcher, act) -> None:
     """Do it, again and again, until the bell rings."""
     for n in range(500):
         act(n)
@@ -357,7 +359,7 @@ def until_heard(bell: Bell, act) -> None:
 
 
 def test_a_replaced_folder_is_watched_again(root, tmp_path):
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         shutil.rmtree(root / "Inbox")
         (root / "Inbox/Requests").mkdir(parents=True)
         bell.check()
@@ -379,7 +381,7 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads are those of inotify")
 def test_a_dead_thread_is_noticed(root):
-    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+    with Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         for _ in range(3):
             thread = next(iter(bell._observer.emitters))
             thread.stop()
@@ -464,12 +466,12 @@ def test_waiting_costs_next_to_nothing(root):
 @pytest.mark.parametrize("mode", [Mode.EVENTS, Mode.POLLING])
 def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
     code = """
-        from placet.case.settle import Looks, look
+        from placet.case.settle import FileHistory, look
         from placet.disk.vault import Vault
         mode, count = Mode(sys.argv[2]), int(sys.argv[3])
         with Vault(root) as vault, bell(mode) as one:
             print("ready", flush=True)
-            looks, settled, began, again = Looks(), frozenset(), 0, 1.0
+            looks, settled, began, again = FileHistory(), frozenset(), 0, 1.0
             while len(settled) < count:
                 rung = one.wait(min(1.0, again or 1.0))
                 one.check()
@@ -501,8 +503,8 @@ def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
 
 @pytest.mark.sweep
 def test_latency_from_drop_to_settled(root):
-    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        one, times = Watcher(vault, bell, poll_s=30.0), []
+    with Vault(root) as vault, Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        one, times = SmallLoop(vault, bell, poll_s=30.0), []
         for n in range(200):
             time.sleep(0.06)
             (root / ".drop").write_bytes(b"x")

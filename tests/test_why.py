@@ -20,11 +20,11 @@ from placet.case.case import Case, KnownPlan, Request, State
 from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
-    Remains,
+    SavedWork,
     advice,
+    explain_state,
     of_last_mission,
     ready_request,
-    standing,
     what_happened,
 )
 from placet.chat.budget import Complexity
@@ -213,7 +213,7 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
     text = ready_request(
         CASE,
         plan,
-        Remains(End.BUDGET, "no\n# money", (1,), ("a.py",), "refs/placet/failed/x", "c0ffee"),
+        SavedWork(End.BUDGET, "no\n# money", (1,), ("a.py",), "refs/placet/failed/x", "c0ffee"),
     )
     assert text.startswith("---\nagent: default\nportal: code\n---\n# Go on with: Mend it\n")
     assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
@@ -224,7 +224,7 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
 def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
     beacon = "![x](https://example.com/?q) %% hidden"
     plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
-    text = ready_request(CASE, plan, Remains(End.GAVE_UP, beacon, (1,), (), "", ""))
+    text = ready_request(CASE, plan, SavedWork(End.GAVE_UP, beacon, (1,), (), "", ""))
     assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
     assert " %% " not in text
 
@@ -337,15 +337,15 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
 def test_every_state_says_why_and_what_next(
     case: Case, rows: list[Row], said: str, helps: str
 ) -> None:
-    why, following = standing(case, rows, daemon_runs=True, paused=False)
+    why, following = explain_state(case, rows, daemon_runs=True, paused=False)
     assert said in why
     assert helps in " ".join(following)
 
 
 def test_work_that_stands_still_says_what_starts_it() -> None:
     case = replace(CASE, state=State.PLANNING)
-    assert standing(case, [], daemon_runs=False, paused=False)[1] == ("Start it: placet run",)
-    assert standing(case, [], daemon_runs=True, paused=True)[1] == ("Go on: placet resume",)
+    assert explain_state(case, [], daemon_runs=False, paused=False)[1] == ("Start it: placet run",)
+    assert explain_state(case, [], daemon_runs=True, paused=True)[1] == ("Go on: placet resume",)
 
 
 # --- through the daemon

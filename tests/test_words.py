@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placet.agent.prompts import marked
-from placet.agent.report import Circumstances, commands_table, outcome_of
+from placet.agent.report import ReportData, commands_table, outcome_of
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Approval, Case, State
 from placet.chat.budget import Complexity
@@ -171,7 +171,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         request_path="Inbox/Requests/R.md",
         approval=Approval(by=third, digest="d" * 64),
     )
-    at = Circumstances(
+    at = ReportData(
         case,
         plan,
         Complexity.STANDARD,
@@ -222,7 +222,7 @@ def test_report_shortens_long_commands() -> None:
 def test_a_report_and_its_row_name_two_hundred_files() -> None:
     plan = Plan("T", "", (Step("Do"),), Scope(write=("**",)))
     case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
-    at = Circumstances(
+    at = ReportData(
         case,
         plan,
         Complexity.STANDARD,

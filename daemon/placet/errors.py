@@ -92,14 +92,14 @@ def with_last_words(reason: str, said: str) -> str:
     return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{said}"' if said else reason
 
 
-MISTAKES = (
+BUGS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, StopIteration,
     TypeError, ValueError,
 )  # fmt: skip
 """The errors that nobody expects: bugs. They hold up what they happen to, and nothing else."""
 
 
-def mistake(error: BaseException) -> str:
+def describe_bug(error: BaseException) -> str:
     """Return the text for an error that is a bug, with its place in placet."""
     where, found = "", error.__traceback__
     while found is not None:

@@ -61,7 +61,7 @@ Column = tuple[str, Sequence[Value]]
 """A name, and its value in each series, None where there is none."""
 
 
-def upright(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
+def bar_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
     """Return stacked bars side by side, the first and the last with their names.
 
     A bar as high as `full`, by default the highest one, fills the drawing.
@@ -89,8 +89,8 @@ def upright(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing
     return Drawing(TOP + HEIGHT + BOTTOM, tuple(blocks), tuple(labels), levels)
 
 
-def lying(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
-    """Return stacked bars below each other, each under its name; `full` as in `upright`."""
+def row_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
+    """Return stacked bars below each other, each under its name; `full` as in `bar_chart`."""
     shown = columns[:MAX_NAMED]
     most = full or max((_sum(values) for _, values in shown), default=0.0) or 1.0
     blocks, labels = [], []
@@ -106,7 +106,7 @@ def lying(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
     return Drawing(max(len(shown), 1) * ROW, tuple(blocks), tuple(labels))
 
 
-def falling(left: Sequence[float], full: float, tell: Tell) -> Drawing:
+def line_chart(left: Sequence[float], full: float, tell: Tell) -> Drawing:
     """Return a line of what was left of `full` after each turn, beginning with all of it."""
     values = [full, *left]
     step = WIDTH / max(len(values) - 1, 1)

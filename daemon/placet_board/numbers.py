@@ -17,7 +17,7 @@ from placet.host.clock import wall
 from placet.journal.database import is_begun
 from placet.journal.reader import first_since, query, snapshot
 from placet.note.paths import show as visible
-from placet_board.charts import KINDS, ChartKind, Column, Drawing, lying, upright
+from placet_board.charts import KINDS, ChartKind, Column, Drawing, bar_chart, row_chart
 
 # The questions behind the numbers of the board, as SQL for both databases.
 #
@@ -311,9 +311,9 @@ def _chart(kind: ChartKind, answer: SqlAnswer, part: Slice) -> Chart:
         found = dict(columns)
         nothing = [None] * len(kind.series)
         days = [f"{day:%Y-%m-%d}" for day in _days(part.days)]
-        drawing = upright([(day, found.get(day, nothing)) for day in days], kind.tell, kind.full)
+        drawing = bar_chart([(day, found.get(day, nothing)) for day in days], kind.tell, kind.full)
     elif columns:
-        drawing = lying(columns, kind.tell, kind.full)
+        drawing = row_chart(columns, kind.tell, kind.full)
     shown = [answer.head[0], *kind.series, *kind.besides] if named else []
     legend = kind.series if len(kind.series) > 1 else ()
     return Chart(

@@ -37,7 +37,7 @@ from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recor
 from placet.case.case import OPEN, Case, State
 from placet.case.notes import body_of
 from placet.case.question_note import question_in
-from placet.case.story import Loud, Story, facts
+from placet.case.story import Story, Verbosity, facts
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
@@ -63,7 +63,7 @@ from placet.plan.partial import ticks
 from placet.plan.plan import agent_steps
 from placet_board import actions
 from placet_board.auth import Door, Guarded, logged_in, refusal
-from placet_board.charts import Drawing, falling
+from placet_board.charts import Drawing, line_chart
 from placet_board.live import Live
 from placet_board.markdown import Patch, html_of, patch_of, seen, seen_name
 from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
@@ -419,14 +419,14 @@ def _burning(
         full = float(scope.budget_usd)
         left = [full - float(sum(known[: number + 1])) for number in range(len(known))]
         used = f"{dollars(sum(known, Decimal(0)))} of {dollars(full)}"
-        return falling(left, full, dollars), f"{used} used after {counted(len(costs), 'turn')}."
+        return line_chart(left, full, dollars), f"{used} used after {counted(len(costs), 'turn')}."
     complexity, steps = _complexity_of(plan) or Complexity.STANDARD, agent_steps(read.steps)
     most = iteration_cap(complexity, scope.max_iterations, steps, ceiling)
     if most < 1:
         return None, ""
     turns = [float(most - number) for number in range(1, len(costs) + 1)]
     return (
-        falling(turns, float(most), lambda number: counted(round(number), "turn")),
+        line_chart(turns, float(most), lambda number: counted(round(number), "turn")),
         f"{len(costs)} of {counted(most, 'turn')} used.",
     )
 
@@ -945,8 +945,8 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
                     "after": _after(before, row.timestamp),
                     "took": _took(row.details.get("duration_ms")),
                     "text": line[1].removeprefix(f"{case.request_id}: "),
-                    "is_trouble": line[0] is Loud.TROUBLE,
-                    "is_detail": line[0] is Loud.DETAIL,
+                    "is_trouble": line[0] is Verbosity.TROUBLE,
+                    "is_detail": line[0] is Verbosity.DETAIL,
                 }
             )
             before = row.timestamp

@@ -124,10 +124,10 @@ class Handing:
             try:
                 text = PARCEL_JSON.dump_json(parcel()).decode()
                 worker = "" if row is None else row.worker
-                hand = HandWork(case.trace_id, case.generation, worker, token, text)
+                person = HandWork(case.trace_id, case.generation, worker, token, text)
                 # what is handed over may have taken longer than a lease to pack
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
-                self.journal.commit([renewal, hand])
+                self.journal.commit([renewal, person])
             except (Conflict, LeaseLost) as error:
                 raise Postponed(f"{error}", 0.0, Why.WORKER) from error
             self.lookout.look()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placet.agent.day_budget import Daybook
+from placet.agent.day_budget import DayBudget
 from placet.agent.record import PLACE, Record
 from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
@@ -53,11 +53,11 @@ class Outfit:
     clock: Clock = field(default_factory=Clock)
     making: threading.Lock = field(default_factory=threading.Lock)
     fetching: dict[str, threading.Lock] = field(default_factory=dict)
-    daybook: Daybook = field(init=False)
+    daybook: DayBudget = field(init=False)
     openers: dict[str, Callable[[], Model]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.daybook = Daybook(TeamDay(self.journal))
+        self.daybook = DayBudget(TeamDay(self.journal))
 
     @contextmanager
     def mission(

@@ -23,7 +23,7 @@ from placet.agent.workplace import Ports
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
-from placet.errors import End, Interrupted, Stop, UserError, mistake, passing
+from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -226,7 +226,7 @@ class Worker:
         except Stop as stop:
             if stop.end is End.LEASE_LOST:
                 raise LeaseLost(stop.detail) from stop
-            return MISTAKE, mistake(stop), writes
+            return MISTAKE, describe_bug(stop), writes
         except BodyDamaged as damaged:
             return MISTAKE, f"{damaged}", writes
         except (JournalPaused, LeaseLost):
@@ -261,4 +261,4 @@ def _mishap(error: Exception) -> tuple[str, str]:
     why = passing(error) if isinstance(error, UserError | GitError | OSError) else ""
     if why:
         return packed_result(Wait(why, MACHINE_RETRY_S, Why.MACHINE))
-    return MISTAKE, mistake(error)
+    return MISTAKE, describe_bug(error)

@@ -11,7 +11,7 @@ import click
 from placet.cli.terminal import say
 from placet.errors import UserError
 from placet.host.state import state_home
-from placet.loop.run import heeding_signals
+from placet.loop.run import signal_handlers
 from placet_team.worker import Badge
 from placet_team.working import run
 
@@ -56,5 +56,5 @@ def worker_command(address: str, name: str, labels: str, slots: int) -> None:
         )
 
     folder = state_home(os.environ) / "workers" / name
-    with heeding_signals() as ending:
+    with signal_handlers() as ending:
         run(address, Badge(name, wanted, slots), folder, os.environ, say, ending)

@@ -22,7 +22,7 @@ from boardhttp import served as board
 from boardkit import ask, board_vault, planned
 from vaultkit import TestVault, running, until
 
-Told = Callable[[str, str, str], None]
+LogLine = Callable[[str, str, str], None]
 
 
 def login(served: Served) -> dict[str, str]:
@@ -50,7 +50,7 @@ def page_ms(served: Served, headers: dict[str, str], path: str = "/") -> float:
     return took
 
 
-def first_page(folder: Path, missions: int, told: Told) -> None:
+def first_page(folder: Path, missions: int, told: LogLine) -> None:
     """What the first page costs, and the process, with so many missions in the journal."""
     vault = board_vault(folder)
     vault.cli("run", "--once")
@@ -126,7 +126,7 @@ def detected_ms(vault: TestVault, word: str, times: int) -> float:
     return statistics.median(found)
 
 
-def crowd(folder: Path, told: Told, count: int = 50) -> None:
+def crowd(folder: Path, told: LogLine, count: int = 50) -> None:
     """How long a drop takes to be seen, without a board, with it, and with so many browsers."""
     vault = board_vault(folder)
     with running(vault):
@@ -148,7 +148,7 @@ def crowd(folder: Path, told: Told, count: int = 50) -> None:
     )
 
 
-def event_to_screen(folder: Path, told: Told, times: int = 15) -> None:
+def event_to_screen(folder: Path, told: LogLine, times: int = 15) -> None:
     """How long after a row is in the journal the page in a real browser shows it."""
     from playwright.sync_api import sync_playwright
 

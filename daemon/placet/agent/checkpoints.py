@@ -11,6 +11,7 @@ from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, 
 from placet.agent.work import Underway, name_of, refs, whole
 from placet.agent.workplace import Ports
 from placet.case.events import Asked
+from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
 from placet.git.checkpoint import checkpoint, delete_ref, restore
@@ -18,7 +19,7 @@ from placet.git.commit import commit_message
 from placet.git.repository import resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
-from placet.tools.base import Effect, Outcome, Toolbox
+from placet.tools.base import Outcome, Toolbox
 from placet.tools.commits import refuse_secrets
 from placet.tools.registry import BY_NAME
 

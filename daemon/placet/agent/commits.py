@@ -19,6 +19,7 @@ from placet.agent.tool_calls import effect_of
 from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs, whole
 from placet.agent.workplace import Ports
 from placet.case.case import OPEN, Case
+from placet.chat.guards import Effect
 from placet.chat.result import ChangedFile, Ended, Finished, Stopped
 from placet.disk.confine import Root
 from placet.errors import End, Stop, UserError
@@ -50,7 +51,6 @@ from placet.journal.reader import Reader
 from placet.note.paths import show
 from placet.plan.plan import Plan
 from placet.secrets import redact
-from placet.tools.base import Effect
 from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME
 

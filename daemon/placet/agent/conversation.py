@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from placet.activity import Action, Actor
-from placet.agent.limits import Restraint
+from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
 from placet.agent.prompts import guidance, system_prompt
 from placet.agent.record import CALL, OPENING, TURN, Opening, Prepared, Record
@@ -76,7 +76,7 @@ class Round:
 
 
 def begin(
-    limits: Restraint,
+    limits: MissionLimits,
     place: Workplace,
     purpose: Purpose,
     tools: Tools,
@@ -119,7 +119,7 @@ def begin(
 def rounds(
     talk: Conversation,
     place: Workplace,
-    limits: Restraint,
+    limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool] = lambda _iteration, _uses: False,
     kept: Callable[[int, int, ToolUse], None] | None = None,
 ) -> Iterator[Round]:
@@ -170,7 +170,7 @@ def _prepared(
     iteration: int,
     remarks: Sequence[str],
     talk: Conversation,
-    limits: Restraint,
+    limits: MissionLimits,
     place: Workplace,
     stopped: StopReason | None,
 ) -> list[Turn]:
@@ -206,7 +206,7 @@ def _calls(
     reply: Reply,
     tools: Tools,
     place: Workplace,
-    limits: Restraint,
+    limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool],
     kept: Callable[[int, int, ToolUse], None] | None,
     results: list[Mapping[str, Any]],

@@ -54,7 +54,7 @@ class SharedDay(Protocol):
 
 
 @dataclass(slots=True)
-class Daybook:
+class DayBudget:
     """Holds each call in the day's budget and in the caller's own, or in neither.
 
     May be used from any thread. With `shared` calls of other machines count, too.

@@ -35,7 +35,7 @@ from placet.chat.guards import (
     REPEATED,
     CallRecord,
     CallSeen,
-    Deed,
+    Effect,
     GuardSettings,
     Halt,
     History,
@@ -51,7 +51,7 @@ from placet.chat.messages import Ask, StopReason, ToolUse
 from placet.chat.result import Spent
 from placet.errors import Interrupted
 from placet.host.config import GuardsTable
-from placet.tools.base import Effect, Outcome
+from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
 WATCH = "The model was told. Stop the work if it goes on like this."
@@ -83,7 +83,7 @@ def waited_s(record: Record) -> float:
 
 
 @dataclass(slots=True)
-class Restraint:
+class MissionLimits:
     """The limits of one conversation, and its use of them so far.
 
     `name` is how people read of the budget. All that is judged comes from the record, so a
@@ -274,7 +274,7 @@ class Restraint:
         return CallRecord(
             use.name,
             use.input,
-            Deed((effect_of(use.name) or Effect.READ).value),
+            effect_of(use.name) or Effect.READ,
             path if isinstance(path, str) else "",
             target(use, self.record.secrets),
         )

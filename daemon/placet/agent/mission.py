@@ -29,7 +29,7 @@ from placet.agent.commits import (
 )
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
-from placet.agent.limits import Restraint, guard_settings
+from placet.agent.limits import MissionLimits, guard_settings
 from placet.agent.model_call import last_words, spent_in
 from placet.agent.prompts import marked
 from placet.agent.record import (
@@ -71,7 +71,7 @@ from placet.errors import (
     Stop,
     ToolError,
     UserError,
-    mistake,
+    describe_bug,
     passing,
 )
 from placet.git.commit import branch_gone, pins
@@ -240,7 +240,7 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
     """
     record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
     now = ports.clock.monotonic()
-    return unable(ports, mission, UserError(mistake(error)), now, End.INTERNAL_ERROR, record)
+    return unable(ports, mission, UserError(describe_bug(error)), now, End.INTERNAL_ERROR, record)
 
 
 def unable(
@@ -322,10 +322,10 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     except Interrupted:
         if cancel.reason and not record.has(BRANCH):
             return not_begun(ports, mission, record, cancel.stop(), began_s)
-        record.leave_life()
+        record.end_run()
         raise
     except (Postponed, AsksPerson):
-        record.leave_life()
+        record.end_run()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
         worktree = path_of(ports, case, record)
@@ -335,7 +335,7 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             # the mission's doing: no waiting
             return unable(ports, mission, UserError(str(error)), began_s, End.REPOSITORY, record)
         if cause := passing(error):
-            record.leave_life()
+            record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
@@ -352,7 +352,7 @@ def _carry_out(
     ended = record.get(ENDED)
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.work.branch else ended
-    record.mind_crashes()
+    record.check_crash_loop()
     # what was done before is told from the record, and nothing more is done
     if record.halt is None and cancel.reason:
         record.halt = cancel.stop()
@@ -424,7 +424,7 @@ def _in_worktree(
         return conclude(steps, stop, summary, began_s)
 
 
-def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> Restraint:
+def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionLimits:
     limits, scope = ports.config.limits, mission.plan.scope
     cap = iteration_cap(
         mission.complexity,
@@ -432,7 +432,7 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> R
         agent_steps(mission.plan.steps),
         limits.iterations_ceiling,
     )
-    return Restraint(
+    return MissionLimits(
         "the mission",
         ports,
         record,

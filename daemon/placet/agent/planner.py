@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from placet.agent.conversation import begin, rounds
-from placet.agent.limits import Restraint, guard_settings
+from placet.agent.limits import MissionLimits, guard_settings
 from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, Postponed, Record
@@ -246,17 +246,17 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     case = job.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)
     try:
-        record.mind_crashes()
+        record.check_crash_loop()
         record.fresh()  # where it crashed again and again, not even a worktree is made
         return _draft(ports, job, record, cancel)
     except (Interrupted, Postponed, AsksPerson):
-        record.leave_life()
+        record.end_run()
         raise
     except Stop as stop:
         reason, error_type, end = stop.detail, stop.error_type, stop.end
     except (UserError, GitError, RepositoryChanged, OSError) as error:
         if why := passing(error):
-            record.leave_life()
+            record.end_run()
             raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
         reason, error_type, end = str(error), End.REPOSITORY.value, End.REPOSITORY
     except ToolError as error:
@@ -330,9 +330,9 @@ def base_of(ports: Ports, repo: Repo, record: Record) -> str:
     return base
 
 
-def _limits(ports: Ports, record: Record, cancel: Cancel) -> Restraint:
+def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
     limits = ports.config.limits
-    return Restraint(
+    return MissionLimits(
         "planning",
         ports,
         record,
@@ -356,7 +356,7 @@ def _earlier(ports: Ports, record: Record) -> Amount:
 
 
 def _talk(
-    job: Assignment, limits: Restraint, submissions: _Submissions, place: Workplace
+    job: Assignment, limits: MissionLimits, submissions: _Submissions, place: Workplace
 ) -> tuple[Plan, SubmitPlan, Sequence[str]]:
     """Let the model read the repository and submit a plan.
 

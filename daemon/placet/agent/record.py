@@ -349,10 +349,10 @@ class Record(Recorded):
         with suppress(Stop):
             self.flush()
 
-    def begin_life(self) -> int:
+    def start_run(self) -> int:
         """Write down that a daemon takes the conversation up; return its crashes in a row here.
 
-        A life that was left on purpose (`leave_life`) is no crash.
+        A life that was left on purpose (`end_run`) is no crash.
         """
         lives = self._lives()
         here, crashes = self.progress, 0
@@ -367,14 +367,14 @@ class Record(Recorded):
         self.intents[entry.key] = body
         return crashes
 
-    def mind_crashes(self) -> None:
+    def check_crash_loop(self) -> None:
         """Begin a life; after MAX_CRASHES crashes just here, `halt` lets it do nothing but end."""
-        if self.begin_life() >= MAX_CRASHES:
+        if self.start_run() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
             self.note(self.failure(End.CRASH_LOOP.value, why, REPORT_IT))
             self.halt = Stop(End.CRASH_LOOP, why)
 
-    def leave_life(self) -> None:
+    def end_run(self) -> None:
         """Write down, once, that the conversation is left as it is on purpose."""
         entry = LIFE.at(self._lives())
         if self.cut_off(entry):

@@ -22,7 +22,7 @@ from placet.case.case import Case, EventKind
 from placet.case.events import MissionEnded
 from placet.case.explain import (
     Events,
-    Remains,
+    SavedWork,
     advice,
     ready_request,
     remains,
@@ -47,7 +47,7 @@ from placet.tools.base import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ReportData:
     """The report's facts besides the mission's result.
 
     `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too
@@ -88,7 +88,7 @@ def cost_key(work: WorkDone) -> dict[str, float]:
     return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
 
 
-def common(at: Circumstances) -> dict[str, str]:
+def common(at: ReportData) -> dict[str, str]:
     """Return the fields that both templates have."""
     case = at.case
     # Wikilinks by bare name: Obsidian finds the note wherever it is moved, and what is archived
@@ -111,7 +111,7 @@ def common(at: Circumstances) -> dict[str, str]:
     }
 
 
-def _remarks(at: Circumstances) -> str:
+def _remarks(at: ReportData) -> str:
     """Return the section of the comments with which the plan was approved; empty without one."""
     if not at.remarks:
         return ""
@@ -189,7 +189,7 @@ def _lines(added: int | None, deleted: int | None) -> str:
     return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
-def cost_line(work: WorkDone, at: Circumstances) -> str:
+def cost_line(work: WorkDone, at: ReportData) -> str:
     """Return iterations, tokens, dollars and seconds of a mission."""
     spent = work.spent
     cost = spent.cost("cost unknown (no price for this model)")
@@ -215,7 +215,7 @@ def fenced_text(text: str, language: str) -> str:
     return fenced(visible(clean(text).replace("%%", "% %")), language)
 
 
-def failure_note(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
+def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> bytes:
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
@@ -271,7 +271,7 @@ def error_of(ended: Stopped) -> str:
     return with_last_words(what, ended.last_words)
 
 
-def _summary(ended: Stopped, at: Circumstances, facts: Mapping[str, Any]) -> str:
+def _summary(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> str:
     """Say in at most six lines what happened and what to do next."""
     first, *rest = what_happened(facts, at.plan, at.rows)
     lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
@@ -303,7 +303,7 @@ def _work(ended: Stopped) -> str:
     )
 
 
-def _ready(at: Circumstances, left: Remains) -> str:
+def _ready(at: ReportData, left: SavedWork) -> str:
     """Return a request that starts from where the mission broke, as a callout that is folded."""
     text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
     lines = [
@@ -316,7 +316,7 @@ def _ready(at: Circumstances, left: Remains) -> str:
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
-def _next_steps(ended: Stopped, at: Circumstances) -> str:
+def _next_steps(ended: Stopped, at: ReportData) -> str:
     case = at.case
     name = case.request_path or "the request"
     moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
@@ -345,7 +345,7 @@ MAX_NAMED = 10
 """Maximum of files that one sentence of a report names."""
 
 
-def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
+def outcome_of(ended: Ended, at: ReportData) -> MissionEnded:
     """Return a mission's outcome for the loop: report, path, facts for the journal."""
     case, failed = at.case, isinstance(ended, Stopped)
     name = report_name(at.now.date(), case.trace8, case.request_id, failed=failed)
@@ -382,7 +382,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     )
 
 
-def _facts(work: WorkDone, end: End, commit: str, report: str, at: Circumstances) -> dict[str, Any]:
+def _facts(work: WorkDone, end: End, commit: str, report: str, at: ReportData) -> dict[str, Any]:
     spent = work.spent
     return {
         "reason": end.value,
@@ -410,7 +410,7 @@ def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
     return next(path for path in paths if path not in known and not is_there(path))
 
 
-def _mission(ended: Finished, at: Circumstances) -> bytes:
+def _mission(ended: Finished, at: ReportData) -> bytes:
     case = at.case
     text = template("mission_report.md").substitute(
         common(at),
@@ -473,12 +473,12 @@ def commands_table(work: WorkDone) -> str:
     )
 
 
-def _pictures(at: Circumstances) -> str:
+def _pictures(at: ReportData) -> str:
     paths = (PurePosixPath(path) for path, _ in at.named_pictures)
     return "".join(f"\n\n![[{path.name}]]" for path in paths)
 
 
-def _where(ended: Finished, at: Circumstances) -> str:
+def _where(ended: Finished, at: ReportData) -> str:
     if not ended.commit:
         return "Nothing was changed, so there is no branch to keep."
     work = ended.work

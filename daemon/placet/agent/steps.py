@@ -23,14 +23,14 @@ from placet.agent.tool_calls import (
     target,
 )
 from placet.agent.work import Underway
-from placet.chat.guards import REPEATED
+from placet.chat.guards import REPEATED, Effect
 from placet.chat.messages import ToolUse
 from placet.chat.result import CommandRun, StepDone
 from placet.errors import End, Stop, ToolError, counted
 from placet.plan.plan import Step
 from placet.secrets import redact
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Outcome
+from placet.tools.base import Outcome
 from placet.tools.control import CompleteStep, Finish
 from placet.tools.registry import BY_NAME
 

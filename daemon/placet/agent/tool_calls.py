@@ -14,6 +14,7 @@ from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.waiting import Why
+from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.disk.confine import Root
 from placet.errors import Interrupted, PlacetError, ToolError, counted
@@ -24,7 +25,7 @@ from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.widening import widened
 from placet.secrets import redacted
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Outcome, Tool, Toolbox, Workplace
+from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import AskPerson, RequestScope
 from placet.tools.registry import BY_NAME
 
@@ -283,7 +284,7 @@ def outcome_of(answer: Answering) -> Outcome:
         case Answered(note=None):
             return _failed("no_answer", NO_ANSWER)
         case Answered():
-            return _done({"answer": answer.text, "answered_by": answer.hand.who})
+            return _done({"answer": answer.text, "answered_by": answer.person.who})
 
 
 def _done(result: dict[str, Any]) -> Outcome:

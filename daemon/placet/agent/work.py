@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from placet.agent.limits import Restraint
+from placet.agent.limits import MissionLimits
 from placet.agent.prompts import plan_of
 from placet.agent.record import PLACE, Record
 from placet.agent.tool_calls import changes_files, effect_of
@@ -15,6 +15,7 @@ from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
 from placet.case.drift import KEY, IfChanged
 from placet.chat.budget import Complexity
+from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.chat.result import Drifted
 from placet.disk.confine import TEMPORARY
@@ -25,7 +26,7 @@ from placet.git.worktree import Worktree
 from placet.note.frontmatter import read_note
 from placet.plan.comments import Comment, open_comments
 from placet.plan.plan import Plan
-from placet.tools.base import Effect, Workplace
+from placet.tools.base import Workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Underway:
     tree: Worktree
     author: Author
     pinned: Pins
-    limits: Restraint
+    limits: MissionLimits
     place: Workplace
     touched: bool = True
     written: set[str] | None = None

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.day_budget import Daybook
+from placet.agent.day_budget import DayBudget
 from placet.agent.record import Carrier, Postponed, Record
 from placet.case.portal import unfit
 from placet.case.waiting import ALLOW_HISTORY, Why
@@ -95,7 +95,7 @@ class Ports(Bounds):
     making: threading.Lock = field(default_factory=threading.Lock)
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
-    daybook: Daybook = field(default_factory=Daybook)
+    daybook: DayBudget = field(default_factory=DayBudget)
     lent: Lent | None = None
 
 

@@ -246,7 +246,7 @@ def _pending(d: DecisionBuilder, g: RequestPending) -> None:
         d.set_plan(basis_digest=note.digest)
         d.text(plan_text(note.raw))
     digest = d.case.request_digest
-    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.hand, digest=digest, again=True)
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.person, digest=digest, again=True)
     d.stamp_request(g.request)
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
     if old and d.case.acting is State.PLANNING:
@@ -280,11 +280,11 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
 
 
 def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
-    plan, hand, request = g.note, g.hand, d.case.request
+    plan, person, request = g.note, g.person, d.case.request
     text = plan_text(plan.raw)
     d.void_work()
     d.set(
-        approval=Approval(plan.digest, hand.who, d.now, g.level),
+        approval=Approval(plan.digest, person.who, d.now, g.level),
         first_approved=plan.digest,
         stop="",
         reported_edit="",
@@ -300,7 +300,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     d.by_human(
         Action.PLAN_APPROVED,
         Entity.PLAN,
-        hand,
+        person,
         digest=plan.digest,
         edited=edited,
         changed_lines=changed_lines(body_of(g.written), body_of(text)) if edited else [],
@@ -311,7 +311,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         **_claimed(plan, "approved_by"),
     )
     d.set(rejection=Rejection())
-    stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+    stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
     d.stamp_plan(plan, {**stamps, **_NO_REJECTION, **cleared_decision(plan)})
     d.write_box(plan)
     d.move(plan, Folder.ACTIVE)
@@ -320,7 +320,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
 
 def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
     plan, case = g.note, d.case
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, g.hand, digest=plan.digest, reason=g.why)
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, g.person, digest=plan.digest, reason=g.why)
     if g.newest:
         _deliver(d, plan, g.newest, "Not approved", g.why)
         return
@@ -456,16 +456,16 @@ def _box_stale(d: DecisionBuilder, g: BoxStale) -> None:
 
 
 def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
-    plan, hand = g.note, g.hand
+    plan, person = g.note, g.person
     found = rejection_in(plan, Rejection())
     _void(d)
     d.set_plan(path=plan.path)
     d.set(rejection=found)
     claimed = _claimed(plan, "rejected_by")
     facts = {"reason": found.reason, "digest": plan.digest, **claimed}
-    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, **facts)
+    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, person, **facts)
     d.write_box(plan)
-    stamps = {**d.plan_status, "rejected_by": hand.who, "rejected_at": d.now}
+    stamps = {**d.plan_status, "rejected_by": person.who, "rejected_at": d.now}
     said = {"rejection_reason": found.reason, **cleared_decision(plan)}
     d.stamp_plan(plan, {**stamps, **said, **NO_APPROVAL})
     d.move(plan, Folder.REJECTED)
@@ -485,11 +485,11 @@ def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
 
 
 def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
-    plan, hand, request = g.note, g.hand, g.request
+    plan, person, request = g.note, g.person, g.request
     claimed = _claimed(plan, "reviewed_by", d.case.reviewed.by)
     _void(d)
     d.set_plan(path=plan.path)
-    d.set(reviewed=Reviewed(hand.who, d.now))
+    d.set(reviewed=Reviewed(person.who, d.now))
     if request is not None and g.asked is not None and request.digest != d.case.request_digest:
         # its keys are taken with its text
         d.keep_request(request)
@@ -500,13 +500,13 @@ def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
     d.by_human(
         Action.PLAN_REVISION_REQUESTED,
         Entity.PLAN,
-        hand,
+        person,
         comment_count=len(open_comments(body_of(plan.raw))),
         digest=plan.digest,
         revision=d.case.plan.revision,
         **claimed,
     )
-    stamps = {"reviewed_by": hand.who, "reviewed_at": d.now, **cleared_decision(plan)}
+    stamps = {"reviewed_by": person.who, "reviewed_at": d.now, **cleared_decision(plan)}
     if decision_of(plan) == REVISE:
         stamps |= d.plan_status
     d.stamp_plan(plan, {**stamps, **NO_APPROVAL})
@@ -530,7 +530,7 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     d.set(rejection=Rejection())
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, digest=plan.digest)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.person, digest=plan.digest)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
     # which the next look decides
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status
@@ -545,7 +545,7 @@ def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
     plan = g.note
     d.void_work()
     d.set_basis(plan)
-    d.by_human(Action.PLAN_EDITED, Entity.PLAN, g.hand, digest=plan.digest)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, g.person, digest=plan.digest)
 
 
 def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
@@ -567,7 +567,7 @@ def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
             status = STATUSES[State.REJECTED if rejected else State.REVISING].plan
             d.stamp_plan(note, {"status": status, **cleared})
         d.move(note, Folder.REJECTED if rejected else Folder.PLANS)
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.hand, running=True)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.person, running=True)
 
 
 def _void(d: DecisionBuilder) -> None:

@@ -11,7 +11,7 @@ from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
 from placet.case.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State, row_of
 from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
-from placet.case.events import Hand
+from placet.case.events import Person
 from placet.errors import local
 from placet.note.box import find_box
 from placet.note.frontmatter import (
@@ -32,7 +32,7 @@ BY_PEOPLE = ("status", "decision", "rejection_reason")
 """Keys of a plan that people write as well as placet."""
 SPENT_KEPT = 20
 """Maximum of used approvals that a case remembers, the last ones."""
-_SOMEBODY = Hand()
+_SOMEBODY = Person()
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
@@ -90,13 +90,13 @@ class DecisionBuilder:
         self.rows.append(row)
 
     def by_human(
-        self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any
+        self, action: Action, entity: Entity, person: Person = _SOMEBODY, **metadata: Any
     ) -> None:
         """Add a journal row about a person's act."""
-        via = hand.via or ("edit" if action in _EDITS else "move")
-        if hand.name:
-            metadata["login"] = hand.name
-        self.row(action, entity, Actor.HUMAN, reviewed_by=hand.who, via=via, **metadata)
+        via = person.via or ("edit" if action in _EDITS else "move")
+        if person.name:
+            metadata["login"] = person.name
+        self.row(action, entity, Actor.HUMAN, reviewed_by=person.who, via=via, **metadata)
 
     def text(self, raw: bytes) -> str:
         """Store a text with the decision and return its name."""

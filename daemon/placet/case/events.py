@@ -15,9 +15,9 @@ from placet.plan.scope import Scope
 # The gestures: what people do to a case's notes, and what the loop finds about an approved plan.
 #
 # `note` is the note in which a gesture shows. `request` and `plan` are the case's other notes as
-# they are now, None where there is none that can be read. `hand` is the maker, in the gestures that
-# a command can make. `observe` reads all of that from the notes; a field with a default is filled
-# in by the loop, which asks the journal and the settings.
+# they are now, None where there is none that can be read. `person` is the maker, in the gestures
+# that a command can make. `observe` reads all of that from the notes; a field with a default is
+# filled in by the loop, which asks the journal and the settings.
 
 SOMEONE = "someone who can write the vault"
 """The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
@@ -28,7 +28,7 @@ BY_COMMAND = ("cli", "board")
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class Person:
     """The maker of a gesture, and the way it was made.
 
     The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
@@ -40,8 +40,8 @@ class Hand:
     name: str = ""
 
 
-BY_MOVE = Hand(via="move")
-BY_PROPERTY = Hand(via="property")
+BY_MOVE = Person(via="move")
+BY_PROPERTY = Person(via="property")
 
 
 # --- the request
@@ -67,7 +67,7 @@ class RequestPending:
     note: NoteSeen
     request: NoteSeen | None
     plan: NoteSeen | None
-    hand: Hand
+    person: Person
     asked: Request | None = None
     kind: Literal[EventKind.REQUEST_PENDING] = EventKind.REQUEST_PENDING
 
@@ -94,7 +94,7 @@ class PlanApproved:
     note: NoteSeen
     request: NoteSeen | None
     left_out: tuple[int, ...]
-    hand: Hand
+    person: Person
     level: int = 0
     written: bytes = b""
     kind: Literal[EventKind.PLAN_APPROVED] = EventKind.PLAN_APPROVED
@@ -109,7 +109,7 @@ class ApprovalRefused:
 
     note: NoteSeen
     why: str
-    hand: Hand
+    person: Person
     newest: bytes = b""
     kind: Literal[EventKind.APPROVAL_REFUSED] = EventKind.APPROVAL_REFUSED
 
@@ -157,7 +157,7 @@ class PlanRejected:
 
     note: NoteSeen
     request: NoteSeen | None
-    hand: Hand
+    person: Person
     kind: Literal[EventKind.PLAN_REJECTED] = EventKind.PLAN_REJECTED
 
 
@@ -167,7 +167,7 @@ class RevisionAsked:
 
     note: NoteSeen
     request: NoteSeen | None
-    hand: Hand
+    person: Person
     asked: Request | None = None
     kind: Literal[EventKind.REVISION_ASKED] = EventKind.REVISION_ASKED
 
@@ -178,7 +178,7 @@ class PlanTakenBack:
 
     note: NoteSeen
     request: NoteSeen | None
-    hand: Hand
+    person: Person
     kind: Literal[EventKind.PLAN_TAKEN_BACK] = EventKind.PLAN_TAKEN_BACK
 
 
@@ -195,7 +195,7 @@ class PlanEdited:
     """An edit of the plan while it is revised."""
 
     note: NoteSeen
-    hand: Hand = Hand()
+    person: Person = Person()
     kind: Literal[EventKind.PLAN_EDITED] = EventKind.PLAN_EDITED
 
 
@@ -241,7 +241,7 @@ class StopAsked:
 
     note: NoteSeen | None
     why: str
-    hand: Hand
+    person: Person
     kind: Literal[EventKind.STOP_ASKED] = EventKind.STOP_ASKED
 
 
@@ -258,7 +258,7 @@ class Answered:
     note: NoteSeen | None
     text: str
     chosen: int
-    hand: Hand
+    person: Person
     kind: Literal[EventKind.ANSWERED] = EventKind.ANSWERED
 
 
@@ -268,7 +268,7 @@ class ScopeWidened:
 
     note: NoteSeen
     plan: NoteSeen | None
-    hand: Hand
+    person: Person
     level: int = 0
     written: bytes = b""
     kind: Literal[EventKind.SCOPE_WIDENED] = EventKind.SCOPE_WIDENED
@@ -280,7 +280,7 @@ class ScopeRefused:
 
     note: NoteSeen | None
     why: str
-    hand: Hand
+    person: Person
     kind: Literal[EventKind.SCOPE_REFUSED] = EventKind.SCOPE_REFUSED
 
 

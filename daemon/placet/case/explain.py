@@ -34,12 +34,12 @@ _IS = {
 }
 
 
-def stands(case: Case) -> str:
+def state_sentence(case: Case) -> str:
     """Return a case's name and state, for a sentence."""
     return f"{case.request_id} is {_IS.get(case.state, case.state)}"
 
 
-def standing(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Explained:
+def explain_state(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Explained:
     """Return why a case is where it is, and the next steps for a person.
 
     `rows` are the case's own, in order.
@@ -302,7 +302,7 @@ def _result(row: CommittedRow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class SavedWork:
     """The remains of a failed mission: its end, the completed steps, and the place of its work.
 
     `kept` is a ref, empty if nothing had been changed; `kept_commit` the commit it names, `files`
@@ -317,7 +317,7 @@ class Remains:
     kept_commit: str
 
 
-def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> Remains:
+def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> SavedWork:
     """Return a mission's remains.
 
     They come from the facts of its `execution.failed`, the error's `detail`, and its rows.
@@ -325,7 +325,7 @@ def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> Remains:
     steps = sorted(
         {row.details["step"] for row in rows if row.action_type == Action.STEP_COMPLETED}
     )
-    return Remains(
+    return SavedWork(
         End(facts["reason"]),
         detail,
         tuple(steps),
@@ -335,7 +335,7 @@ def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> Remains:
     )
 
 
-def ready_request(case: Case, plan: Plan, left: Remains) -> str:
+def ready_request(case: Case, plan: Plan, left: SavedWork) -> str:
     """Return a request, as a note, that goes on where a mission broke off."""
     request = case.request
     keys = {

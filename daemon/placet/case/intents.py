@@ -13,8 +13,8 @@ from typing import Literal, get_args
 from placet.case.case import Case, EventKind, NoteSeen
 from placet.case.commands import Decision, Edit, Move
 from placet.case.decision import plan_path, sha256
-from placet.case.events import Hand
-from placet.case.explain import stands
+from placet.case.events import Person
+from placet.case.explain import state_sentence
 from placet.case.notes import look_at
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
@@ -65,9 +65,9 @@ class Intent:
     who: str = ""
 
     @property
-    def hand(self) -> Hand:
+    def person(self) -> Person:
         """The maker, for a gesture."""
-        return Hand(self.who, self.via, self.name if self.name != self.who else "")
+        return Person(self.who, self.via, self.name if self.name != self.who else "")
 
 
 INTENT_JSON: Stored[Intent] = Stored(Intent)
@@ -128,7 +128,7 @@ def _must_be_current(case: Case, intent: Intent) -> None:
     # A mission may begin, or ask something, while its person asks to stop it.
     same_state = intent.what == "stop" or intent.state == case.state.value
     if not same_state or intent.generation != case.generation:
-        raise OutdatedError(f"{stands(case)} now. Nothing was changed.")
+        raise OutdatedError(f"{state_sentence(case)} now. Nothing was changed.")
 
 
 def _its_note(case: Case, intent: Intent, notes: CaseNotes) -> NoteSeen:

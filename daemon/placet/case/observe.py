@@ -165,13 +165,13 @@ def _answered(case: Case, notes: Sequence[NoteSeen]) -> Iterable[Gesture]:
 def _widening(note: NoteSeen, asking: Asking, plan: NoteSeen | None) -> Iterable[Gesture]:
     """Give a person's word on a wider scope; only the note as it was written approves it."""
     no = _decided(note)
-    hand = BY_PROPERTY if note.folder is Folder.PLANS else BY_MOVE
+    person = BY_PROPERTY if note.folder is Folder.PLANS else BY_MOVE
     if no is not None or note.folder is Folder.REJECTED:
         remarks = [comment.text for comment in comments(body_of(note.raw))]
         why = "\n".join([*filter(None, [rejection_in(note, Rejection()).reason]), *remarks])
-        yield ScopeRefused(note, why, hand)
+        yield ScopeRefused(note, why, person)
     elif is_approved(note) and shown_digest(note.raw) == asking.digest:
-        yield ScopeWidened(note, plan, hand)
+        yield ScopeWidened(note, plan, person)
 
 
 def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterable[Gesture]:
@@ -211,11 +211,11 @@ def _approval(
     case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
 ) -> Gesture:
     """Return the approval that a note's place or `decision` asks for, or its refusal."""
-    hand = BY_MOVE if plan.folder is Folder.ACTIVE else BY_PROPERTY
+    person = BY_MOVE if plan.folder is Folder.ACTIVE else BY_PROPERTY
     if why := refusal(case, plan, tools, in_box=True):
-        return ApprovalRefused(plan, why, hand)
+        return ApprovalRefused(plan, why, person)
     kept = plan_in(body_of(plan.raw), frozenset(tools))
-    return PlanApproved(plan, request, kept.left_out, hand)
+    return PlanApproved(plan, request, kept.left_out, person)
 
 
 def _in_rejected(

@@ -99,13 +99,13 @@ def _amended(plan: bytes, scope: Scope) -> bytes:
 def answered(d: DecisionBuilder, g: Answered) -> None:
     """Take an answer, or that a person took the question away: a fact for all later work."""
     asking = _over(d, g, "answered" if g.note is not None else "")
-    said = f"{g.hand.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
+    said = f"{g.person.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
     fact = d.text(f"Question: {asking.question}\n{said}\n".encode(errors="replace"))
     d.set(answers=(*d.case.answers[1 - ANSWERS_KEPT :], fact))
     d.by_human(
         Action.QUESTION_ANSWERED,
         Entity.PLAN if asking.work is not State.RUNNING else Entity.MISSION,
-        g.hand,
+        g.person,
         number=asking.number,
         chosen=g.chosen,
         digest=sha256(g.text.encode()),
@@ -117,17 +117,17 @@ def answered(d: DecisionBuilder, g: Answered) -> None:
 def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     """Approve the plan with the wider scope: one new digest, that of the amended text."""
     asking = _over(d, g, "approved")
-    before, plan, hand = d.case.approval.digest, g.plan, g.hand
+    before, plan, person = d.case.approval.digest, g.plan, g.person
     d.spend_approval()
     # a weaker box was not shown: the mission waits for the former one
     level = max(d.case.approval.level, g.level)
-    d.set(approval=Approval(asking.amended, hand.who, d.now, level))
+    d.set(approval=Approval(asking.amended, person.who, d.now, level))
     if d.case.plan.digest == before:  # it is nobody's edit
         d.set_plan(digest=asking.amended)
     d.by_human(
         Action.PLAN_AMENDED,
         Entity.PLAN,
-        hand,
+        person,
         number=asking.number,
         digest=asking.amended,
         before=before,
@@ -137,7 +137,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
         # an edited one has no effect, and stays; that is shown as any edit during the run
         d.write_box(plan, box_of(d.case, plan.path), g.written)
     if plan is not None:
-        stamps = {**d.plan_status, "approved_by": hand.who, "approved_at": d.now}
+        stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
         d.stamp_plan(plan, stamps)
 
 
@@ -145,7 +145,7 @@ def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
     """Take a person's no to a wider scope; the mission goes on and is told why."""
     asking = _over(d, g, "rejected")
     d.by_human(
-        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.hand, number=asking.number, reason=g.why
+        Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.person, number=asking.number, reason=g.why
     )
 
 

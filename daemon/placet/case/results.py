@@ -33,7 +33,7 @@ from placet.case.decision import (
     plan_path,
     sha256,
 )
-from placet.case.events import BY_PROPERTY, Drafted, Hand, MissionEnded, PlanningFailed
+from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, Person, PlanningFailed
 from placet.case.notes import decision_of
 from placet.note.box import find_box
 from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp
@@ -179,7 +179,7 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
 # The branches are those of completed missions.
 
 # git does not say who did it
-_COMMITTER = Hand("someone who can write the repository")
+_COMMITTER = Person("someone who can write the repository")
 
 
 def settle_branch(
@@ -192,14 +192,14 @@ def settle_branch(
     claimed: str,
     owner: str,
     now: str,
-    hand: Hand | None = None,
+    person: Person | None = None,
 ) -> Decision | None:
     """Decide the fate of a branch.
 
     None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
     commit `merged`, detected by `how`; `dropped`, for a person's `reason`; or empty for one that
     was brought back. `claimed` is who did it, as the report says; `owner` owns the repository.
-    `hand` is who did it by a command of placet.
+    `person` is who did it by a command of placet.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -219,7 +219,7 @@ def settle_branch(
     elif became == "dropped":
         action = Action.PR_REJECTED
         facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
-    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
+    d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
     if branch.report_path:
         stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
         d.commands.append(Stamp(branch.report_path, stamps))
@@ -251,7 +251,7 @@ def settle_revert(
     by: str,
     owner: str,
     now: str,
-    hand: Hand | None = None,
+    person: Person | None = None,
     *,
     again: bool,
 ) -> Decision | None:
@@ -271,7 +271,7 @@ def settle_revert(
     else:
         facts |= {"commit_sha": by, "merged_as": merged}
     action = Action.PR_MERGED if again else Action.PR_REVERTED
-    d.by_human(action, Entity.REPOSITORY, hand or _COMMITTER, **facts)
+    d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
     if case.outcome.report_path:
         d.commands.append(Stamp(case.outcome.report_path, {"became": became}))
     return d.done()

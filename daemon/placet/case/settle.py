@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class FileHistory:
     """The accumulated looks. Start with `Looks()`; each SettleVerdict has the next."""
 
     seen: Mapping[str, Seen] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class SettleVerdict:
     is pending.
     """
 
-    looks: Looks
+    looks: FileHistory
     settled: frozenset[str]
     fresh: frozenset[str]
     gone: frozenset[str]
@@ -82,7 +82,7 @@ class SettleVerdict:
 
 
 def look(
-    earlier: Looks,
+    earlier: FileHistory,
     present: Mapping[str, Fingerprint],
     now_s: float,
     *,
@@ -134,7 +134,7 @@ def look(
         if path not in gone or path in wanted:
             missing[path] = since_s
     return SettleVerdict(
-        Looks(seen, missing),
+        FileHistory(seen, missing),
         settled=frozenset(path for path in present if seen[path].settled),
         fresh=frozenset(fresh),
         gone=frozenset(gone),

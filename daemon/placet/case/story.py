@@ -130,7 +130,7 @@ _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 MAX_CHARS = 300
 
 
-class Loud(IntEnum):
+class Verbosity(IntEnum):
     """From which on a line is said: `-q` leaves only trouble, `-v` adds details."""
 
     TROUBLE = 0
@@ -156,7 +156,7 @@ class Story:
         # a new tuple: several threads say things
         self.heard = (*self.heard[-7:], one_line(text))
 
-    def line(self, row: CommittedRow) -> tuple[Loud, str] | None:
+    def line(self, row: CommittedRow) -> tuple[Verbosity, str] | None:
         """Return how loud and what is said of a row, None for one that nobody waits for.
 
         Never raises for odd metadata.
@@ -168,26 +168,26 @@ class Story:
         again = edited and row.trace_id in self.edited
         self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
         if told is None and (say := _SENTENCES.get(row.action_type)) is not None:
-            loud = Loud.TROUBLE if row.action_type in _TROUBLE else Loud.EVENT
+            loud = Verbosity.TROUBLE if row.action_type in _TROUBLE else Verbosity.EVENT
             text = say(Lenient(data))
             if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
                 text = ""  # said already, of the model
             elif row.action_type in _SIDE_NOTES and self._was_heard(str(data.get("reason") or "?")):
                 text = ""
             elif self.trouble and row.action_type == Action.EXECUTION_RESUMED:
-                loud = Loud.DETAIL  # it is the next try
+                loud = Verbosity.DETAIL  # it is the next try
             elif again:
-                loud = Loud.DETAIL
+                loud = Verbosity.DETAIL
             told = (loud, text) if text else None
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
-            told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
+            told = Verbosity.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
         return None if told is None else (told[0], who + one_line(told[1], MAX_CHARS))
 
     def _was_heard(self, reason: str) -> bool:
         line = one_line(reason)
         return any(said.endswith(line) for said in self.heard)
 
-    def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
+    def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Verbosity, str] | None:
         """Say when the model stops answering and when it answers again, not each attempt."""
         if (
             action == Action.MODEL_FAILED
@@ -196,12 +196,12 @@ class Story:
         ):
             self.trouble = str(data.get("reason"))
             return (
-                Loud.TROUBLE,
+                Verbosity.TROUBLE,
                 f"the model does not answer: {self.trouble.rstrip('.')}. It is asked again.",
             )
         if action == Action.MODEL_CALLED and self.trouble:
             self.trouble = ""
-            return Loud.TROUBLE, "the model answers again"
+            return Verbosity.TROUBLE, "the model answers again"
         return None
 
 

@@ -23,12 +23,12 @@ from placet.chat.messages import StopReason
 from placet.errors import End, Stop, ToolError
 
 
-class Deed(StrEnum):
-    """The effect of a tool; the values are those of the tools' effects."""
+class Effect(StrEnum):
+    """The effect of a tool's calls. `control` steers the conversation itself."""
 
     READ = "read"
     WRITE = "write"
-    RUN = "execute"
+    EXECUTE = "execute"
     CONTROL = "control"
 
 
@@ -48,7 +48,7 @@ class CallRecord:
 
     tool: str
     arguments: Mapping[str, Any]
-    deed: Deed
+    deed: Effect
     path: str = ""
     about: str = ""
     key: str = field(init=False)
@@ -85,7 +85,7 @@ class StepRecord:
     calls: tuple[CallSeen, ...]
     stop_reason: StopReason
 
-    def did(self, *deeds: Deed) -> bool:
+    def did(self, *deeds: Effect) -> bool:
         """Return whether a call of one of these kinds succeeded."""
         return any(seen.ok and seen.call.deed in deeds for seen in self.calls)
 
@@ -174,9 +174,9 @@ def idle_turns(steps: Sequence[StepRecord]) -> int:
 
     0 before the first write.
     """
-    if not any(step.did(Deed.WRITE) for step in steps):
+    if not any(step.did(Effect.WRITE) for step in steps):
         return 0
-    return count_at_end(steps, lambda step: not step.did(Deed.WRITE, Deed.CONTROL))
+    return count_at_end(steps, lambda step: not step.did(Effect.WRITE, Effect.CONTROL))
 
 
 def identical_rounds(steps: Sequence[StepRecord]) -> int:
@@ -326,7 +326,7 @@ def check_call(
     The first repetition is answered instead of carried out, and the model told after the turn; one
     in a later turn ends the mission.
     """
-    if call.deed is not Deed.CONTROL:
+    if call.deed is not Effect.CONTROL:
         for ledger in ledgers:
             if (gone := no_tool_call_left(ledger)) is not None:
                 return _reached(gone.stop())
@@ -345,7 +345,7 @@ def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> 
     between: a test run after each edit is work, not a loop. A command may have changed every file.
     """
     times = 1
-    looks = call.deed in (Deed.READ, Deed.RUN)
+    looks = call.deed in (Effect.READ, Effect.EXECUTE)
     for seen in islice(history.backwards(), settings.window - 1):
         if seen.call.key == call.key:
             times += 1
@@ -359,10 +359,10 @@ def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> 
 
 def _may_change(seen: CallSeen, path: str) -> bool:
     """Return whether a call may have changed the file or folder `path` (empty: any)."""
-    if seen.call.deed is Deed.WRITE:
+    if seen.call.deed is Effect.WRITE:
         below = seen.call.path == path or seen.call.path.startswith(f"{path}/")
         return seen.ok and (not path or below)
-    return seen.call.deed is Deed.RUN and not seen.refused
+    return seen.call.deed is Effect.EXECUTE and not seen.refused
 
 
 def _reached(stop: Stop) -> Halt:
@@ -560,7 +560,7 @@ def failure_kind(steps: Sequence[StepRecord], max_steps: int) -> tuple[FailureKi
 
 def _nothing_new(last: Sequence[StepRecord]) -> bool:
     if any(
-        step.stop_reason is not StopReason.TOOL_USE or step.did(Deed.WRITE, Deed.CONTROL)
+        step.stop_reason is not StopReason.TOOL_USE or step.did(Effect.WRITE, Effect.CONTROL)
         for step in last
     ):
         return False

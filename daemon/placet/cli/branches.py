@@ -18,7 +18,7 @@ import click
 
 from placet.agent.workplace import kept_index
 from placet.case.case import Case, State
-from placet.case.explain import stands
+from placet.case.explain import state_sentence
 from placet.cli.decide import claim, must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, harmless, out, say
@@ -331,7 +331,7 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
     if not case.outcome.tip:
         without = " without changes" if case.state is State.COMPLETED else ""
         raise UserError(
-            f"{stands(case)}{without}, so there is no branch of it.",
+            f"{state_sentence(case)}{without}, so there is no branch of it.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )

@@ -17,7 +17,7 @@ import click
 from placet.case.approval import refusal
 from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen, State
-from placet.case.explain import stands
+from placet.case.explain import state_sentence
 from placet.case.intents import Intent, OutdatedError, What, change_of
 from placet.case.notes import look_at, trace_of
 from placet.case.question_note import shown_digest
@@ -57,7 +57,7 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
             path = _in_archive(folder, case)
     if path and (is_over or again):
         return case, path
-    what = f"{stands(case)}, so there is nothing to try again."
+    what = f"{state_sentence(case)}, so there is nothing to try again."
     helps = f"See why it is where it is: placet why {case.request_id}"
     if is_over or again:
         what = f"The request of {case.request_id} was taken away."
@@ -412,7 +412,7 @@ def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
     """Raise UserError (exit code 3) for a case in another state, with `why_not` as the reason."""
     if case.acting not in states:
         raise UserError(
-            f"{stands(case)}, so there is {why_not}.",
+            f"{state_sentence(case)}, so there is {why_not}.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
@@ -433,7 +433,7 @@ def awaiting(site: Site, ident: str, done: str) -> Case:
     elif case.acting in (State.APPROVED, State.RUNNING) and done == "rejected":
         helps = f"Take it back first: placet stop {case.request_id}"
     raise UserError(
-        f"{stands(case)}, so there is no plan that could be {done}.", helps, exit_code=3
+        f"{state_sentence(case)}, so there is no plan that could be {done}.", helps, exit_code=3
     )
 
 
@@ -587,7 +587,8 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
     case = site.case(ident)
     if case.asking is None:
         raise UserError(
-            f"{stands(case)}, so nothing is asked.", f"See why: placet why {case.request_id}"
+            f"{state_sentence(case)}, so nothing is asked.",
+            f"See why: placet why {case.request_id}",
         )
     if case.asking.amended:
         raise UserError(

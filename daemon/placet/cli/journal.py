@@ -23,7 +23,7 @@ import click
 
 from placet.activity import Action, CommittedRow, Entity
 from placet.case.case import CASE_JSON, OPEN, Case, State, diagram
-from placet.case.story import Loud, Story
+from placet.case.story import Story, Verbosity
 from placet.cli.events import TOGETHER_S, bell, patiently
 from placet.cli.site import Site, complete_ids, find, ident_argument, json_option, site_option
 from placet.cli.status import as_row
@@ -235,25 +235,25 @@ def old_log(log: Path) -> Path:
     return log.with_name(f"{log.name}.old")
 
 
-class Voice:
+class StderrWriter:
     """Says lines of at most this loudness; a context manager that writes all of them at its end.
 
     With `times` each line begins with the local time. `log` is the file that keeps the lines,
     except those that only `--verbose` prints.
     """
 
-    def __init__(self, loud: Loud, *, times: bool, log: Path | None = None) -> None:
+    def __init__(self, loud: Verbosity, *, times: bool, log: Path | None = None) -> None:
         self._loud = loud
         self._times = times
         self._log = log
         self._logging = threading.Lock()
         self._story = Story()
         self._day = datetime.now().astimezone().date()
-        self._queue: queue.Queue[tuple[datetime, Loud, str] | None] = queue.Queue(MAX_WAITING)
+        self._queue: queue.Queue[tuple[datetime, Verbosity, str] | None] = queue.Queue(MAX_WAITING)
         self._left_out = 0
         self._thread = threading.Thread(target=self._write, name="voice", daemon=True)
 
-    def __enter__(self) -> Voice:
+    def __enter__(self) -> StderrWriter:
         self._thread.start()
         return self
 
@@ -264,9 +264,9 @@ class Voice:
             return
         self._thread.join(LAST_WORDS_S)
 
-    def say(self, text: str, loud: Loud = Loud.TROUBLE) -> None:
+    def say(self, text: str, loud: Verbosity = Verbosity.TROUBLE) -> None:
         """Say a sentence of the daemon's own. From any thread."""
-        if loud is Loud.TROUBLE:
+        if loud is Verbosity.TROUBLE:
             self._story.hear(text)
         self._put(datetime.now().astimezone(), loud, text)
         self._keep(rfc3339(datetime.now(UTC)), loud, text)
@@ -278,9 +278,11 @@ class Voice:
                 self._put(datetime.fromisoformat(row.timestamp).astimezone(), *told)
                 self._keep(row.timestamp, *told, row)
 
-    def _keep(self, timestamp: str, loud: Loud, text: str, row: CommittedRow | None = None) -> None:
+    def _keep(
+        self, timestamp: str, loud: Verbosity, text: str, row: CommittedRow | None = None
+    ) -> None:
         """Append a line to the log. A disk that refuses it stops nothing: the line was printed."""
-        if self._log is None or loud > Loud.EVENT or not text:
+        if self._log is None or loud > Verbosity.EVENT or not text:
             return
         is_case = row is not None and row.entity_type != Entity.DAEMON
         line = {
@@ -289,7 +291,7 @@ class Voice:
             "trace_id": row.trace_id if row else "",
             "request_id": row.entity_id if row and is_case else "",
             "text": text,
-            "trouble": loud is Loud.TROUBLE,
+            "trouble": loud is Verbosity.TROUBLE,
         }
         with self._logging, suppress(OSError):
             if self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES:
@@ -301,7 +303,7 @@ class Voice:
             finally:
                 os.close(handle)
 
-    def _put(self, at: datetime, loud: Loud, text: str) -> None:
+    def _put(self, at: datetime, loud: Verbosity, text: str) -> None:
         if loud > self._loud:
             return
         try:
@@ -316,11 +318,11 @@ class Voice:
                 left_out, self._left_out = self._left_out, 0
                 self._print(
                     datetime.now().astimezone(),
-                    Loud.TROUBLE,
+                    Verbosity.TROUBLE,
                     f"Lines left out, as nobody read them: {left_out}. See: placet logs",
                 )
 
-    def _print(self, at: datetime, loud: Loud, text: str) -> None:
+    def _print(self, at: datetime, loud: Verbosity, text: str) -> None:
         lines = [line for line in text.splitlines() if line.strip()]
         if self._times and at.date() != self._day:
             self._day = at.date()
@@ -333,7 +335,7 @@ class Voice:
                 loud,
             )
 
-    def _echo(self, line: str, loud: Loud) -> None:
+    def _echo(self, line: str, loud: Verbosity) -> None:
         try:
             if sys.stderr.isatty():
                 line = textwrap.fill(
@@ -343,7 +345,7 @@ class Voice:
                     break_long_words=False,
                     break_on_hyphens=False,
                 )
-                if loud is Loud.TROUBLE and not os.environ.get("NO_COLOR"):
+                if loud is Verbosity.TROUBLE and not os.environ.get("NO_COLOR"):
                     line = click.style(line, fg="yellow")
             click.echo(line, err=True)
         except (OSError, ValueError, AttributeError):
@@ -368,7 +370,7 @@ BELOW = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LogLine:
     """A sentence of the daemon's, and when it was said."""
 
     timestamp: str
@@ -380,20 +382,20 @@ class Told:
 
 
 @dataclass(slots=True)
-class Teller:
+class LogPrinter:
     """Tells rows in their order; what need be said only once is said once."""
 
     story: Story = field(default_factory=Story)
 
-    def tell(self, rows: Iterable[CommittedRow]) -> Iterator[Told]:
+    def tell(self, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
         """Give the sentences about rows; about many there is none."""
         for row in rows:
             told = self.story.line(row)
-            if told is not None and told[0] <= Loud.EVENT and told[1]:
-                yield Told(row.timestamp, told[1], told[0] is Loud.TROUBLE)
+            if told is not None and told[0] <= Verbosity.EVENT and told[1]:
+                yield LogLine(row.timestamp, told[1], told[0] is Verbosity.TROUBLE)
 
 
-def print_told(told: Told) -> None:
+def print_told(told: LogLine) -> None:
     """Print a sentence to standard output; on a terminal it is broken to fit, trouble yellow."""
     text = colour(str(told), "yellow") if told.trouble else str(told)
     echo(fitted(text, columns(), hang=BELOW) if on_terminal() else text)
@@ -479,7 +481,7 @@ def _print(line: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json_text(line))
     else:
-        print_told(Told(line["timestamp"], line["text"], line["trouble"]))
+        print_told(LogLine(line["timestamp"], line["text"], line["trouble"]))
 
 
 ROWS = 1_000
@@ -511,7 +513,7 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
     `wait` returns when it is worth a look. Raises UserError with exit code 1 where it ended in
     another way than completed.
     """
-    last, teller, daemon, waits_since = 0, Teller(), Presence(site), ""
+    last, teller, daemon, waits_since = 0, LogPrinter(), Presence(site), ""
     while True:
         look = partial(_look, site, trace, last, routine=as_json)
         rows, found, busy = patiently(look, wait)

@@ -12,15 +12,15 @@ from typing import Any
 
 import click
 
-from placet.case.story import Loud
-from placet.cli.journal import Voice, times_of_its_own
+from placet.case.story import Verbosity
+from placet.cli.journal import StderrWriter, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.errors import ToolError, UserError, counted
 from placet.host.state import known_vaults, state_home
 from placet.loop.app import daemon
 from placet.loop.replay import replay_mission
-from placet.loop.run import heeding_signals
+from placet.loop.run import signal_handlers
 from placet.note.paths import CONFIG_PATH, MARKER
 from placet.note.paths import show as visible
 from placet.sandbox.box import Box, Level
@@ -45,10 +45,10 @@ from placet.sandbox.run import exec_in_box
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: bool) -> None:
     """Run the daemon in the foreground. It says what happens, a line an event."""
-    loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
+    loud = Verbosity.TROUBLE if quiet else Verbosity.DETAIL if verbose else Verbosity.EVENT
     with (
-        heeding_signals() as ending,
-        Voice(loud, times=not times_of_its_own(site.env), log=site.state.log) as voice,
+        signal_handlers() as ending,
+        StderrWriter(loud, times=not times_of_its_own(site.env), log=site.state.log) as voice,
         daemon(
             site.vault,
             site.env,
@@ -61,7 +61,7 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
         if not once:
             voice.say(
                 f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
-                Loud.EVENT,
+                Verbosity.EVENT,
             )
             running.run()
             return

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from placet.case.case import Case, State
-from placet.case.explain import stands
+from placet.case.explain import state_sentence
 from placet.case.notes import body_of
 from placet.case.question_note import option_meant
 from placet.cli import decide as decisions
@@ -117,7 +117,7 @@ def _read(site: Site, trace_id: str) -> Read | None:
     """Return what a case waits with, as it is now; None, and say so, if it does not wait."""
     case = site.case(trace_id)
     if case.state not in (State.REVIEW, State.FAILED, State.ASKING):
-        say(f"{stands(case)} by now.")
+        say(f"{state_sentence(case)} by now.")
     elif asks_for_more(case):
         shown, raw = wider_scope(site, case)
         return Read(case, raw, f"{_asking(case, 'a wider scope')}\n{shown}")

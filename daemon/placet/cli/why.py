@@ -15,10 +15,10 @@ from placet.case.case import DRAFTING, Case, State
 from placet.case.ends import ENDS
 from placet.case.explain import (
     advice,
+    explain_state,
     of_last_mission,
     ready_request,
     remains,
-    standing,
     what_happened,
 )
 from placet.case.notes import DRAFT, look_at
@@ -199,7 +199,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         case = replace(case, outcome=replace(case.outcome, became=became_now(site, case)))
     found = carrier(site, reader, case)
     carried = found is not None and found["state"] == AT_WORK
-    reason, helps = standing(
+    reason, helps = explain_state(
         case, rows, daemon_runs=runs or carried, paused=config.daemon.paused and not carried
     )
     working = case.is_working and case.acting is not State.RUNNING

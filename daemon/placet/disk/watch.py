@@ -70,7 +70,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Change:
     """The result of a wait. `any` is false after a timeout.
 
     `paths`, relative to the vault, were closed after writing or moved into place since the last
@@ -82,7 +82,7 @@ class Rung:
     moved: frozenset[str] = frozenset()
 
 
-class Bell(FileSystemEventHandler):
+class Watcher(FileSystemEventHandler):
     """Rings when something happens in the watched folders, or by `ring`. A context manager.
 
     `flat` and `deep` are folders relative to `root`; deep ones are watched with their subfolders.
@@ -121,17 +121,17 @@ class Bell(FileSystemEventHandler):
         """End the wait. Safe in any thread."""
         self._heard.put(("", False))
 
-    def wait(self, timeout_s: float) -> Rung:
+    def wait(self, timeout_s: float) -> Change:
         """Wait for a ring, at most `timeout_s` seconds; rings since the last wait count as one."""
         try:
             heard = {self._heard.get(timeout=max(0.0, timeout_s))}
         except Empty:
-            return Rung(frozenset(), any=False)
+            return Change(frozenset(), any=False)
         time.sleep(max(0.0, self._last_s + GAP_S - time.monotonic()))  # let a burst gather
         heard.update(self._heard.get() for _ in range(self._heard.qsize()))
         self._last_s = time.monotonic()
         moved = frozenset(path for path, is_moved in heard if is_moved)
-        return Rung(frozenset(path for path, _ in heard if path), any=True, moved=moved)
+        return Change(frozenset(path for path, _ in heard if path), any=True, moved=moved)
 
     def check(self) -> None:
         """Listen again, and ring, if a watched folder was replaced or a watching thread died.

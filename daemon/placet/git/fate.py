@@ -628,7 +628,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class BranchNews:
     """The result of one look at a repository.
 
     `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be
@@ -668,7 +668,7 @@ def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     return {repo.common_dir / name for name in names}
 
 
-def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> Looked:
+def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> BranchNews:
     """Return what became of these branches since the look that `known` is from, and reverts there.
 
     Two git processes where no reference has moved; else a few more for all branches together, and
@@ -676,7 +676,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
     """
     failed = Memory.without_answer(branches)
     if not is_repository(path):
-        return Looked(path, failed, problem=f"{path} is not there, or no repository any more")
+        return BranchNews(path, failed, problem=f"{path} is not there, or no repository any more")
     calls: list[GitCall] = []
     try:
         repo = open_repo(path, on_call=calls.append)
@@ -686,7 +686,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
             # A move in between is found by the next look, which asks git whatever the files say.
             stamps = _stamps(kept_in)
         if known.looked and known.refs == refs and failed.asked <= known.asked:
-            return Looked(path, replace(known, stamps=stamps))
+            return BranchNews(path, replace(known, stamps=stamps))
         news = sift(repo, _ends(refs, known, branches), known.files)
         fates, problem = [], ""
         for one in branches:
@@ -697,8 +697,8 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
         memory = replace(failed, refs=None if problem else refs, files=news.files, stamps=stamps)
         reverts = _reverts(repo, refs, known, news)
     except (GitError, UserError) as error:
-        return Looked(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
-    return Looked(
+        return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
+    return BranchNews(
         path,
         memory,
         tuple(filter(None, fates)),

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from placet.activity import CommittedRow
 from placet.case.lease import Owner, may_take
-from placet.errors import MISTAKES, PlacetError, UserError, rfc3339
+from placet.errors import BUGS, PlacetError, UserError, rfc3339
 from placet.journal import schema
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.database import Connection, DatabaseAway, Store, address_of, database_of, upsert
@@ -664,7 +664,7 @@ class Journal:
 
 def _refusal(error: BaseException) -> BaseException:
     """Return an error of the database about one value as one that holds up its case alone."""
-    known = (PlacetError, *MISTAKES)
+    known = (PlacetError, *BUGS)
     return error if isinstance(error, known) else ValueError(f"cannot be stored: {error}")
 
 

@@ -20,7 +20,7 @@ from placet.case.case import DRAFTING, State
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
-from placet.disk.watch import Bell, Mode
+from placet.disk.watch import Mode, Watcher
 from placet.errors import PlacetError, UserError, counted
 from placet.host.clock import Clock
 from placet.host.config import Config
@@ -42,7 +42,7 @@ from placet.loop.ports import (
 )
 from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
-from placet.loop.run import Daemon, Ending, told_as_paused
+from placet.loop.run import Daemon, Ending, pause_on_suspend
 from placet.loop.threads import Workers
 from placet.loop.tick import Loop
 from placet.loop.work import CarryOut, Draft
@@ -100,7 +100,7 @@ def daemon(
         if left := end_left_behind(state.worktrees):
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
-        stack.enter_context(told_as_paused())
+        stack.enter_context(pause_on_suspend())
         journal = _journal(state, env, clock, say, follow, notify, stack, config)
         until.rings(journal.stop_waiting)
         stack.enter_context(_vault_lock(journal, folder, config, say, until))
@@ -180,13 +180,13 @@ def _loop(
     journal: Journal,
     clock: Clock,
     stack: ExitStack,
-) -> tuple[Loop, Bell]:
+) -> tuple[Loop, Watcher]:
     """Build the loop with its ports, and the bell that rings it; the loop has loaded its cases."""
     vault, config = folder.root, settings.held.config
     level = sandbox_level(config, say)
     queues = [queue for queue in QUEUES if queue is not Folder.REQUESTS]
     mode, intents = Mode(config.daemon.watch), settings.state.intents
-    bell = stack.enter_context(Bell(vault, queues, [Folder.REQUESTS], mode, intents))
+    bell = stack.enter_context(Watcher(vault, queues, [Folder.REQUESTS], mode, intents))
     opener = model_opener(config, vault, env)
     try:
         opener()
@@ -226,7 +226,7 @@ def _loop(
 
 
 def _hands(
-    settings: ConfigWatch, journal: Journal, bell: Bell, say: Say, stack: ExitStack
+    settings: ConfigWatch, journal: Journal, bell: Watcher, say: Say, stack: ExitStack
 ) -> tuple[Draft, CarryOut, Workers | None]:
     """Return who plans, who carries missions out, and the workers of a team, if they do it."""
     if not (settings.held.config.team.workers or address_of(journal.path)):
@@ -256,7 +256,7 @@ def _remove_leftovers(ports: Ports) -> None:
         ports.journal.commit([of_daemon(ports.clock, Action.GIT_TIDIED, **facts)])
 
 
-def _started(loop: Loop, bell: Bell) -> AddActivity:
+def _started(loop: Loop, bell: Watcher) -> AddActivity:
     model = loop.ports.config.model
     facts = {
         "version": __version__,

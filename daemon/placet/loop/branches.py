@@ -19,13 +19,13 @@ from placet.case.intents import Intent
 from placet.case.results import explain_drop, settle_branch, settle_revert
 from placet.disk.errors import Unreadable
 from placet.disk.files import Stamp, stamp_of
-from placet.errors import mistake
-from placet.git.fate import Looked, Memory, Revert, look_at_branches, may_have_moved
+from placet.errors import describe_bug
+from placet.git.fate import BranchNews, Memory, Revert, look_at_branches, may_have_moved
 from placet.git.repository import is_repository
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.journal.writes import AddActivity, AnswerIntent
-from placet.loop.cases import Casebook
+from placet.loop.cases import Cases
 from placet.note.frontmatter import parse_note
 
 GLANCE_EVERY_S = 2.0  # between looks at the files of references
@@ -50,13 +50,13 @@ class BranchWatch:
     reports: dict[Path, Stamp] = field(default_factory=dict)
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
-    _looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
+    _looked: queue.SimpleQueue[tuple[BranchNews, ...]] = field(default_factory=queue.SimpleQueue)
     _looked_at: float = float("-inf")
     _glanced_at: float = float("-inf")
 
-    def take(self) -> list[Looked]:
+    def take(self) -> list[BranchNews]:
         """Return what was found since the last time, and say what could not be seen."""
-        found: list[Looked] = []
+        found: list[BranchNews] = []
         while not self._looked.empty():
             found += self._looked.get()
             self.thread, self.asks = None, False
@@ -83,7 +83,7 @@ class BranchWatch:
         known = {path: self._known.get(path, Memory()) for path in asked}
 
         def look() -> None:
-            found: list[Looked] = []
+            found: list[BranchNews] = []
             for path, opens in asked.items():
                 if (whole and opens) or may_have_moved(opens, known[path]):
                     self.asks = True
@@ -91,7 +91,9 @@ class BranchWatch:
                         found.append(look_at_branches(path, opens, known[path]))
                     except Exception as error:
                         found.append(
-                            Looked(path, Memory.without_answer(opens), problem=mistake(error))
+                            BranchNews(
+                                path, Memory.without_answer(opens), problem=describe_bug(error)
+                            )
                         )
             self._looked.put(tuple(found))
             if self.asks:
@@ -110,7 +112,7 @@ class BranchWatch:
             self.thread = thread
 
 
-def open_branches(book: Casebook) -> dict[Path, list[Branch]]:
+def open_branches(book: Cases) -> dict[Path, list[Branch]]:
     """Return the watched branches by repository; where none is open, a merge may be taken back."""
     ports = book.ports
     found: dict[Path, list[Branch]] = {}
@@ -125,7 +127,7 @@ def open_branches(book: Casebook) -> dict[Path, list[Branch]]:
     return found
 
 
-def explain_drops(book: Casebook, known: dict[Path, Stamp]) -> None:
+def explain_drops(book: Cases, known: dict[Path, Stamp]) -> None:
     """Record the reasons that people wrote into the reports of branches dropped before.
 
     `known` has the reports that were read; only those that changed since are read again.
@@ -147,7 +149,7 @@ def explain_drops(book: Casebook, known: dict[Path, Stamp]) -> None:
             book.record(decision)
 
 
-def settle(book: Casebook, found: Looked) -> None:
+def settle(book: Cases, found: BranchNews) -> None:
     """Record what people did with the branches of a repository."""
     _journal(book, found)
     for fate in found.fates:
@@ -165,7 +167,7 @@ def settle(book: Casebook, found: Looked) -> None:
             by if claim is None else "",
             found.owner,
             book.ports.clock.now(),
-            claim.hand if claim is not None else None,
+            claim.person if claim is not None else None,
         )
         _record(book, decision, claim)
     settled: set[str] = set()
@@ -174,7 +176,7 @@ def settle(book: Casebook, found: Looked) -> None:
             settled.add(revert.trace_id)
 
 
-def _journal(book: Casebook, found: Looked) -> None:
+def _journal(book: Cases, found: BranchNews) -> None:
     failed = [failure_of(call) for call in found.calls if call.stderr]
     if not found.calls or not (found.asked or found.reverts or failed):
         return
@@ -197,7 +199,7 @@ def _journal(book: Casebook, found: Looked) -> None:
     )
 
 
-def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
+def _settle_revert(book: Cases, found: Revert, who: str) -> bool:
     """Record a revert; return whether it was one of a mission's merge."""
     case = book.cases.get(found.trace_id)
     if case is None or case.outcome.became not in ("merged", "reverted"):
@@ -206,20 +208,20 @@ def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
         return False
     now = book.ports.clock.now()
     claim = book.intents.claims.get(found.commit_sha)
-    hand = claim.hand if claim is not None else None
-    decision = settle_revert(case, found.commit_sha, who, now, hand, again=found.again)
+    person = claim.person if claim is not None else None
+    decision = settle_revert(case, found.commit_sha, who, now, person, again=found.again)
     _record(book, decision, claim)
     return True
 
 
-def _record(book: Casebook, decision: Decision | None, claim: Intent | None) -> None:
+def _record(book: Cases, decision: Decision | None, claim: Intent | None) -> None:
     """Record what became of a branch; a claim names its maker once."""
     if decision is not None:
         book.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
         book.intents.forget([claim] if claim is not None else [])
 
 
-def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:
+def _why_dropped(book: Cases, branch: Branch) -> tuple[str, str]:
     """Return who dropped a branch and why.
 
     The report says so (`dropped_by`, `dropped_reason`); both are empty strings if it does not.

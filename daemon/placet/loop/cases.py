@@ -32,7 +32,7 @@ from placet.journal.writes import (
 from placet.loop.outbox import Outbox, OutboxPorts
 from placet.loop.retry import Waits
 from placet.loop.rows import of_case
-from placet.loop.threads import Crew
+from placet.loop.threads import Threads
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import is_utf8
 
@@ -44,7 +44,7 @@ from placet.note.paths import is_utf8
 
 
 @dataclass(slots=True)
-class Cases(Mapping[str, Case]):
+class OpenCases(Mapping[str, Case]):
     """The cases by trace_id.
 
     To walk over them gives those `held`; to ask for one finds those that are over, too.
@@ -133,7 +133,7 @@ class Cases(Mapping[str, Case]):
 class Taken(Container[str]):
     """The request ids that are in use: those of the journal's cases, and those given since."""
 
-    cases: Cases
+    cases: OpenCases
     given: set[str] = field(default_factory=set)
 
     def __contains__(self, request_id: object) -> bool:
@@ -145,7 +145,7 @@ def _case(row: CaseRow) -> Case:
 
 
 @dataclass(slots=True)
-class Casebook:
+class Cases:
     """The state that all parts of the loop share.
 
     `ports` are replaced when the configuration changes. `say` writes to the daemon's own log,
@@ -156,19 +156,19 @@ class Casebook:
 
     ports: Ports
     vault: Vault
-    crew: Crew
+    threads: Threads
     say: Callable[[str], None]
     tell: Callable[[Case | Hold], None]
     dirty: bool = True
     unmarked: bool = False
-    cases: Cases = field(init=False)
+    cases: OpenCases = field(init=False)
     outbox: Outbox = field(init=False)
     waits: Waits = field(init=False)
     intents: Mailbox = field(init=False)
 
     def __post_init__(self) -> None:
         journal, clock = self.ports.journal, self.ports.clock
-        self.cases = Cases(journal)
+        self.cases = OpenCases(journal)
         self.outbox = Outbox(journal, clock, self.say, self.reported)
         self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
         self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
@@ -186,7 +186,7 @@ class Casebook:
             return None
         if change is not None:
             decision = change.before(decision)
-        job = self.crew.jobs.get(case.trace_id)
+        job = self.threads.jobs.get(case.trace_id)
         committed = self.record(decision, writes=writes)
         if job is not None:
             if decision.case.generation != job.generation:

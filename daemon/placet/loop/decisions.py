@@ -19,8 +19,8 @@ from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
 from placet.case.warnings import beside
 from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
-from placet.errors import MISTAKES, mistake
-from placet.loop.cases import Casebook, Taken
+from placet.errors import BUGS, describe_bug
+from placet.loop.cases import Cases, Taken
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake, View
 from placet.loop.requests import Drafts, Requests
@@ -44,7 +44,7 @@ class Decisions:
     nothing is done with a case: a bug in placet holds up the case that shows it, and no other.
     """
 
-    book: Casebook
+    book: Cases
     intake: Intake
     drafts: Drafts
     notices: Notices
@@ -77,7 +77,7 @@ class Decisions:
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         self.drafts.learn(self.shown)
         self._take_gestures(found, busy)
-        for job in book.crew.jobs.values():
+        for job in book.threads.jobs.values():
             if job.planning and self.drafts.is_draft(book.cases[job.trace_id]):
                 # what it has so far is kept; the request is read again once it is ready
                 job.cancel.set()
@@ -111,7 +111,7 @@ class Decisions:
         book.cases.let_go(
             intake.notes.values(),
             intake.notes.keys() | view.unread | view.unsure,
-            book.outbox.busy | book.crew.jobs.keys(),
+            book.outbox.busy | book.threads.jobs.keys(),
         )
 
     def is_judged(self, case: Case) -> bool:
@@ -177,8 +177,8 @@ class Decisions:
             renewed = self._renew_statuses(case, its)
             if not (renewed or self.gestures.waits) and case.state in OPEN and not case.asking:
                 self._at_rest[case.trace_id] = seen
-        except MISTAKES as error:
-            why = self.mistakes[case.trace_id] = mistake(error)
+        except BUGS as error:
+            why = self.mistakes[case.trace_id] = describe_bug(error)
             if before.get(case.trace_id) != why:
                 self.book.say(f"{case.request_id}: {why}. {_LEFT}")
 
@@ -213,8 +213,8 @@ class Decisions:
                 self.gestures.refuse(f"There is no request {intent.trace_id}.", intent)
             elif its is not None or self.intake.is_certain:
                 self.gestures.perform(case, its or CaseNotes(), intent)
-        except MISTAKES as error:
-            self.gestures.refuse(f"{mistake(error)}.", intent)
+        except BUGS as error:
+            self.gestures.refuse(f"{describe_bug(error)}.", intent)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add the notices to usable notes: a failed planning, an edit without effect, a wait."""

@@ -34,7 +34,7 @@ from placet.case.events import (
     RevisionAsked,
     ScopeWidened,
 )
-from placet.case.explain import stands
+from placet.case.explain import state_sentence
 from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
 from placet.case.notes import body_of, look_at, trace_of
 from placet.case.observe import gestures, observe
@@ -46,7 +46,7 @@ from placet.chat.messages import Usage
 from placet.disk.errors import Gone, Unreadable
 from placet.errors import local, rfc3339
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
-from placet.loop.cases import Casebook
+from placet.loop.cases import Cases
 from placet.loop.intake import Intake
 from placet.loop.outbox import places
 from placet.loop.requests import Drafts, Requests
@@ -63,7 +63,7 @@ class Gestures:
     `unplanned` has by path, for this look, why nothing is planned from notes of known cases.
     """
 
-    book: Casebook
+    book: Cases
     intake: Intake
     requests: Requests
     drafts: Drafts
@@ -109,7 +109,7 @@ class Gestures:
         if gesture is None:
             edit = DecisionBuilder(case, case.state, rfc3339(ports.clock.wall()))
             digest = change.notes.plans[0].digest
-            edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.hand, digest=digest)
+            edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.person, digest=digest)
             self.book.record(change.before(edit.done()), writes=[done])
         else:
             self.book.apply(case, gesture, done, *self._outcome(case, gesture), change=change)
@@ -135,9 +135,9 @@ class Gestures:
         if found is None:
             if intent.what in ("comment", "tick"):
                 return None
-            raise OutdatedError(f"{stands(case)}. Nothing was changed.")
+            raise OutdatedError(f"{state_sentence(case)}. Nothing was changed.")
         if isinstance(found, ByHand):
-            found = replace(found, hand=intent.hand)
+            found = replace(found, person=intent.person)
         gesture = self._filled(case, found)
         if gesture is None and self.intake.is_certain and self.intake.all_plans_read:
             request = change.notes.request
@@ -303,7 +303,7 @@ class Gestures:
         """Return an approval with the text that it is compared with, or as a refused one."""
         note = gesture.note
         if why := self._unusable(case, note):
-            return ApprovalRefused(note, why, gesture.hand)
+            return ApprovalRefused(note, why, gesture.person)
         # A person may have put this plan together for a case that had none: then there is no text
         # of the daemon's, and every line is theirs.
         known = case.plan.digest if note.digest != case.plan.digest else ""

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from placet.case.case import NoteSeen
 from placet.case.notes import look_at, trace_of
-from placet.case.settle import SETTLE_S, Looks, look
+from placet.case.settle import SETTLE_S, FileHistory, look
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.disk.scan import FolderProblem, Found, Scan
@@ -66,7 +66,7 @@ class Intake:
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # which file it was that was read last
     _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _looks: Looks = field(default_factory=Looks)
+    _looks: FileHistory = field(default_factory=FileHistory)
     # places without a file, of which a certain look says so
     _empty: frozenset[str] = frozenset()
     # files that never rested, and when `absent` can say more
@@ -131,7 +131,7 @@ class Intake:
             waits.append(SETTLE_S)
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
 
-    def _forget(self, looks: Looks) -> bool:
+    def _forget(self, looks: FileHistory) -> bool:
         """Forget the notes that are gone; return whether there were any."""
         known = (self.notes.keys() | self.odd.keys()) - looks.seen.keys()
         gone = [path for path in known if path in self._empty or path not in looks.missing]

@@ -13,7 +13,7 @@ from placet.case.waiting import Why
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
-from placet.loop.cases import Casebook
+from placet.loop.cases import Cases
 from placet.loop.rows import of_case
 from placet.loop.threads import Taker, Workers
 from placet.plan.plan import Plan
@@ -23,7 +23,7 @@ LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
 
 
-def begin(book: Casebook, owner: Owner, case: Case, plan: Plan, taker: Taker | None) -> int:
+def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None) -> int:
     """Begin a mission, or go on with it, and journal its lease; return the lease's token.
 
     `owner` is this process, `taker` a team's worker, whose the lease then is. Raises LeaseHeld.
@@ -43,7 +43,7 @@ def begin(book: Casebook, owner: Owner, case: Case, plan: Plan, taker: Taker | N
     return committed.token
 
 
-def _lease(book: Casebook, owner: Owner, case: Case, taker: Taker | None) -> AcquireLease:
+def _lease(book: Cases, owner: Owner, case: Case, taker: Taker | None) -> AcquireLease:
     if taker is not None:
         return AcquireLease(case.trace_id, taker.owner, taker.lease_s)
     with book.ports.journal.read() as reader:
@@ -66,7 +66,7 @@ def is_with_worker(reader: Reader, trace_id: str) -> bool:
 
 
 def _begun(
-    book: Casebook, case: Case, plan: Plan, taker: Taker | None, acquire: AcquireLease
+    book: Cases, case: Case, plan: Plan, taker: Taker | None, acquire: AcquireLease
 ) -> Committed:
     """Record that a mission begins or goes on, with its lease; raises LeaseHeld."""
     ports = book.ports
@@ -90,7 +90,7 @@ def _begun(
     return book.record(Decision(case, (row,)), writes=[acquire])
 
 
-def planner_token(book: Casebook, case: Case, taker: Taker) -> int | None:
+def planner_token(book: Cases, case: Case, taker: Taker) -> int | None:
     """Return the token of a worker that plans; None where another one holds its lease yet."""
     if taker.token:
         return taker.token
@@ -106,7 +106,7 @@ def planner_token(book: Casebook, case: Case, taker: Taker) -> int | None:
     return token
 
 
-def release(book: Casebook, team: Workers | None, case: Case, token: int | None) -> None:
+def release(book: Cases, team: Workers | None, case: Case, token: int | None) -> None:
     """Release the lease of work that is not over, and clear it away where it was a team's."""
     ports = book.ports
     if token is None or (team is not None and ports.leaving.is_set()):

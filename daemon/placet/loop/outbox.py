@@ -30,7 +30,7 @@ from placet.case.notes import (
 )
 from placet.disk.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
-from placet.errors import MISTAKES, mistake
+from placet.errors import BUGS, describe_bug
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
@@ -121,10 +121,10 @@ class Outbox:
             self._tried.add(pending.id)
             try:
                 place = perform(command, case, desk, again=again)
-            except (*_NOT_NOW, *MISTAKES) as error:
+            except (*_NOT_NOW, *BUGS) as error:
                 held.add(pending.trace_id)
                 known = isinstance(error, _NOT_NOW)
-                why = str(error) if known else f"{case.request_id}: {mistake(error)}"
+                why = str(error) if known else f"{case.request_id}: {describe_bug(error)}"
                 left.append(self._put_off(pending, why))
                 continue
             done.append(MarkDone(pending.id))

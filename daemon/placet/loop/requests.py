@@ -19,7 +19,7 @@ from placet.case.results import adopt_plan
 from placet.case.settle import Quiet
 from placet.case.sorting import CaseNotes
 from placet.disk.scan import Scan
-from placet.loop.cases import Casebook, Taken
+from placet.loop.cases import Cases, Taken
 from placet.loop.intake import Intake
 from placet.loop.threads import expect_model
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
@@ -32,13 +32,13 @@ class Drafts:
 
     They say so, or their text has not been quiet. `known` has by trace_id whether the request was a
     draft when that was last certain. `unfinished` are new requests that cannot be used as they are:
-    nothing is said of them while they are being written. `hurried` says that no writer is waited
+    nothing is said of them while they are being written. `no_wait` says that no writer is waited
     for.
     """
 
-    book: Casebook
+    book: Cases
     intake: Intake
-    hurried: bool = False
+    no_wait: bool = False
     known: dict[str, bool] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     quiet: Quiet = field(default_factory=Quiet)
@@ -77,7 +77,7 @@ class Drafts:
 
     def left_s(self, path: str) -> float:
         """Return for how many seconds a request or an answer has to stay as it is to count."""
-        if self.hurried:
+        if self.no_wait:
             return 0.0
         ports = self.book.ports
         return self.quiet.left_s(path, ports.clock.monotonic(), ports.config.vault.quiet_s)
@@ -87,7 +87,7 @@ class Drafts:
 class Requests:
     """The beginning of cases."""
 
-    book: Casebook
+    book: Cases
     drafts: Drafts
 
     def read(self, note: NoteSeen) -> Request | str:

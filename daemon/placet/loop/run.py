@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placet.disk.watch import Bell, Rung
+from placet.disk.watch import Change, Watcher
 from placet.errors import UserError
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
@@ -37,7 +37,7 @@ class Daemon:
 
     vault: Path
     journal: Journal
-    bell: Bell
+    bell: Watcher
     loop: Loop
     say: Callable[[str], None]
     notify: Callable[[str], None]
@@ -46,7 +46,7 @@ class Daemon:
     def run(self) -> None:
         """Work until `ending` is set."""
         self.notify("READY=1")
-        rung = Rung(frozenset(), any=False)
+        rung = Change(frozenset(), any=False)
         while not self.ending.is_set():
             self._expect_journal()
             tick = self._tick(rung.paths, rung.moved)
@@ -80,7 +80,7 @@ class Daemon:
     def _end(self) -> None:
         self.notify("STOPPING=1")
         grace_s = self.loop.ports.config.daemon.stop_grace_s
-        if self.loop.crew.jobs:
+        if self.loop.threads.jobs:
             once_more = "Ctrl-C once more ends it at once."
             self.say(f"Ending: work gets {grace_s:.0f} s to come to a safe point. {once_more}")
         self.loop.stop(grace_s)
@@ -94,7 +94,7 @@ class Daemon:
         """
         hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()
-        self.loop.drafts.hurried = True
+        self.loop.drafts.no_wait = True
         while True:
             tick = self._tick(hinted)
             if self.ending.is_set():
@@ -102,18 +102,20 @@ class Daemon:
                 return replace(tick, waiting=("it was told to end before that", *tick.waiting))
             if tick.idle:
                 return tick
-            if not tick.away or self.loop.crew.jobs:
+            if not tick.away or self.loop.threads.jobs:
                 here_at = time.monotonic()
             elif time.monotonic() - here_at > AWAY_S:
                 return tick
-            if tick.waiting and not (self.loop.crew.jobs or self.loop.book.dirty or tick.settling):
+            if tick.waiting and not (
+                self.loop.threads.jobs or self.loop.book.dirty or tick.settling
+            ):
                 return tick
             hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
 
     def _status(self, tick: Tick) -> str:
         if tick.waiting:
             return tick.waiting[0].splitlines()[0][:200]
-        running = len(self.loop.crew.jobs)
+        running = len(self.loop.threads.jobs)
         return f"{running} at work" if running else "waiting for requests and decisions"
 
 
@@ -135,7 +137,7 @@ class Ending(threading.Event):
 
 
 @contextmanager
-def told_as_paused() -> Iterator[None]:
+def pause_on_suspend() -> Iterator[None]:
     """Raise UserError for a journal that could not be written when the daemon was to end."""
     try:
         yield
@@ -147,7 +149,7 @@ def told_as_paused() -> Iterator[None]:
 
 
 @contextmanager
-def heeding_signals() -> Iterator[Ending]:
+def signal_handlers() -> Iterator[Ending]:
     """Give an event that SIGTERM, SIGINT and SIGHUP set, for a start-up and what follows.
 
     SIGHUP says that the terminal was closed; under nohup(1) it stays ignored. A signal that comes

@@ -21,7 +21,7 @@ from placet.case.lease import Owner
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.messages import ModelError
-from placet.errors import End, Interrupted, UserError, mistake
+from placet.errors import End, Interrupted, UserError, describe_bug
 from placet.host.clock import Clock
 from placet.journal.writes import BodyDamaged, Write
 from placet.models import prepare
@@ -62,7 +62,7 @@ class Back:
 
 
 @dataclass(slots=True)
-class Crew:
+class Threads:
     """Those at work, by trace_id.
 
     `ring` ends the loop's wait when one comes back, `start` sets a thread going.
@@ -74,7 +74,7 @@ class Crew:
     jobs: dict[str, Job] = field(default_factory=dict)
     back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
 
-    def set_to(self, job: Job, work: Callable[[], Result]) -> None:
+    def run_job(self, job: Job, work: Callable[[], Result]) -> None:
         """Let a worker do `work` for a job.
 
         It comes back in any case, with a mistake of placet's own too.
@@ -96,13 +96,11 @@ class Crew:
                     else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
                 )
             except Exception as error:
+                why = describe_bug(error)
                 back = (
-                    Back(
-                        job,
-                        PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value),
-                    )
+                    Back(job, PlanningFailed(job.generation, why, End.INTERNAL_ERROR.value))
                     if job.planning
-                    else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+                    else Back(job, None, Postponed(why, MISTAKE_RETRY_S, Why.MISTAKE))
                 )
             self.back.put(back)
             self.ring()

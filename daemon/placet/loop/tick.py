@@ -26,14 +26,14 @@ from placet.host.state import MARK
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
-from placet.loop.cases import Casebook, Cases
+from placet.loop.cases import Cases, OpenCases
 from placet.loop.claim import mark_end
 from placet.loop.decisions import Decisions
 from placet.loop.intake import Intake
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.requests import Drafts
 from placet.loop.side_notes import Notices
-from placet.loop.threads import Crew, Workers
+from placet.loop.threads import Threads, Workers
 from placet.loop.work import CarryOut, Dispatch, Draft
 from placet.note.paths import QUEUES, show
 
@@ -78,7 +78,7 @@ class Loop:
         carry_out: CarryOut,
         start: Callable[[threading.Thread], None] = threading.Thread.start,
         *,
-        hurried: bool = False,
+        no_wait: bool = False,
         team: Workers | None = None,
     ) -> None:
         """Build the parts.
@@ -87,17 +87,17 @@ class Loop:
         each case that entered a new state and with each hold, `reload` returns the ports with
         today's configuration; `draft` and `carry_out` are the workers, `start` starts a worker's
         thread. With a `team` its workers do the work, and `draft` and `carry_out` wait for them.
-        `hurried` says that nobody is waited for who may still be writing.
+        `no_wait` says that nobody is waited for who may still be writing.
         """
         self.reload = reload
         self.stopping = False
         self.scan_cost_s = 0.0
         self.away = False
         clock = ports.clock
-        self.crew = Crew(clock, ring, start)
-        self.book = book = Casebook(ports, vault, self.crew, say, tell)
+        self.threads = Threads(clock, ring, start)
+        self.book = book = Cases(ports, vault, self.threads, say, tell)
         self.sight = Intake(vault, clock, say)
-        self.drafts = Drafts(book, self.sight, hurried)
+        self.drafts = Drafts(book, self.sight, no_wait)
         self.notices = Notices(vault, ports.journal, clock, say)
         self.decisions = Decisions(book, self.sight, self.drafts, self.notices)
         self.dispatch = Dispatch(book, self.decisions, self.drafts, owner, draft, carry_out, team)
@@ -109,7 +109,7 @@ class Loop:
         return self.book.ports
 
     @property
-    def cases(self) -> Cases:
+    def cases(self) -> OpenCases:
         """The cases at hand."""
         return self.book.cases
 
@@ -146,7 +146,7 @@ class Loop:
         # a worker that did not come back in time was left, and did not crash
         for case in left:
             if (record := self._record(case, case.generation)) is not None:
-                record.leave_life()
+                record.end_run()
 
     def _has(self, reader: Reader, trace_id: str) -> bool:
         """Return whether nobody else has a case's work: a worker's goes on meanwhile."""
@@ -200,7 +200,7 @@ class Loop:
             settle(book, found)
         if looked:
             explain_drops(book, self.branches.reports)
-        book.dirty |= book.waits.lift(self.crew.jobs, book.cases.values())
+        book.dirty |= book.waits.lift(self.threads.jobs, book.cases.values())
         if not self.stopping:
             self.branches.look(lambda: open_branches(book))
             if not self.ports.config.daemon.paused:
@@ -218,7 +218,7 @@ class Loop:
         """
         self.stopping = True
         self.ports.leaving.set()
-        self.crew.leave(grace_s)
+        self.threads.leave(grace_s)
         self.dispatch.take_back()
         self.book.perform()
 
@@ -254,7 +254,7 @@ class Loop:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
-        book, jobs = self.book, self.crew.jobs
+        book, jobs = self.book, self.threads.jobs
         goes_on = book.dirty or book.intents.more
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = self.ports.config.daemon.scan_interval_s

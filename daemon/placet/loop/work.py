@@ -14,7 +14,7 @@ from placet.agent.mission import broken
 from placet.agent.planner import Assignment
 from placet.agent.prompts import plan_of
 from placet.agent.record import Postponed, Record
-from placet.agent.report import Circumstances, asked_section, outcome_of
+from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import AsksPerson
 from placet.agent.work import Mission, mission_of
 from placet.agent.workplace import Ports
@@ -39,7 +39,7 @@ from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import MISTAKES, Interrupted, mistake, rfc3339
+from placet.errors import BUGS, Interrupted, describe_bug, rfc3339
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -48,7 +48,7 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
-from placet.loop.cases import Casebook
+from placet.loop.cases import Cases
 from placet.loop.decisions import Decisions
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
 from placet.loop.requests import Drafts
@@ -73,7 +73,7 @@ def report(ports: Ports, mission: Mission, ended: Ended) -> MissionEnded:
         asked = asked_section(case, rows, record, reader)
     return outcome_of(
         ended,
-        Circumstances(
+        ReportData(
             case,
             mission.plan,
             mission.complexity,
@@ -108,7 +108,7 @@ class Dispatch:
     `draft` and `carry_out` are the workers' functions; with a `team` its workers do the work.
     """
 
-    book: Casebook
+    book: Cases
     decisions: Decisions
     drafts: Drafts
     owner: Owner
@@ -122,7 +122,7 @@ class Dispatch:
         book = self.book
         if self.team is not None and self.team.look():
             book.waits.try_again(Why.WORKER)
-        busy, jobs = book.outbox.busy, book.crew.jobs
+        busy, jobs = book.outbox.busy, book.threads.jobs
         limits = book.ports.config.daemon
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
         for job in jobs.values():
@@ -148,7 +148,7 @@ class Dispatch:
                 self._start(case, planning=planning)
             except BodyDamaged as damaged:
                 self._cannot_go_on(case, damaged)
-            except MISTAKES as error:
+            except BUGS as error:
                 self._hold_up(case, error)
         if self.team is not None:
             works = (case for case in book.cases.values() if case.is_working)
@@ -158,7 +158,7 @@ class Dispatch:
         """Return whether a mission's portal may have one more under way."""
         if self.team is None:
             return True
-        jobs = [one for one in self.book.crew.jobs.values() if not one.planning]
+        jobs = [one for one in self.book.threads.jobs.values() if not one.planning]
         working = [self.book.cases[one.trace_id] for one in jobs]
         return not self.team.full(case.request.portal, working)
 
@@ -185,7 +185,7 @@ class Dispatch:
     def take_back(self) -> None:
         """Take in what workers came back with."""
         book = self.book
-        while (back := book.crew.take_back()) is not None:
+        while (back := book.threads.take_back()) is not None:
             book.dirty = True
             case = book.cases[back.job.trace_id]
             current = case.generation == back.job.generation
@@ -198,7 +198,7 @@ class Dispatch:
                 except BodyDamaged as damaged:
                     release(book, self.team, case, back.job.token)
                     self._cannot_go_on(case, damaged)
-                except MISTAKES as error:
+                except BUGS as error:
                     release(book, self.team, case, back.job.token)
                     self._hold_up(case, error)
             else:
@@ -212,7 +212,7 @@ class Dispatch:
         self.beaten_at = now
         if self.team is not None:
             return  # its workers renew them
-        for job in self.book.crew.jobs.values():
+        for job in self.book.threads.jobs.values():
             if job.token is None:
                 continue
             try:
@@ -250,7 +250,7 @@ class Dispatch:
             self._what_failed(case),
             token,
         )
-        book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
+        book.threads.run_job(job, lambda: self.draft(book.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
         """Return what the next planning is told of a failure.
@@ -311,7 +311,7 @@ class Dispatch:
         job = Job(case.trace_id, case.generation, planning=False, token=token)
         if case.stop:
             job.cancel.set(case.stop)
-        self.book.crew.set_to(job, lambda: self._mission(mission, job, sandbox))
+        self.book.threads.run_job(job, lambda: self._mission(mission, job, sandbox))
 
     def _has_another_model(self, case: Case) -> bool:
         """Put an approved plan back if it was written for another model. Return whether it was."""
@@ -370,7 +370,7 @@ class Dispatch:
 
     def _hold_up(self, case: Case, error: BaseException) -> None:
         """Let a case wait whose work met a mistake of placet's; all others go on."""
-        self.book.waits.postpone(case, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+        self.book.waits.postpone(case, Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE))
 
     def _in_place(self, case: Case) -> NoteSeen | None:
         """Return the plan that lies in the place of a new one, None if there is none."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
-from placet.errors import MISTAKES, megabytes
+from placet.errors import BUGS, megabytes
 from placet.models import ModelSettings
 from placet.models.api_errors import ModelServer
 from placet.models.messages import (
@@ -181,7 +181,7 @@ class AnthropicModel:
             raise self._server.transient(
                 f"the connection broke in mid-stream ({type(error).__name__})"
             ) from None
-        except MISTAKES as error:  # the SDK's, about what the server sent
+        except BUGS as error:  # the SDK's, about what the server sent
             raise self._malformed(error) from None
 
     async def _receive(self, response: httpx2.Response, joined: JoinedEvents, text: str) -> Reply:
@@ -197,7 +197,7 @@ class AnthropicModel:
                 return reply_of(joined.received(), self.name)
         except OverLimit:
             raise
-        except MISTAKES as error:
+        except BUGS as error:
             raise self._malformed(error) from None
         kind = response.headers.get("content-type", "no content type")
         raise self._server.transient(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, Protocol
 
+from placet.chat.guards import Effect
 from placet.chat.messages import ToolSpec
 from placet.disk.confine import Root
 from placet.errors import ToolError, UserError
@@ -22,15 +22,6 @@ from placet.tools.output import Results, Shown, present
 
 # Characters of a call's target that a journal row holds.
 MAX_TARGET = 200
-
-
-class Effect(StrEnum):
-    """The effect of a tool's calls. `control` steers the conversation itself."""
-
-    READ = "read"
-    WRITE = "write"
-    EXECUTE = "execute"
-    CONTROL = "control"
 
 
 # The receiver of the calls that steer a conversation: the planner's, the mission's or a test's. It
@@ -53,7 +44,7 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Location:
     """The location of a readable path.
 
     `files` is its folder, `path` its name there, `prefix` what the model writes before it.
@@ -103,7 +94,7 @@ class Workplace:
     undo: Callable[[int], str] = _keep
     results: Results = field(default_factory=Results)
 
-    def readable(self, path: str) -> Spot:
+    def readable(self, path: str) -> Location:
         """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.
 
         A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one
@@ -112,8 +103,8 @@ class Workplace:
         canonical = self.root.relative(path)
         first, _, rest = canonical.partition("/")
         if first == "Knowledge" and self.knowledge is not None and not self.root.exists(canonical):
-            return Spot(self.knowledge, _as_spelt(self.knowledge, rest or "."), "Knowledge/")
-        return Spot(self.root, _as_spelt(self.root, canonical))
+            return Location(self.knowledge, _as_spelt(self.knowledge, rest or "."), "Knowledge/")
+        return Location(self.root, _as_spelt(self.root, canonical))
 
     def has(self, path: object) -> bool:
         """Return whether this is the absolute path of something in the worktree."""

@@ -6,11 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.plan.scope import Scope
 from placet.sandbox.box import Level
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace, refusal
+from placet.tools.base import Tool, Workplace, refusal
 from placet.tools.run_command import run_in_box
 
 

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from placet.chat.guards import Effect
 from placet.note.outline import one_line
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 
 
 def _not_blank(text: str) -> str:

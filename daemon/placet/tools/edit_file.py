@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.secrets import outside, secret_file
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 
 
 class EditFile(Args):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.plan.scope import MAX_PATTERN, fixed_part
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 from placet.tools.text import glob_of, paths_below
 
 MAX_HITS = 10_000

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.errors import ToolError, counted
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable
 
 if TYPE_CHECKING:

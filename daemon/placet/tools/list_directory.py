@@ -6,9 +6,10 @@ import json
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.disk.confine import Entry, EntryKind
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 
 
 class ListDirectory(Args):

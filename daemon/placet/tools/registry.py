@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from placet.chat.guards import Effect
 from placet.plan.scope import Scope
 from placet.sandbox.box import Level
 from placet.tools import (
@@ -21,7 +22,7 @@ from placet.tools import (
     take_screenshot,
     write_file,
 )
-from placet.tools.base import Effect, Tool
+from placet.tools.base import Tool
 
 TOOLS: tuple[Tool[Any], ...] = (
     read_file.TOOL,

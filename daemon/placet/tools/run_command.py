@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.sandbox.box import Level
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace, refusal
+from placet.tools.base import Tool, Workplace, refusal
 
 # Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2)).
 MAX_WORD_BYTES = 128 * 1024 - 1

@@ -17,13 +17,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from placet.chat.guards import Effect
 from placet.disk.confine import Root
 from placet.errors import ToolError
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level
 from placet.secrets import is_secret_path, redact
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 from placet.tools.output import Picture
 from placet.tools.text import known_secrets
 

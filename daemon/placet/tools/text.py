@@ -11,7 +11,7 @@ from placet.disk.confine import EntryKind, Root
 from placet.errors import ToolError
 from placet.plan.scope import glob_matcher
 from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
-from placet.tools.base import Spot, Workplace
+from placet.tools.base import Location, Workplace
 
 # Maximum of files and folders that a search goes through; a larger tree is searched by folder.
 MAX_WALKED = 100_000
@@ -55,7 +55,7 @@ def _shown(place: Workplace, path: str, text: str) -> str:
     return redact(text, place.secrets)[0]
 
 
-def paths_below(spot: Spot, wanted: Callable[[str], bool]) -> Iterator[str]:
+def paths_below(spot: Location, wanted: Callable[[str], bool]) -> Iterator[str]:
     """Give the paths of the files at or below a spot that are wanted, sorted within each folder.
 
     Raises ToolError, `too_large` at the folder that makes it more than MAX_WALKED.
@@ -71,7 +71,7 @@ def paths_below(spot: Spot, wanted: Callable[[str], bool]) -> Iterator[str]:
             yield spot.path
 
 
-def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
+def searchable(place: Workplace, spot: Location, path: str) -> str | None:
     """Return the redacted text of a file of `spot.files`, None if it cannot be searched.
 
     That is a binary file, one that is too large, and one that may not be read.

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
+from placet.chat.guards import Effect
 from placet.tools.arguments import Args
-from placet.tools.base import Effect, Tool, Workplace
+from placet.tools.base import Tool, Workplace
 
 
 class WriteFile(Args):

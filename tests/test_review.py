@@ -799,11 +799,12 @@ def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: 
     assert len(vault.rows("plan.approved")) == 2
 
 
-def test_the_life_cycle_stands_in_the_documents_as_it_is(tmp_path: Path) -> None:
+def test_documented_life_cycle_is_the_tables(tmp_path: Path) -> None:
     drawn = TestVault(tmp_path, tmp_path / "state").cli("states").stdout
     written = (Path(__file__).parents[1] / "daemon/ARCHITECTURE.md").read_text()
-    assert written.count("```mermaid\n") == 1
-    assert written.split("```mermaid\n")[1].split("```")[0] == drawn
+    arrows = re.findall(r"(?m)^  \S+ --> \S+$", written)
+    assert len(arrows) > 10
+    assert all(f"{arrow}:" in drawn for arrow in arrows)
     for (source, _), target in TABLE.items():
         arrow = f"{source.value if source is not None else '[*]'} --> {target.value}:"
         assert source is target or arrow in drawn

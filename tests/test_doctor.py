@@ -153,7 +153,7 @@ def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
 def test_a_key_that_others_can_read_is_named_and_one_that_they_cannot_is_not(
     vault: TestVault,
 ) -> None:
-    key = Path(vault.extra["HOME"]) / ".config/placet/credentials/anthropic_api_key"
+    key = Path(vault.extra["HOME"]) / ".config/placet/anthropic_api_key"
     key.parent.mkdir(parents=True)
     key.write_text("sk-secret\n")
     key.chmod(0o640)

@@ -303,8 +303,8 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
 
 TWICE = """
 import os, signal
-from placet.loop.run import heeding_signals
-with heeding_signals() as ending:
+from placet.loop.run import signal_handlers
+with signal_handlers() as ending:
     told = ending._cond.notify_all
     def meanwhile():  # the moment at which the event's own lock is held
         ending._cond.notify_all = told
@@ -317,10 +317,10 @@ print("in order")
 """
 NOT_WOKEN = """
 import signal, threading
-from placet.loop.run import heeding_signals
+from placet.loop.run import signal_handlers
 def of_another_thread():  # it does not end the main thread's wait, nor does one that came before
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-with heeding_signals() as ending:
+with signal_handlers() as ending:
     answer = threading.Event()
     ending.rings(answer.set)
     threading.Timer(0.2, of_another_thread).start()
@@ -329,8 +329,8 @@ print("in order")
 """
 STUCK = """
 import os, signal, threading
-from placet.loop.run import heeding_signals
-with heeding_signals():
+from placet.loop.run import signal_handlers
+with signal_handlers():
     print("stuck", flush=True)
     threading.Event().wait()
 """

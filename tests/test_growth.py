@@ -280,8 +280,7 @@ HEAVY = {
     "ssl",
     "asyncio",
     "placet.tools",
-    "placet.repo",
-    "placet.host.config",
+    "placet.git",
     "placet.loop.tick",
 }
 

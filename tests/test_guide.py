@@ -259,9 +259,9 @@ def test_every_danger_that_can_be_shown_is_explained() -> None:
         *(why for options in dangerous_commands.OPTIONS.values() for why in options.values()),
         *(why for rules in dangerous_commands.PATTERNS.values() for _, why in rules),
     }  # fmt: skip
-    core = ROOT / "daemon" / "placet" / "core" / "text"
+    core = ROOT / "daemon" / "placet" / "plan"
     # sentences that are written where they are said
-    for name in ("commands.py", "dangers.py"):
+    for name in ("dangerous_commands.py", "dangers.py"):
         tree = ast.parse((core / name).read_text())
         docs = {
             node.value.value

@@ -186,7 +186,7 @@ def test_a_plan_whose_journal_is_gone_is_not_written_anew(vault: TestVault) -> N
     assert {"model.called", "request.detected"} & set(vault.actions()) == set()
 
 
-def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVault) -> None:
+def test_work_that_the_journal_lost_is_kept(vault: TestVault) -> None:
     """The same request again has the same trace, so its mission would be called the same."""
 
     def attempt(text: str) -> str:
@@ -224,7 +224,9 @@ def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVaul
         "first",
         "second",
     ]
-    assert (state / "worktrees" / name / "left.txt").read_text() == "work\n"
+    refs = git(vault.root, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines()
+    kept = [ref for ref in refs if "left.txt" in git(vault.root, "ls-tree", "--name-only", ref)]
+    assert len(kept) == 1, "the daemon removes the worktree, and keeps its work at a ref"
 
 
 def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(

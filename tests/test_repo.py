@@ -1504,7 +1504,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 import git.cmd
 from gitkit import commit_changes
-from placet.repo import program, repository, runner, values, worktree
+from placet.git import repository, worktree
+from placet.git import run as runner
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def mission(path, where):
     repo = repository.open_repo(path)

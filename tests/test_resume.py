@@ -261,7 +261,7 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
 
     # Who is killed does not write down that it leaves.
     noted = Record.end_run if orderly else lambda _record: None
-    with patch.object(planner, "_talk", left), patch.object(Record, "leave_life", noted):
+    with patch.object(planner, "_talk", left), patch.object(Record, "end_run", noted):
         vault.here()
     assert vault.plan().exists() is planned
     assert len(lives) == (5 if planned else 3)

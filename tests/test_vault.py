@@ -651,7 +651,7 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         from hashlib import sha256
         from pathlib import Path
         from placet.note.paths import Folder
-        from placet.files import errors as e
+        from placet.disk import errors as e
         from placet.disk.vault import Vault
         sha = lambda data: sha256(data).hexdigest()
         V = Vault(Path(sys.argv[1]))

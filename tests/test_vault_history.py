@@ -380,7 +380,7 @@ def test_a_note_that_goes_while_the_history_begins_fails_no_work(
     split = vault_history.without_large
 
     def looked(repo: Any, found: Any) -> Any:
-        (vault.root / "Notes/note 1.md").unlink()
+        (vault.root / "Notes/note 1.md").unlink(missing_ok=True)
         return split(repo, found)
 
     monkeypatch.setattr(vault_history, "without_large", looked)

@@ -288,7 +288,7 @@ def test_reading_and_listing_do_not_ring(root):
 
 def test_anybody_may_ring_and_many_rings_are_one(root):
     with Watcher(root, FLAT, DEEP, Mode.POLLING) as bell:
-        assert bell.wait(0.01) == watch.Rung(frozenset(), any=False)
+        assert bell.wait(0.01) == watch.Change(frozenset(), any=False)
         bell.ring()
         bell.ring()
         assert bell.wait(5).any
@@ -332,7 +332,7 @@ def test_polling_watches_only_the_folder_outside(root, tmp_path):
         (root / "Inbox/Requests/b.md").write_bytes(b"x")
         assert not bell.wait(0.5).any
         (outside / "intent").write_bytes(b"x")
-        assert bell.wait(60) == watch.Rung(frozenset(), any=True)
+        assert bell.wait(60) == watch.Change(frozenset(), any=True)
 
 
 def test_opening_is_quick_and_closing_ends_all_threads(root):

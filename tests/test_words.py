@@ -197,7 +197,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
     )
     finished = Finished(work=work, summary=one, commit="b" * 40)
     text = read_note(outcome_of(finished, at).report).body
-    assert_means_nothing(text, headings=7, callouts=0)
+    assert_means_nothing(text, headings=6, callouts=0)
     failed = Stopped(
         work=work,
         end=End.GAVE_UP,

@@ -18,7 +18,7 @@ from placet.agent.workplace import Ports
 from placet.case.settle import SETTLE_S
 from placet.errors import UserError
 from placet.host.clock import Clock
-from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, in_force
+from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
 from placet.host.state import StateFolder
 from placet.journal.writer import Journal
 from placet.loop.claim import refuse_claimed
@@ -78,7 +78,7 @@ class ConfigWatch:
         """Read the configuration; raises UserError for one that cannot be used."""
         # before it is read: an edit while we start up is taken up too
         seen = _rested(vault, state) or stamps(vault, state)
-        return cls(vault, env, state, clock, say, seen, in_force(vault, env))
+        return cls(vault, env, state, clock, say, seen, holding(load(vault), state))
 
     def reload(self, ports: Ports) -> Ports:
         """Return the ports with today's configuration.
@@ -95,7 +95,7 @@ class ConfigWatch:
         try:
             if now[0].size == 0 and before.config != Config():
                 raise _emptied(self.vault / CONFIG_PATH)
-            held = in_force(self.vault, self.env)
+            held = holding(load(self.vault), self.state)
         except UserError as error:
             if stamps(self.vault, self.state) == now:
                 self.seen = now

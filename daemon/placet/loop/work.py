@@ -387,15 +387,21 @@ class Dispatch:
             raw = b""
         return look_at(path, raw, "")
 
-    def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
-        # Without a note it is on its way: the next look finds it, and decides on an edit.
+    def _stamped_plan(self, case: Case) -> NoteSeen | None:
+        """Return a case's plan with what placet stamped since the last look.
+
+        None for one that is on its way, or was edited: the next look decides on it.
+        """
         if (seen := self.decisions.intake.notes.get(case.plan.path)) is None:
-            return
-        try:  # as it is now: placet may have stamped it since the look
+            return None
+        try:
             note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
         except Unreadable:
-            return
-        if note.digest == seen.digest:
+            return None
+        return note if note.digest == seen.digest else None
+
+    def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
+        if (note := self._stamped_plan(case)) is not None:
             self.book.apply(case, ApprovalVoid(kind, note, why, model))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
@@ -422,16 +428,11 @@ class Dispatch:
             return
         ends = not isinstance(event, Asked)
         over = () if self.team is None else self.team.over(case, ended=ends)
-        note = self.decisions.intake.notes.get(case.plan.path)
         what: Event = event
-        if (
-            isinstance(event, MissionEnded)
-            and event.drift is not None
-            and note is not None
-            and note.folder is Folder.ACTIVE
-            and not (note.problem or case.stop)
-        ):
-            what = FilesChanged(note, event.drift)
+        if isinstance(event, MissionEnded) and event.drift is not None and not case.stop:
+            note = self._stamped_plan(case)
+            if note is not None and note.folder is Folder.ACTIVE and not note.problem:
+                what = FilesChanged(note, event.drift)
         try:
             book.apply(
                 case,

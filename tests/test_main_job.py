@@ -227,7 +227,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert "There is nobody to greet." in words
     assert "- Plan: revision 1 for [[Say hello]], approved by" in words
     assert (
-        "2. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`."
+        "1. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`."
         in words
     )
     assert "- Tools executed before failure: write_file (1)" in words

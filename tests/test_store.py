@@ -381,7 +381,7 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
     work = {
         "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
-        "checkpoint": "checkpoints.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
+        "checkpoint": "checkpoint.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
     }[what]
     code = (
         "from datetime import UTC, datetime; from pathlib import Path\n"

@@ -26,7 +26,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.paths import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
 
-DAEMON = str(Path(s.__file__).parent.parent)
+DAEMON = str(Path(s.__file__).parents[2])
 
 
 def sha(data: bytes) -> str:

@@ -120,7 +120,7 @@ def command(code: str, *argv: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(PROGRAM) + textwrap.dedent(code), *argv]
 
 
-ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parent.parent), "PATH": os.environ["PATH"]}
+ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parents[2]), "PATH": os.environ["PATH"]}
 
 
 # Gestures: each row of the table, with events alone (the timer is out of reach) and with the timer

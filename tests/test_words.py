@@ -197,7 +197,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
     )
     finished = Finished(work=work, summary=one, commit="b" * 40)
     text = read_note(outcome_of(finished, at).report).body
-    assert_means_nothing(text, headings=6, callouts=0)
+    assert_means_nothing(text, headings=7, callouts=0)
     failed = Stopped(
         work=work,
         end=End.GAVE_UP,
@@ -208,7 +208,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
     )
     text = read_note(outcome_of(failed, at).report).body
     assert not [span for span in spans(text) if ACTS.match(span)]
-    assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 7
+    assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 6
 
 
 def test_report_shortens_long_commands() -> None:

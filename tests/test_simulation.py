@@ -61,11 +61,11 @@ class RunsTheFile(Loop):
 class _RunsTheFile(Dispatch):
     __slots__ = ()
 
-    def _mission(self, mission, job):
+    def _mission(self, mission, job, sandbox):
         with suppress(Gone, PlanProblems):
             raw, _ = self.book.vault.read(self.book.cases[job.trace_id].plan.path)
             mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
-        return Dispatch._mission(self, mission, job)
+        return Dispatch._mission(self, mission, job, sandbox)
 
 
 class BeginsUnread(Loop):
@@ -110,20 +110,9 @@ class NamesTheReportThatItWanted(Loop):
 
     def load(self) -> None:
         Loop.load(self)
-        self.dispatch.__class__ = _NamesTheReportThatItWanted
         self.book.outbox.reported = lambda case, wanted, _place, size: self.book.reported(
             case, wanted, wanted, size
         )
-
-
-class _NamesTheReportThatItWanted(Dispatch):
-    __slots__ = ()
-
-    def _report(self, mission, ended):
-        with patch(
-            "placet.agent.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"
-        ):
-            return Dispatch._report(self, mission, ended)
 
 
 class WaitsForEveryFile(Loop):
@@ -154,8 +143,8 @@ class TakesAnOldDecision(Loop):
     """Naive: a `decision: approve` counts whatever else the note says."""
 
     def tick(self, hinted, mode):
-        def lenient(case, plan, tools, *, put_back=False):
-            why = refusal(case, plan, tools, put_back=put_back)
+        def lenient(case, plan, tools, *, in_box=False):
+            why = refusal(case, plan, tools, in_box=in_box)
             return "" if why == OUTDATED or "This is revision" in why else why
 
         with patch("placet.case.observe.refusal", lenient):

@@ -28,10 +28,11 @@ from placet.agent.record import CALL, Begun, Key, Postponed, Record
 from placet.agent.tool_calls import AsksPerson, answered_before
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
-from placet.case.case import CASE_JSON, OPEN, STATUSES, WORKING, Case, NoteSeen, State
+from placet.case.case import CASE_JSON, Case, NoteSeen
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.intents import Intent
 from placet.case.lease import Owner
+from placet.case.life_cycle import OPEN, STATUSES, WORKING, State
 from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, look_at
 from placet.case.observe import RESTS_IN
 from placet.case.question import ANSWERS_KEPT
@@ -51,7 +52,7 @@ from placet.journal.reader import open_reader, query
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
 from placet.loop.tick import Loop
-from placet.note.boxes import box
+from placet.note.checkboxes import box
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import (
     QUEUES,

@@ -12,7 +12,7 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Time, bare_vault, looping, results, says, turns_taken
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.frontmatter import read_note, stamp
 from test_asking import (

@@ -15,7 +15,7 @@ import pytest
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, says, turns_taken
 from placet.agent.replay import replay
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.plan.plan import Plan

@@ -13,19 +13,11 @@ from typing import Literal
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.case.case import (
-    Asking,
-    Branch,
-    Case,
-    EventKind,
-    LastOutcome,
-    NoteSeen,
-    Rejection,
-    State,
-)
+from placet.case.case import Asking, Branch, Case, LastOutcome, NoteSeen, Rejection
 from placet.case.commands import Stamp
 from placet.case.decide import decide
 from placet.case.events import MissionEnded
+from placet.case.life_cycle import EventKind, State
 from placet.case.notes import look_at, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request

@@ -34,7 +34,7 @@ from placet.git.worktree import add_worktree
 from placet.host.state import vault_state
 from placet.loop import branches as watching
 from placet.note.frontmatter import stamp
-from placet.tools.commits import blank_secrets
+from placet.tools.commit_secrets import blank_secrets
 from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, looping, says
-from placet.case.case import State
-from placet.note.boxes import BOX_WORDS
+from placet.case.life_cycle import State
+from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import stamp
 from placet.plan.comments import comments
+from placet.plan.left_out import left_out, with_other_tick
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import left_out, with_other_tick
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from test_asking import amendment, asker, drop_and_approve, question, state, widener, written
 from test_parts import PARTS, TICKED, planned

@@ -33,7 +33,7 @@ from placet.plan.scope import Scope
 from placet.sandbox import visible_paths
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
-from placet.tools.commits import refuse_lost
+from placet.tools.commit_secrets import refuse_lost
 from vaultkit import PLAN, TestVault, make_vault
 
 needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a sandbox")

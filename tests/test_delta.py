@@ -21,7 +21,8 @@ from placet.note.outline import outline_of
 from placet.plan.changes import Said, delta, matched, with_old_comments
 from placet.plan.comments import Comment, comments, open_comments, with_answers, with_comment
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from vaultkit import ME, PLAN, TestVault
 

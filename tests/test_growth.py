@@ -18,7 +18,8 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.life_cycle import State
 from placet.case.observe import observe
 from placet.journal.reader import Reader, connect_file
 from placet.journal.writer import Journal

@@ -15,7 +15,8 @@ import pytest
 
 from placet.case.approval import plan_problems
 from placet.case.callout import box_of, with_box
-from placet.case.case import Case, KnownPlan, State
+from placet.case.case import Case, KnownPlan
+from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.hidden_text import find_unseen
@@ -28,9 +29,9 @@ from placet.plan.comments import (
 )
 from placet.plan.dangers import dangers
 from placet.plan.differences import diff_callout
+from placet.plan.left_out import contradictions, left_out, ticks
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import contradictions, left_out, ticks
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.secrets import outside, redact
 from placet.shorten import cut, fold

@@ -13,8 +13,8 @@ import pytest
 from placet.cli.status import status
 from placet.cli.view import rendered
 from placet.note.frontmatter import read_note, stamp
+from placet.plan.left_out import with_other_tick
 from placet.plan.parse import parse_plan
-from placet.plan.partial import with_other_tick
 from ptykit import Person, terminal
 from test_answer_command import QUESTION, WIDER, amendment, asking_vault, question, told
 from vaultkit import ME, PLAN, TestVault, make_vault, running, until

@@ -16,27 +16,15 @@ from functools import cache
 import pytest
 
 from placet.case import callout as plan_note
-from placet.case import decision as builder
+from placet.case import decision_builder as builder
 from placet.case import explain, sorting
 from placet.case import observe as observing
 from placet.case.approval import may_begin
 from placet.case.callout import box_written
-from placet.case.case import (
-    ANSWERS,
-    CASE_JSON,
-    OPEN,
-    STATUSES,
-    TABLE,
-    Asking,
-    Case,
-    EventKind,
-    NoteSeen,
-    State,
-    target,
-)
+from placet.case.case import CASE_JSON, Asking, Case, NoteSeen, target
 from placet.case.commands import Move, Publish, Rewrite, Stamp, WriteBox
 from placet.case.decide import decide, open_case
-from placet.case.decision import sha256
+from placet.case.decision_builder import sha256
 from placet.case.events import (
     ApprovalVoid,
     Asked,
@@ -49,6 +37,7 @@ from placet.case.events import (
     ScopeWidened,
     Started,
 )
+from placet.case.life_cycle import ANSWERS, OPEN, STATUSES, TABLE, EventKind, State
 from placet.case.notes import look_at, trace_of
 from placet.case.observe import observe, stale_statuses
 from placet.case.question_note import shown_digest

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from messages_api import closed_port
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.errors import UserError
 from placet.host.config import NotifyTable, made_of
 from placet.host.notify import Event, Notice, send

@@ -13,11 +13,12 @@ from looping import Fake, Running, Time, bare_vault, looping, results, says, tur
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.decide import proposal, proposal_text
 from placet.disk.vault import Vault
-from placet.note.boxes import BOX_WORDS
+from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import plan_digest, stamp
+from placet.plan.left_out import contradictions, left_out
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import contradictions, left_out
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from vaultkit import TestVault
 

@@ -22,14 +22,16 @@ from placet.agent import steps as executor
 from placet.agent.record import Record
 from placet.agent.steps import StepsUnderway
 from placet.agent.workplace import Workplace
-from placet.case.case import Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.disk.confine import Root
 from placet.host.clock import Clock
 from placet.host.config import Config
-from placet.note.boxes import BOX_WORDS
+from placet.note.checkboxes import BOX_WORDS
+from placet.plan.left_out import contradictions
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import contradictions
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from placet.sandbox.box import Level
 from placet.sandbox.run import Box

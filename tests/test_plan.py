@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from placet.case.approval import plan_problems
 from placet.case.callout import box_lines, box_of
-from placet.case.case import Case, KnownPlan, State
+from placet.case.case import Case, KnownPlan
+from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
@@ -32,7 +33,8 @@ from placet.plan.limits import (
     scope_excess,
 )
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Section, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.submission import plan_from
 from placet.plan.widening import difference

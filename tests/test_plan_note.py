@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from placet.case.callout import PlanHead, box_of, compose, with_box
-from placet.case.case import Case, KnownPlan, State
+from placet.case.case import Case, KnownPlan
+from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
 from placet.note.frontmatter import Frontmatter, plan_digest, read_note
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import scope_from
 
 HEAD = PlanHead(

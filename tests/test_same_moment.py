@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from placet.case.case import Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.cli import journal
 from placet.errors import UserError
 from placet.loop.outbox import Outbox

@@ -19,16 +19,16 @@ from unittest.mock import patch
 import pytest
 
 from placet.case.approval import OUTDATED, refusal
-from placet.case.case import State
-from placet.case.decision import DecisionBuilder
+from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY, Answered, Drafted
+from placet.case.life_cycle import State
 from placet.case.observe import _answered
 from placet.case.sorting import sort_notes
 from placet.disk.errors import Gone, VaultTrouble
 from placet.loop import outbox
-from placet.loop.decisions import Decisions
 from placet.loop.gestures import Gestures
 from placet.loop.intake import Intake
+from placet.loop.look import Decisions
 from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
 from placet.loop.work import Dispatch
@@ -99,8 +99,8 @@ class TakesThePlaceForTheNote(Loop):
             )
 
         with (
-            patch("placet.loop.decisions.sort_notes", by_place),
-            patch("placet.loop.decisions.is_by_place", return_value=False),
+            patch("placet.loop.look.sort_notes", by_place),
+            patch("placet.loop.look.is_by_place", return_value=False),
         ):
             return Loop.tick(self, hinted, mode)
 

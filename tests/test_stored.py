@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request, State
+from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request
 from placet.case.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
+from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.chat.result import Ended, Finished, Stopped, WorkDone
 from placet.codec import FLAT, Stored, stored_as

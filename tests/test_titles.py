@@ -9,13 +9,14 @@ from unittest.mock import patch
 import pytest
 
 from looping import Fake, Time, bare_vault, looping, says
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
 from placet.plan.comments import comments, rejection_reason, with_comment
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from placet.plan.widening import with_scope
 from test_asking import WIDER, amendment, drop_and_approve, state, widener, written

@@ -15,8 +15,9 @@ from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet.agent.day_budget import day_of
 from placet.agent.model_call import LEAST_FREE_BYTES
-from placet.case.case import CASE_JSON, State
+from placet.case.case import CASE_JSON
 from placet.case.lease import Owner
+from placet.case.life_cycle import State
 from placet.case.waiting import Hold, Why
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.chat.retry import RetryPolicy

@@ -16,8 +16,9 @@ from unicodedata import normalize
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
-from placet.case.case import Case, KnownPlan, State
+from placet.case.case import Case, KnownPlan
 from placet.case.commands import Move, Stamp
+from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.case.settle import AGAIN_S
 from placet.case.sorting import sort_notes

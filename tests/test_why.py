@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from placet.case.case import Case, KnownPlan, Request, State
+from placet.case.case import Case, KnownPlan, Request
 from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
@@ -27,6 +27,7 @@ from placet.case.explain import (
     ready_request,
     what_happened,
 )
+from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.cli.notes import not_there
 from placet.errors import End

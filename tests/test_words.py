@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from placet.agent.prompts import marked
 from placet.agent.report import ReportData, commands_table, outcome_of
 from placet.case.callout import PlanHead, box_of, compose, with_box
-from placet.case.case import Approval, Case, State
+from placet.case.case import Approval, Case
+from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.chat.result import (
     ChangedFile,
@@ -34,7 +35,8 @@ from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
 from placet.note.outline import escaped_text, unescaped_text
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems
 
 PIECES = (

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from placet.agent.prompts import agents
-from placet.case.case import Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.cli import branches, decide
 from placet.cli.branches import drop
 from placet.cli.decide import awaiting, must_be, must_say_something, plan_text, to_retry
@@ -45,7 +46,7 @@ def act(site: Site, ident: str, name: str, fields: Fields) -> str:
 def said(name: str) -> str:
     """Return what a page says after a button; empty for none of ours."""
     if name == _SAVED:
-        return "Saved. The daemon has not answered yet."
+        return decide.NOT_ANSWERED
     return _ACTS[name][1] if name in _ACTS else ""
 
 

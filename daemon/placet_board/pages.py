@@ -34,7 +34,8 @@ from starlette.types import ASGIApp
 
 from placet.activity import Action, Actor, CommittedRow
 from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
-from placet.case.case import OPEN, Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of
 from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity, facts
@@ -58,8 +59,8 @@ from placet.note.box import unmarked
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
+from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import ticks
 from placet.plan.plan import agent_steps
 from placet_board import actions
 from placet_board.auth import Door, Guarded, logged_in, refusal

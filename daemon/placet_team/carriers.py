@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from placet.case.case import Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
 from placet.cli.view import AT_WORK

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from placet.case.case import CASE_JSON, WORKING
+from placet.case.case import CASE_JSON
+from placet.case.life_cycle import WORKING
 from placet.cli.site import Site
 from placet.cli.view import age_s, drawn, heading, table, words
 from placet.errors import UserError, age, counted

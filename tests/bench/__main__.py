@@ -31,7 +31,8 @@ from gitkit import commit_changes, git, make_repo, settle_home
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.approval import plan_problems
 from placet.case.callout import box_of, with_box
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.disk.vault import Vault
 from placet.git.checkpoint import checkpoint

@@ -20,7 +20,8 @@ from typing import Any
 
 from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request, State
+from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.life_cycle import State
 from placet.host.clock import Clock
 from placet.journal.chain import chained, link
 from placet.journal.reader import open_reader

@@ -20,7 +20,7 @@ from placet.git.repository import resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
 from placet.tools.base import Outcome, Toolbox
-from placet.tools.commits import refuse_secrets
+from placet.tools.commit_secrets import refuse_secrets
 from placet.tools.registry import BY_NAME
 
 

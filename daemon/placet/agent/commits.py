@@ -18,7 +18,8 @@ from placet.agent.record import BRANCH, NOT_KEPT, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
 from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs, whole
 from placet.agent.workplace import Ports
-from placet.case.case import OPEN, Case
+from placet.case.case import Case
+from placet.case.life_cycle import OPEN
 from placet.chat.guards import Effect
 from placet.chat.result import ChangedFile, Ended, Finished, Stopped
 from placet.disk.confine import Root
@@ -51,7 +52,7 @@ from placet.journal.reader import Reader
 from placet.note.paths import show
 from placet.plan.plan import Plan
 from placet.secrets import redact
-from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
+from placet.tools.commit_secrets import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME
 
 MAX_IGNORED = 1_000

@@ -1,6 +1,6 @@
 """Guards and budgets of one conversation, looked at before each round and each call.
 
-The rules are in `core.turn.guards`, `core.turn.patterns` and `core.turn.budget`.
+The rules are in `chat.guards` and `chat.budget`.
 """
 
 from __future__ import annotations

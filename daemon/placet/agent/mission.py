@@ -83,7 +83,8 @@ from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
 from placet.plan.comments import placed
-from placet.plan.plan import agent_steps, render_plan
+from placet.plan.plan import agent_steps
+from placet.plan.render import render_plan
 from placet.secrets import redact, redacted
 from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp

@@ -18,7 +18,7 @@ from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
-from placet.case.decision import archived_path
+from placet.case.decision_builder import archived_path
 from placet.case.estimate import estimate
 from placet.case.events import Drafted, PlanningFailed
 from placet.case.request import changed_keys
@@ -48,7 +48,8 @@ from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
 from placet.plan.changes import Said, delta, with_old_comments
 from placet.plan.comments import Comment, open_comments, placed, with_answers
-from placet.plan.plan import Plan, agent_steps, render_plan
+from placet.plan.plan import Plan, agent_steps
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from placet.plan.submission import plan_from
 from placet.tools.arguments import Args, checked

@@ -18,7 +18,7 @@ from typing import Any
 
 from placet.activity import Action, CommittedRow
 from placet.agent.record import CALL, Begun, Key, Recorded
-from placet.case.case import Case, EventKind
+from placet.case.case import Case
 from placet.case.events import MissionEnded
 from placet.case.explain import (
     Events,
@@ -28,6 +28,7 @@ from placet.case.explain import (
     remains,
     what_happened,
 )
+from placet.case.life_cycle import EventKind
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
 from placet.chat.result import MOST_FILES, After, ChangedFile, Ended, Finished, Stopped, WorkDone
@@ -41,7 +42,7 @@ from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show
 from placet.plan.changes import where
 from placet.plan.comments import Comment
-from placet.plan.partial import left_out
+from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
 from placet.tools.base import Outcome
 

@@ -42,7 +42,7 @@ from placet.plan.scope import Scope
 from placet.sandbox.box import Box, BoxLimits, Level
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
-from placet.tools.commits import refuse_lost
+from placet.tools.commit_secrets import refuse_lost
 from placet.tools.text import known_secrets
 
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from placet.case.callout import box_of, box_says
-from placet.case.case import Case, NoteSeen, State
+from placet.case.case import Case, NoteSeen
 from placet.case.drift import KEY, IfChanged
+from placet.case.life_cycle import State
 from placet.case.notes import APPROVE, body_of, decision_of, same_moment
 from placet.case.sorting import CaseNotes
 from placet.chat.budget import Complexity
 from placet.note.paths import Folder
+from placet.plan.left_out import contradictions
 from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import contradictions
 from placet.plan.plan import Plan
 
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no

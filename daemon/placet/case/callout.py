@@ -15,8 +15,9 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.commands import WriteBox
+from placet.case.life_cycle import State
 from placet.case.notes import APPROVE, body_of, decision_in, trace_of
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
@@ -28,9 +29,9 @@ from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_not
 from placet.note.hidden_text import find_unseen
 from placet.plan.comment_blocks import REMARKS
 from placet.plan.dangers import dangers
+from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.partial import contradictions, left_out
 from placet.plan.plan import Plan, agent_steps
 from placet.plan.scope import Scope
 

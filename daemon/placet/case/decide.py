@@ -13,21 +13,9 @@ from typing import assert_never
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import is_older
 from placet.case.callout import HOW_TO_REVIEW, box_of, with_box
-from placet.case.case import (
-    STATUSES,
-    TABLE,
-    Approval,
-    Case,
-    EventKind,
-    NoteSeen,
-    Rejection,
-    Request,
-    Reviewed,
-    State,
-    target,
-)
+from placet.case.case import Approval, Case, NoteSeen, Rejection, Request, Reviewed, target
 from placet.case.commands import Decision, Move, Publish, Stamp
-from placet.case.decision import (
+from placet.case.decision_builder import (
     NO_APPROVAL,
     TO_REVIEW,
     DecisionBuilder,
@@ -69,6 +57,7 @@ from placet.case.events import (
     Started,
     StopAsked,
 )
+from placet.case.life_cycle import STATUSES, TABLE, EventKind, State
 from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
 from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.case.results import drafted, mission_ended, planning_failed

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placet.case.case import EventKind, NoteSeen, Request
+from placet.case.case import NoteSeen, Request
+from placet.case.life_cycle import EventKind
 from placet.chat.result import Drifted
 from placet.errors import End
 from placet.note.frontmatter import Frontmatter

@@ -11,9 +11,10 @@ from typing import Any
 
 from placet import errors as wording
 from placet.activity import Action, CommittedRow
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate
+from placet.case.life_cycle import State
 from placet.chat.messages import ModelErrorKind
 from placet.errors import End, at_most, counted
 from placet.note.escape import code

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from placet.case.case import Case, EventKind, NoteSeen
+from placet.case.case import Case, NoteSeen
 from placet.case.commands import Decision, Edit, Move
-from placet.case.decision import plan_path, sha256
+from placet.case.decision_builder import plan_path, sha256
 from placet.case.events import Person
 from placet.case.explain import state_sentence
+from placet.case.life_cycle import EventKind
 from placet.case.notes import look_at
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
@@ -23,7 +24,7 @@ from placet.codec import Stored
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_comments
-from placet.plan.partial import with_other_tick
+from placet.plan.left_out import with_other_tick
 
 What = Literal[
     "approve",

@@ -10,17 +10,7 @@ from itertools import chain
 
 from placet.case.approval import is_older, plan_in, refusal
 from placet.case.callout import box_is_current, box_of
-from placet.case.case import (
-    DRAFTING,
-    STATUSES,
-    Asking,
-    Case,
-    EventKind,
-    NoteSeen,
-    Rejection,
-    State,
-    target,
-)
+from placet.case.case import Asking, Case, NoteSeen, Rejection, target
 from placet.case.events import (
     BY_MOVE,
     BY_PROPERTY,
@@ -45,6 +35,7 @@ from placet.case.events import (
     ScopeWidened,
     StopAsked,
 )
+from placet.case.life_cycle import DRAFTING, STATUSES, EventKind, State
 from placet.case.notes import (
     APPROVE,
     ASKS,

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 from placet.activity import Action, Actor, Entity
 from placet.case.callout import box_of
-from placet.case.case import Approval, Asking, State
+from placet.case.case import Approval, Asking
 from placet.case.commands import Move, Publish, Stamp
-from placet.case.decision import DecisionBuilder, archived_question, sha256
+from placet.case.decision_builder import DecisionBuilder, archived_question, sha256
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
+from placet.case.life_cycle import State
 from placet.case.question_note import amendment_note, question_note, shown_digest
 from placet.errors import rfc3339
 from placet.note.box import without_box

@@ -9,8 +9,9 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from placet.case.callout import permissions
-from placet.case.case import Asking, Case, NoteSeen, State
+from placet.case.case import Asking, Case, NoteSeen
 from placet.case.events import Asked
+from placet.case.life_cycle import State
 from placet.case.notes import (
     APPROVE,
     REJECT,

@@ -16,16 +16,14 @@ from placet.case.case import (
     Approval,
     Branch,
     Case,
-    EventKind,
     KnownPlan,
     LastOutcome,
     NoteSeen,
     Rejection,
     Request,
-    State,
 )
 from placet.case.commands import Decision, Move, Publish, Rewrite, Stamp
-from placet.case.decision import (
+from placet.case.decision_builder import (
     NO_APPROVAL,
     DecisionBuilder,
     archived_path,
@@ -34,6 +32,7 @@ from placet.case.decision import (
     sha256,
 )
 from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, Person, PlanningFailed
+from placet.case.life_cycle import EventKind, State
 from placet.case.notes import decision_of
 from placet.note.box import find_box
 from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp

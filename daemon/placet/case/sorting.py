@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from placet.case.callout import is_own_box, settled
-from placet.case.case import OPEN, Case, NoteSeen, State
+from placet.case.case import Case, NoteSeen
+from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT
 from placet.case.question_note import is_of
 from placet.note.frontmatter import plan_digest

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placet.case.callout import HOW_TO_REVIEW
-from placet.case.case import STATUSES, Case, NoteSeen, State
+from placet.case.case import Case, NoteSeen
+from placet.case.life_cycle import STATUSES, State
 from placet.case.notes import (
     APPROVE,
     DRAFT,

@@ -17,8 +17,9 @@ from hashlib import sha256
 import click
 
 from placet.agent.workplace import kept_index
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.explain import state_sentence
+from placet.case.life_cycle import State
 from placet.cli.decide import claim, must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, harmless, out, say

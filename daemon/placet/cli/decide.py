@@ -16,9 +16,10 @@ import click
 
 from placet.case.approval import refusal
 from placet.case.callout import box_is_current, box_of, new_branch, with_box
-from placet.case.case import Case, NoteSeen, State
+from placet.case.case import Case, NoteSeen
 from placet.case.explain import state_sentence
 from placet.case.intents import Intent, OutdatedError, What, change_of
+from placet.case.life_cycle import State
 from placet.case.notes import look_at, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
@@ -38,7 +39,7 @@ from placet.note.paths import Folder, request_id
 from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
-from placet.plan.partial import left_out
+from placet.plan.left_out import left_out
 
 _OVER = (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED)
 
@@ -458,11 +459,14 @@ def say_if_down(site: Site) -> None:
         say("the daemon is not running; nothing follows before: placet run")
 
 
+NOT_ANSWERED = "Saved. The daemon has not answered yet."
+
+
 def saved(site: Site) -> str:
     """Return what is said of a decision that the daemon has not performed yet."""
     if site.daemon is None:
         return "Saved. The daemon is not running. It does this when you start it: placet run"
-    return "Saved. The daemon has not answered yet."
+    return NOT_ANSWERED
 
 
 @click.command("approve")

@@ -22,7 +22,8 @@ from typing import Any
 import click
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.case.case import CASE_JSON, OPEN, Case, State, diagram
+from placet.case.case import CASE_JSON, Case
+from placet.case.life_cycle import OPEN, State, diagram
 from placet.case.story import Story, Verbosity
 from placet.cli.events import TOGETHER_S, bell, patiently
 from placet.cli.site import Site, complete_ids, find, ident_argument, json_option, site_option

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from placet.case.case import CASE_JSON, OPEN
+from placet.case.case import CASE_JSON
+from placet.case.life_cycle import OPEN
 from placet.case.portal import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say

@@ -14,8 +14,9 @@ import click
 
 from placet.activity import Action, CommittedRow
 from placet.agent.day_budget import used_today
-from placet.case.case import CASE_JSON, OPEN, Case, State
+from placet.case.case import CASE_JSON, Case
 from placet.case.intents import Intent
+from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of, look_at
 from placet.chat.budget import Amount
 from placet.cli.events import bell, patiently

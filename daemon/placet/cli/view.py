@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placet.activity import Action
-from placet.case.case import DRAFTING, OPEN, Asking, Case, State
+from placet.case.case import Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
+from placet.case.life_cycle import DRAFTING, OPEN, State
 from placet.case.question_note import question_in
 from placet.case.story import facts, more_scope
 from placet.chat.budget import Complexity

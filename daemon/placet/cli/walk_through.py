@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.explain import state_sentence
+from placet.case.life_cycle import State
 from placet.case.notes import body_of
 from placet.case.question_note import option_meant
 from placet.cli import decide as decisions

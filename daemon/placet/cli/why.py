@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from placet.activity import Action, CommittedRow
-from placet.case.case import DRAFTING, Case, State
+from placet.case.case import Case
 from placet.case.ends import ENDS
 from placet.case.explain import (
     advice,
@@ -21,6 +21,7 @@ from placet.case.explain import (
     remains,
     what_happened,
 )
+from placet.case.life_cycle import DRAFTING, State
 from placet.case.notes import DRAFT, look_at
 from placet.case.waiting import Why
 from placet.cli.notes import count_changed, last_moment, text_of

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.host.config import NotifyTable
 from placet.host.state import from_home
 from placet.note.paths import show

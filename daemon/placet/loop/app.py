@@ -16,7 +16,7 @@ from placet.agent.commits import remove_leftover_worktrees
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
-from placet.case.case import DRAFTING, State
+from placet.case.life_cycle import DRAFTING, State
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault

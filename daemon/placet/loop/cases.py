@@ -8,11 +8,12 @@ from hashlib import sha256
 
 from placet.activity import Action
 from placet.agent.workplace import Ports
-from placet.case.case import CASE_JSON, OPEN, Branch, Case, NoteSeen
+from placet.case.case import CASE_JSON, Branch, Case, NoteSeen
 from placet.case.commands import COMMAND_JSON, Decision
 from placet.case.decide import decide
 from placet.case.events import Event
 from placet.case.intents import Change
+from placet.case.life_cycle import OPEN
 from placet.case.waiting import Hold
 from placet.disk.vault import Vault
 from placet.host.intents import Mailbox

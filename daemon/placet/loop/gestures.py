@@ -13,9 +13,9 @@ from placet.activity import Action, Entity
 from placet.agent.prompts import agents, plan_of, plannable
 from placet.agent.tool_calls import outcome_of, settled
 from placet.case.approval import OUTDATED, is_older
-from placet.case.case import OPEN, Asking, Case, EventKind, NoteSeen, State
+from placet.case.case import Asking, Case, NoteSeen
 from placet.case.commands import Decision, Move
-from placet.case.decision import DecisionBuilder, archived_path
+from placet.case.decision_builder import DecisionBuilder, archived_path
 from placet.case.events import (
     ActiveEdited,
     Answered,
@@ -36,6 +36,7 @@ from placet.case.events import (
 )
 from placet.case.explain import state_sentence
 from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
+from placet.case.life_cycle import OPEN, EventKind, State
 from placet.case.notes import body_of, look_at, trace_of
 from placet.case.observe import gestures, observe
 from placet.case.question_note import answer_in, is_of

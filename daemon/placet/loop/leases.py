@@ -5,10 +5,11 @@ from __future__ import annotations
 from placet.activity import Action
 from placet.agent.checkpoints import resumption
 from placet.agent.record import Postponed, Record
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.commands import Decision
 from placet.case.events import Started
 from placet.case.lease import Owner
+from placet.case.life_cycle import State
 from placet.case.waiting import Why
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import assert_never
 
 from placet.case.callout import box_written
-from placet.case.case import Case, State
+from placet.case.case import Case
 from placet.case.commands import (
     COMMAND_JSON,
     Command,
@@ -23,6 +23,7 @@ from placet.case.commands import (
     Stamp,
     WriteBox,
 )
+from placet.case.life_cycle import State
 from placet.case.notes import (
     keeps_status,
     note_identity,

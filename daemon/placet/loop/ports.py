@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from placet.case.case import Case, State
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.case.waiting import Hold
 from placet.chat.budget import DEFAULT_PRICES, Price
 from placet.chat.messages import Model

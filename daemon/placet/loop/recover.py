@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placet.activity import Action
-from placet.case.case import State
+from placet.case.life_cycle import State
 from placet.case.results import distrust
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop

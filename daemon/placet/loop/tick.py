@@ -17,8 +17,9 @@ from placet.activity import Action
 from placet.agent.model_call import count_unseen
 from placet.agent.record import LIFE, Record
 from placet.agent.workplace import Ports
-from placet.case.case import DRAFTING, OPEN, Case
+from placet.case.case import Case
 from placet.case.lease import Owner
+from placet.case.life_cycle import DRAFTING, OPEN
 from placet.case.waiting import Hold, Why
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode
@@ -28,9 +29,9 @@ from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
 from placet.loop.cases import Cases, OpenCases
 from placet.loop.claim import mark_end
-from placet.loop.decisions import Decisions
 from placet.loop.intake import Intake
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
+from placet.loop.look import Decisions
 from placet.loop.requests import Drafts
 from placet.loop.side_notes import Notices
 from placet.loop.threads import Threads, Workers

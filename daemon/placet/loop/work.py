@@ -19,7 +19,7 @@ from placet.agent.tool_calls import AsksPerson
 from placet.agent.work import Mission, mission_of
 from placet.agent.workplace import Ports
 from placet.case.approval import may_begin
-from placet.case.case import DRAFTING, Case, EventKind, NoteSeen, State
+from placet.case.case import Case, NoteSeen
 from placet.case.estimate import median
 from placet.case.events import (
     ApprovalVoid,
@@ -33,6 +33,7 @@ from placet.case.events import (
 )
 from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
+from placet.case.life_cycle import DRAFTING, EventKind, State
 from placet.case.notes import body_of, look_at
 from placet.case.sorting import CaseNotes
 from placet.case.waiting import Why
@@ -49,8 +50,8 @@ from placet.journal.writes import (
     RenewLease,
 )
 from placet.loop.cases import Cases
-from placet.loop.decisions import Decisions
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
+from placet.loop.look import Decisions
 from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
 from placet.loop.threads import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model

@@ -3,7 +3,7 @@
 The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes
 1 to 4 s and 41 MB. The SDK's own retries are off: it retries neither a cut stream, nor a reset in
 mid-stream, nor an error event, and it obeys a `retry-after` of any length. One call here is one
-attempt; `core.turn.retry` decides about the next one.
+attempt; `chat.retry` decides about the next one.
 """
 
 from __future__ import annotations

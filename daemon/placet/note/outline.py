@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placet import errors
-from placet.note.boxes import LONGEST_BOX, STRUCK_STEP, box_at
+from placet.note.checkboxes import LONGEST_BOX, STRUCK_STEP, box_at
 from placet.note.markdown import ACTS, ENTITY, RUN, Fence, fence_at, lines_of, span_end
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")

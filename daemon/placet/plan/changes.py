@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from textwrap import dedent
 
 from placet.errors import counted
-from placet.note.boxes import box_at
+from placet.note.checkboxes import box_at
 from placet.note.escape import code, codes, literal
 from placet.note.hidden_text import shortened
 from placet.note.markdown import lines_of
@@ -30,7 +30,8 @@ from placet.plan.comments import (
 )
 from placet.plan.differences import COMPARED_LINES, SHOWN_CHARS, alike
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 
 _COMPARED = 60  # steps that are compared with each other; of more only titles and numbers count
@@ -220,7 +221,7 @@ def _other_changes(old: Plan, new: Plan) -> Iterator[PlanChange]:
 
 
 def _step_lines(step: Step) -> Sequence[str]:
-    from placet.plan.render import actions_toml  # here: only writing needs tomlkit
+    from placet.plan.toml_text import actions_toml  # here: only writing needs tomlkit
 
     actions = actions_toml([(a.tool, a.params) for a in step.actions]) if step.actions else ""
     return [

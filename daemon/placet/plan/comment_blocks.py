@@ -7,7 +7,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placet.note.boxes import number_in
+from placet.note.checkboxes import number_in
 from placet.note.markdown import Fence, fence_at
 from placet.note.outline import BULLET, HEADING, Outline, Part
 from placet.plan.differences import CHANGED

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.note.boxes import title_of
+from placet.note.checkboxes import title_of
 from placet.note.frontmatter import read_note
 from placet.note.outline import (
     REJECTIONS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placet.errors import PlacetError
-from placet.note.boxes import (
+from placet.note.checkboxes import (
     STRUCK_STEP,
     Struck,
     boxes,

@@ -1,141 +1,49 @@
-"""The TOML in a plan, as it is written.
-
-Apart from reading, since tomlkit costs 3 MB and 50 ms and only writing needs it.
-"""
+"""Write a plan as the text that you read and edit."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
-from typing import Any
+from placet.note.checkboxes import box
+from placet.note.outline import (
+    escaped,
+    escaped_comments,
+    escaped_heading,
+    escaped_text,
+    fenced,
+)
+from placet.plan.plan import Plan
 
-import tomlkit
-from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringType, Trivia
-
-from placet.note.hidden_text import hidden_characters
-from placet.plan.scope import Scope
-
-_WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
-_RUN_NOTE = "commands that may run; each may go on with more words"
-# Characters of a list on one line. A longer one, or one of several entries, is written as one entry
-# a line: for narrow screens, and so that one of them can be struck.
-_WIDTH = 60
+NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
 
 
-def scope_toml(scope: Scope) -> str:
-    """Return a scope as TOML, with a comment that says what each permission means."""
-    document = tomlkit.document()
-    for key, entries, note in (
-        ("write", scope.write, _WRITE_NOTE),
-        ("run", [shlex.join(argv) for argv in scope.run], _RUN_NOTE),
-    ):
-        array = tomlkit.array()
-        for entry in entries:
-            array.append(_string(entry))
-        if len(entries) > 1 or sum(len(entry) + 4 for entry in entries) > _WIDTH:
-            document.add(tomlkit.comment(note))
-            array.multiline(multiline=True)
-        else:
-            array.comment(note)
-        document.add(key, array)
-    document.add("network", tomlkit.item(scope.network))
-    if scope.shell:
-        document.add("shell", tomlkit.item(scope.shell))
-    if scope.budget_usd is not None:
-        budget, cent = scope.budget_usd, Decimal("0.01")
-        shown = budget.quantize(cent) if budget % cent == 0 else budget
-        document.add("budget_usd", Float(float(shown), Trivia(), f"{shown:f}"))
-    if scope.max_iterations is not None:
-        document.add("max_iterations", tomlkit.item(scope.max_iterations))
-    return tomlkit.dumps(document)
+def render_plan(plan: Plan, *, boxes: bool = True) -> str:
+    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan.
 
-
-def actions_toml(actions: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return literal actions, each a tool's name and its parameters, as `[[actions]]` tables."""
-    document = tomlkit.document()
-    tables = tomlkit.aot()
-    for tool, parameters in actions:
-        table = tomlkit.table()
-        table.add("tool", _string(tool))
-        params = tomlkit.table()
-        for key, value in parameters.items():
-            text = isinstance(value, str)
-            params.add(_key(key), _string(value, lines=True) if text else _value(value))
-        table.add("params", params)
-        tables.append(table)
-    document.add("actions", tables)
-    return tomlkit.dumps(document)
-
-
-def _key(key: str) -> Key:
-    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
-        return SingleKey(key)
-    return SingleKey(key, KeyType.Basic, original=f'"{_escaped(key)}"')
-
-
-def _value(value: Any) -> Item:
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        table = tomlkit.inline_table()
-        for key, inside in value.items():
-            table.append(_key(key), _value(inside))
-        return table
-    if isinstance(value, list | tuple):
-        array = tomlkit.array()
-        for inside in value:
-            array.append(_value(inside))
-        return array
-    item: Item = tomlkit.item(value)
-    return item
-
-
-_SHORT_ESCAPES = {
-    "\\": "\\\\",
-    '"': '\\"',
-    "\n": "\\n",
-    "\t": "\\t",
-    "\r": "\\r",
-    "\ufeff": "\\uFEFF",
-}
-
-
-def _escaped(text: str) -> str:
-    """Return the inside of a TOML basic string; every character that is not drawn is an escape."""
-    unseen = {at for at, _ in hidden_characters(text)}
-    out = []
-    for at, char in enumerate(text):
-        if char in _SHORT_ESCAPES:
-            out.append(_SHORT_ESCAPES[char])
-        elif at in unseen or char < " " or char == "\x7f":
-            out.append(f"\\u{ord(char):04X}" if ord(char) < 0x10000 else f"\\U{ord(char):08X}")
-        else:
-            out.append(char)
-    return "".join(out)
-
-
-def _string(text: str, *, lines: bool = False) -> String:
-    """Return a TOML string.
-
-    With `lines` one that keeps its line breaks, so that a reviewer can read it.
+    Of its scope what is left is written. Without `boxes` it is the text for who carries it out: a
+    step that was left out is its title.
     """
-    inside = _escaped(text)
-    if not lines or "\n" not in text:
-        return String(StringType.SLB, text, inside, Trivia())
-    plain = (
-        inside.replace("\\n", "\0").replace("\\t", "\0").replace('\\"', "\0").replace("\\\\", "\0")
-    )
-    if (
-        "\\" not in plain
-        and "'''" not in text
-        and not text.endswith("'")
-        and ("\\" in text or '"""' in text)
-    ):
-        return String(StringType.MLL, text, "\n" + text, Trivia())
-    # In a basic string of several lines only backslashes, unseen characters and a third quotation
-    # mark are escaped.
-    shown = re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", '"': '"'}.get(m[1], m[0]), inside)
-    shown = re.sub(r'""(?=")|"$', lambda m: m[0][:-1] + '\\"', shown)
-    return String(StringType.MLB, text, "\n" + shown, Trivia())
+    from placet.plan.toml_text import actions_toml, scope_toml  # loads tomlkit
+
+    blocks = [f"# {escaped_heading(plan.title)}", escaped_text(plan.summary), "## Steps"]
+    for number, step in enumerate(plan.steps, 1):
+        blocks.append(f"### {number}. {escaped_heading(step.title)}")
+        if boxes:
+            blocks.append(box(ticked=not step.left_out))
+        elif step.left_out:
+            blocks.append(NOT_APPROVED)
+            continue
+        blocks.append(escaped_text(step.description))
+        if step.tools:
+            blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))
+        if step.done_when:
+            blocks.append(
+                "\n".join(["Done when:", *(f"- {escaped(line)}" for line in step.done_when)])
+            )
+        if step.actions:
+            blocks.append(fenced(actions_toml([(a.tool, a.params) for a in step.actions]), "toml"))
+    blocks += ["## Scope", fenced(scope_toml(plan.scope), "toml"), "## Risks"]
+    blocks.append("\n".join(f"- {escaped(risk)}" for risk in plan.risks) or "None known.")
+    for other in plan.others:
+        blocks += [f"## {escaped_heading(other.title)}", escaped_text(other.text)]
+    if plan.comments:
+        blocks += ["## Review Comments", escaped_comments(plan.comments)]
+    return "\n\n".join(block for block in blocks if block) + "\n"

@@ -37,7 +37,7 @@ def with_scope(body: str, scope: Scope) -> str:
 
     The body has to be one that `parse_plan` reads.
     """
-    from placet.plan.render import scope_toml
+    from placet.plan.toml_text import scope_toml
 
     outline = outline_of(body)
     parts = outline.parts(0, len(outline.lines), 2)

@@ -9,9 +9,10 @@ from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
-from placet.case.case import STATUSES, Approval, Asking, Case, NoteSeen, Request, State, row_of
+from placet.case.case import Approval, Asking, Case, NoteSeen, Request, row_of
 from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
 from placet.case.events import Person
+from placet.case.life_cycle import STATUSES, State
 from placet.errors import local
 from placet.note.box import find_box
 from placet.note.frontmatter import (

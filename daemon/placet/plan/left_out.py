@@ -12,7 +12,7 @@ from posixpath import normpath
 from typing import Any
 
 from placet.errors import with_numbers
-from placet.note.boxes import DAMAGED, box, boxes, number_in
+from placet.note.checkboxes import DAMAGED, box, boxes, number_in
 from placet.note.escape import code, codes, literal
 from placet.note.markdown import read_markdown
 from placet.note.outline import Part, outline_of

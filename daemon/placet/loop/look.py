@@ -12,8 +12,9 @@ from functools import partial
 from operator import is_
 
 from placet.case.approval import may_begin
-from placet.case.case import OPEN, Case, NoteSeen, State
+from placet.case.case import Case, NoteSeen
 from placet.case.intents import Intent
+from placet.case.life_cycle import OPEN, State
 from placet.case.observe import stale_statuses
 from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
 from placet.case.warnings import beside

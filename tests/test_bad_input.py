@@ -302,3 +302,52 @@ def test_the_home_of_somebody_unknown_is_a_place_that_is_not_there(
     done = vault.click(*args, "~nobodyatall/x", check=False)
     assert done.returncode in (1, 2)
     assert "~nobodyatall/x" in done.stderr
+
+
+ODD_KEYS = {
+    "block scalar above": "note: |+\n  text\napproved_by: me\n\nmore: 1\n",
+    "comment below": "note: >\n  text\napproved_by: me\n  # mine\n",
+    "anchor": "approved_by: &a x\nnote: *a\n",
+}
+"""Properties of which placet could set one, and not remove it again."""
+
+
+@pytest.mark.parametrize("keys", ODD_KEYS.values(), ids=ODD_KEYS)
+def test_unknown_plan_with_odd_keys_stops_nothing(vault: TestVault, keys: str) -> None:
+    (vault.root / "System/Active/orphan.md").write_text(
+        "---\ntrace_id: 550e8400-e29b-41d4-a716-446655440000\nrequest_id: orphan\n"
+        f"revision: 1\n{keys}---\n# T\n\ns\n"
+    )
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    assert vault.plan().exists()
+    assert (vault.root / "System/Active/orphan.placet.md").exists()
+
+
+@pytest.mark.parametrize("keys", ODD_KEYS.values(), ids=ODD_KEYS)
+@pytest.mark.parametrize("scope", ['"hello.txt"', '"hello.txt", "**"'])
+def test_known_plan_with_odd_keys_is_explained(vault: TestVault, keys: str, scope: str) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    text = vault.plan().read_text().replace('write = ["hello.txt"]', f"write = [{scope}]")
+    vault.plan().unlink()
+    vault.active().write_text(text.replace("\n---\n", f"\n{keys}---\n", 1))
+    vault.here()
+    assert vault.rows("plan.approved") == []
+    assert (vault.root / "System/Active/say-hello.placet.md").exists()
+
+
+def test_plan_with_odd_keys_is_revised_by_nobody(tmp_path: Path) -> None:
+    """Its `decision` could not be used up, and would count again after each revision."""
+    vault, model = bare_vault(tmp_path), Fake(greeter)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        running.settle()
+        text = vault.plan().read_text().replace('decision: ""', "decision: revise")
+        odd = ODD_KEYS["block scalar above"]
+        vault.plan().write_text(text.replace("\n---\n", f"\n{odd}---\n", 1))
+        running.settle(60)
+    assert len(model.asks) == 1
+    assert (vault.root / "Inbox/Plans/say-hello_plan.placet.md").exists()

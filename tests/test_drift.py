@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from looping import looping
 from placet.agent.drift import what_changed
 from placet.case.drift import Drift, DriftVerdict, Facts, judge
 from placet.git.run import Repo
-from vaultkit import PLAN, TestVault, make_vault, meddling
+from vaultkit import PLAN, TestVault, make_vault, meddling, nobody_writes
 
 OLD, NEW = "a" * 40, "b" * 40
 
@@ -156,6 +158,28 @@ def test_what_changed_under_the_plan_asks_again_before_anything_is_done(
     assert git(repo, "rev-parse", f"{done['branch']}^") == git(repo, "rev-parse", "HEAD")
     assert len(planned.rows("plan.drifted")) == 1
     assert fingerprint(repo) == before
+
+
+def test_line_typed_into_the_box_survives_drift(planned: TestVault, repo: Path) -> None:
+    """It is typed while the mission looks at the repository, after the last look at the note."""
+    line = "> Mind the umlauts, please."
+    change(repo, "read.txt")
+    planned.approve()
+    with meddling(), nobody_writes(), looping(planned) as running:
+        carry_out = running.loop.dispatch.carry_out
+
+        def typing(*given: Any) -> Any:
+            text = planned.active().read_text()
+            assert "\n%% /placet %%" in text
+            planned.active().write_text(
+                text.replace("\n%% /placet %%", f"\n{line}\n%% /placet %%", 1)
+            )
+            return carry_out(*given)
+
+        running.loop.dispatch.carry_out = typing
+        running.settle()
+    assert planned.rows("plan.drifted")
+    assert line in planned.plan().read_text()
 
 
 def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: Path) -> None:

@@ -121,6 +121,8 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
         250,
     ),
     "spans that are never closed": (lambda n: "``a`" * n, find_unseen, 8_000),
+    "escaped brackets in a sentence": (lambda n: "![" * n, sentence, 8_000),
+    "bars in a sentence": (lambda n: "|" * n + "a", sentence, 8_000),
     "foreign words": (
         lambda n: "`a` [b](c) $ ``" * n,
         lambda text: (code(text), paragraphs(text), sentence(text)),
@@ -180,6 +182,7 @@ READINGS: dict[str, Callable[[str], object]] = {
     "difference": lambda text: diff_callout(text[: len(text) // 2], text),
     "unseen": find_unseen,
     "kept comments": lambda text: with_old_comments(text, text),
+    "side note": sentence,
 }
 HEAD = b"---\nrequest_id: r\nrevision: 1\n---\n"
 CHARACTERS = 16_000

@@ -180,7 +180,10 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     if not problem:
         # a note that cannot be stamped would ask for the same thing again and again
         try:
-            stamp(raw, dict.fromkeys(sorted(stamps), "x"), kind_if_none=Frontmatter.YAML)
+            other = {key: "y" if meta.get(key) == "x" else "x" for key in sorted(stamps)}
+            stamped = stamp(raw, other, kind_if_none=Frontmatter.YAML)
+            if of_plan:  # an approval's keys are removed, too
+                stamp(stamped, dict.fromkeys(other))
         except UnsafeEdit as error:
             problem = str(error)
     return NoteSeen(

@@ -110,7 +110,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         at_plan = note.path == owner.plan.path != owner.request_path
         # one that became unreadable as it was moved no longer says what it is; its place does
         if note.is_plan or at_plan or (in_plans and note.problem):
-            found.its(owner.trace_id).plans.append(_settled(owner, note))
+            found.its(owner.trace_id).plans.append(as_it_counts(owner, note))
             found.tell(note, note.problem)
         else:
             requests.setdefault(owner.trace_id, []).append(note)
@@ -126,7 +126,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     return found
 
 
-def _settled(case: Case, plan: NoteSeen) -> NoteSeen:
+def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     """Return a plan's note as it counts: what somebody wrote into its box is text.
 
     One that has lost a plan's keys is compared, and kept, as a plan.

@@ -19,6 +19,7 @@ from placet.case.results import adopt_plan
 from placet.case.settle import Quiet
 from placet.case.sorting import CaseNotes
 from placet.disk.scan import Scan
+from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
 from placet.loop.intake import Intake
 from placet.loop.threads import expect_model
@@ -163,7 +164,10 @@ class Requests:
             if is_request_id(named) and named not in taken:
                 taken.given.add(named)
                 now = self.book.ports.clock.now()
-                self.book.record(adopt_plan(note, asked.get(note.trace_id), now))
+                try:
+                    self.book.record(adopt_plan(note, asked.get(note.trace_id), now))
+                except BUGS as error:  # one note stops nothing else
+                    problems[note.path] = f"{describe_bug(error)}."
             else:
                 problems[note.path] = (
                     "The journal does not know this plan, and its request_id is taken by another, "

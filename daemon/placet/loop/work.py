@@ -35,7 +35,7 @@ from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, EventKind, State
 from placet.case.notes import body_of, look_at
-from placet.case.sorting import CaseNotes
+from placet.case.sorting import CaseNotes, as_it_counts
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
@@ -389,9 +389,9 @@ class Dispatch:
         return look_at(path, raw, "")
 
     def _stamped_plan(self, case: Case) -> NoteSeen | None:
-        """Return a case's plan with what placet stamped since the last look.
+        """Return a case's plan with what was stamped or written in it since the last look.
 
-        None for one that is on its way, or was edited: the next look decides on it.
+        None for one that is on its way: the next look finds it.
         """
         if (seen := self.decisions.intake.notes.get(case.plan.path)) is None:
             return None
@@ -399,7 +399,7 @@ class Dispatch:
             note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
         except Unreadable:
             return None
-        return note if note.digest == seen.digest else None
+        return as_it_counts(case, note) if note.trace_id in ("", case.trace_id) else None
 
     def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
         if (note := self._stamped_plan(case)) is not None:

@@ -23,7 +23,7 @@ _MEANS = re.compile(
     r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])"
 )
 _LIST = re.compile(r"^(\d{3,9})([.)])")
-_FIELD = re.compile(r"([\[(](?:\\.|[^\[\]()\n\\])*?:)(?=:)")
+_FIELD = re.compile(r"\\?[\[(]|\\.|[\])\n]|:(?=:)")
 _BLANKS = re.compile(r"[^\S\n]{9,}")
 _NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
 
@@ -49,7 +49,7 @@ def cell(text: str) -> str:
 
 def literal(text: str) -> str:
     """Return `text` on one line; a backslash escapes each character that could mean something."""
-    return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _FIELD.sub(r"\1 ", _plain(one_line(text)))))
+    return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _without_fields(_plain(one_line(text)))))
 
 
 def paragraphs(text: str) -> str:
@@ -69,13 +69,13 @@ def sentence(text: str) -> str:
     It may have inline code and bold words.
     """
     line = one_line(text)
-    if _COLUMNS.fullmatch(line):
+    if "|" in line and _COLUMNS.fullmatch(line):
         return literal(line)
     return _outside_code(escaped(_plain(line)), _harmless)
 
 
 # In a list, `- |` below a line is the second line of a table, whose other columns nobody sees.
-_COLUMNS = re.compile(r"[ |:-]*\|[ |:-]*")
+_COLUMNS = re.compile(r"[ |:-]*")
 
 
 def link(name: str) -> str:
@@ -113,8 +113,25 @@ def bounded(text: str) -> str:
 def _harmless(text: str) -> str:
     """Take the meaning from links, addresses and fields in escaped text without code."""
     return re.sub(
-        r"(?<=\])(?=[(\[])|(?<!\\):(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
+        r"(?<=\])(?=[(\[])|(?<!\\):(?=//)", lambda found: "\\" + found[0], _without_fields(text)
     )
+
+
+def _without_fields(text: str) -> str:
+    """Put a space between the colons of `[key:: value]`, which plug-ins read as a field."""
+    is_open = False
+
+    def apart(found: re.Match[str]) -> str:
+        nonlocal is_open
+        if found[0] == ":":
+            return ": " if is_open else ":"
+        if found[0][-1] in "[(":
+            is_open = True
+        elif found[0][0] != "\\":
+            is_open = False
+        return found[0]
+
+    return _FIELD.sub(apart, text)
 
 
 def _outside_code(line: str, change: Callable[[str], str]) -> str:

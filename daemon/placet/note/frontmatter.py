@@ -549,7 +549,7 @@ _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
 _BARE_BOOLEANS = frozenset({"y", "n"})
 
 
-class UnsafeEdit(PlacetError):  # noqa: N818  # named for what it says, as `Stop` is
+class UnsafeEdit(PlacetError, ValueError):  # noqa: N818  # named for what it says, as `Stop` is
     """The edit cannot be proved to change only what was asked for.
 
     The message is a sentence for a person.

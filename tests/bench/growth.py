@@ -70,7 +70,7 @@ def grow(journal: Path, missions: int) -> None:
     with closing(sqlite3.connect(journal, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("PRAGMA cache_size = -400000")
-        (_, _, _, row_id, last) = db.execute("SELECT * FROM chain").fetchone()
+        (_, row_id, last) = db.execute("SELECT * FROM chain").fetchone()
 
         def rows(numbers: range) -> Iterator[tuple[object, ...]]:
             nonlocal row_id, last

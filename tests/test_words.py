@@ -29,7 +29,7 @@ from placet.chat.result import (
 from placet.errors import End
 from placet.loop.side_notes import side_note
 from placet.note.box import find_box
-from placet.note.escape import cell, code, link, literal, paragraphs, sentence
+from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
 from placet.note.frontmatter import Frontmatter, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
@@ -107,6 +107,15 @@ def assert_means_nothing(text: str, *, headings: int, callouts: int) -> None:
     assert not find_unseen(text)
     assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?#{1,6} ", text)) == headings
     assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?(?:> ?)*\[!", text)) == callouts
+
+
+def assert_is_only_read(text: str, *, headings: int) -> None:
+    """Hold that an agent's markdown acts on nothing, hides nothing, and makes no section of ours."""
+    assert not [span for span in spans(text) if ACTS.match(span)]
+    assert not find_unseen(text)
+    prose = re.sub(r"(?ms)^(`{3,}|~{3,}).*?^\1[`~]*$", "", text)
+    assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?#{1,2} ", prose)) == headings
+    assert not re.findall(r"(?m)^(?:> ?)*(?:- )?(?:> ?)*\[!", prose)
 
 
 @given(WORDS)
@@ -199,7 +208,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
     )
     finished = Finished(work=work, summary=one, commit="b" * 40)
     text = read_note(outcome_of(finished, at).report).body
-    assert_means_nothing(text, headings=7, callouts=0)
+    assert_is_only_read(text, headings=7)
     failed = Stopped(
         work=work,
         end=End.GAVE_UP,
@@ -211,6 +220,21 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
     text = read_note(outcome_of(failed, at).report).body
     assert not [span for span in spans(text) if ACTS.match(span)]
     assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 6
+
+
+@given(WORDS)
+@settings(max_examples=400)
+def test_agents_document_can_only_be_read(text: str) -> None:
+    assert_is_only_read(document(text), headings=0)
+
+
+def test_agents_document_keeps_its_markdown() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | **2** |"
+    fence = "```python\n# x\nprint(1)\n```"
+    said = f"# Findings\n\n`x` is *wrong*, as **said**.\n\n- a\n\n{table}\n\n{fence}"
+    assert document(said) == f"##{said}"
+    assert document("[a](https://b.c)") == r"[a]\(https\://b.c)"
+    assert document("## Two\n###### Six") == "#### Two\n###### Six"
 
 
 def test_report_shortens_long_commands() -> None:

@@ -25,6 +25,7 @@ from placet.case.explain import (
     SavedWork,
     advice,
     ready_request,
+    refused_calls,
     remains,
     what_happened,
 )
@@ -35,7 +36,7 @@ from placet.chat.result import MOST_FILES, After, ChangedFile, Ended, Finished, 
 from placet.errors import End, counted, local, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.note.escape import cell, code, link, literal, paragraphs, sentence
+from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
 from placet.note.outline import clean, fenced
@@ -415,10 +416,10 @@ def _mission(ended: Finished, at: ReportData) -> bytes:
     case = at.case
     text = template("mission_report.md").substitute(
         common(at),
-        summary=paragraphs(ended.summary or "Done."),
+        summary=document(ended.summary or "Done."),
         steps=_steps(ended.work, at.plan),
         files=files_table(ended),
-        commands=commands_table(ended.work) + _pictures(at),
+        commands=commands_table(ended.work) + _refused(at) + _pictures(at),
         cost=cost_line(ended.work, at),
         where=_where(ended, at),
         end=End.FINISHED.value,
@@ -472,6 +473,11 @@ def commands_table(work: WorkDone) -> str:
             ),
         ]
     )
+
+
+def _refused(at: ReportData) -> str:
+    refused = refused_calls(at.rows)
+    return f"\n\n{refused}" if refused else ""
 
 
 def _pictures(at: ReportData) -> str:

@@ -269,10 +269,8 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
     called = [row for row in rows if row.action_type == Action.TOOL_CALLED]
     if wrong := next((row for row in reversed(called) if _went_wrong(row.details)), None):
         lines.append(f"Last tool error: {code(f'{_call(wrong)}: {_result(wrong)}')}.")
-    refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
-    if names := list(dict.fromkeys(code(_call(row)) for row in refused)):
-        more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
-        lines.append(f"Refused: {', '.join(names[:MAX_REFUSED])}{more}.")
+    if refused := refused_calls(rows):
+        lines.append(refused)
     if facts.get("left_at"):
         saved = f"Its work is still in {code(show(facts['left_at']))}."
     elif facts.get("kept"):
@@ -281,6 +279,14 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
     else:
         saved = "No work of it is saved."
     return [*lines, saved]
+
+
+def refused_calls(rows: Events) -> str:
+    """Return the sentence that names the calls that were refused; empty without any."""
+    refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
+    names = list(dict.fromkeys(code(_call(row)) for row in refused))
+    more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
+    return f"Refused: {', '.join(names[:MAX_REFUSED])}{more}." if names else ""
 
 
 def _went_wrong(data: Mapping[str, Any]) -> bool:

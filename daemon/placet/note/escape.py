@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from placet.note.hidden_text import OVERLAY, Unseen, shortened, visible
-from placet.note.markdown import ACTS, RUN, span_end
-from placet.note.outline import BULLET, clean, escaped, one_line
+from placet.note.markdown import ACTS, RUN, Fence, fence_at, span_end
+from placet.note.outline import BULLET, clean, escaped, escaped_text, one_line
 
 # Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
 # 1,024.
@@ -61,6 +61,31 @@ def paragraphs(text: str) -> str:
         if shown.strip() or (out and out[-1]):
             out.append(shown.rstrip())
     return "\n".join(out)
+
+
+def document(text: str) -> str:
+    """Return an agent's text of several lines for the reader of a report.
+
+    Headings (two levels down), lists, tables, emphasis and plain code blocks are live. HTML,
+    links, embeds and queries are text.
+    """
+    lines = escaped_text("\n".join(map(_plain, clean(text).split("\n")))).split("\n")
+    out: list[str] = []
+    fence: Fence | None = None
+    for line in lines:
+        if fence:
+            fence = None if fence.closes(line) else fence
+        elif not (fence := fence_at(line)):
+            found = _HEADING.match(line)
+            shown = f"{'#' * min(6, len(found[1]) + 2)} {found[2]}" if found else line
+            out.append(_outside_code(shown, _harmless))
+            continue
+        out.append(line)
+    return "\n".join(out)
+
+
+# As `escaped_text` writes a heading.
+_HEADING = re.compile(r"\\(#{1,6})[ \t]+(\S.*)")
 
 
 def sentence(text: str) -> str:

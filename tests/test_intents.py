@@ -166,6 +166,7 @@ def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
     (waits,) = status(vault.site)["intents"]
     assert (waits["what"], waits["by"], waits["via"]) == ("approve", ME, "cli")
     assert "`placet approve` waits" in vault.click("status").stdout
+    assert "`placet approve` waits for the daemon." in vault.click("why", "say-hello").stdout
     assert not vault.click("plans", "--json").stdout.strip("[]\n ")
 
 

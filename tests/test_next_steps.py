@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import sleep
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +18,10 @@ from gitkit import make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.case.explain import explain_state
 from placet.chat.messages import Ask, Purpose, Reply
+from placet.cli.site import Site
+from placet.cli.status import status
+from placet.cli.view import turn
+from placet.cli.why import why
 from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
 from test_why import CASE, Row
@@ -221,6 +226,22 @@ def test_a_draft_is_called_one_with_what_ends_that(plain: TestVault, known: bool
     assert "a plan is written" not in told
     plain.once()
     assert not plain.plan("hello").exists()
+
+
+def test_request_in_quiet_time_is_not_said_to_be_planned(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
+    vault.drop("Say hello.\n")
+    clock = Time()
+    with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
+        run.loop.drafts.no_wait = False
+        for _ in range(3):
+            run.loop.tick(frozenset(), Mode.POLLING)
+            clock.pass_time(1)
+        with patch.object(Site, "daemon", "a daemon"):
+            assert "unchanged for 30 s" in why(vault.site, "say-hello")["why"][0]
+            (case,) = status(vault.site)["cases"]
+            assert turn(case, daemon=True).startswith("is planned once you stop writing")
 
 
 def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault) -> None:

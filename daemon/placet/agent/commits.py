@@ -38,6 +38,7 @@ from placet.git.removal import (
     Leftover,
     Redact,
     WorkNotKept,
+    abandon,
     remove_leftovers,
     remove_worktree,
     roll_back,
@@ -239,6 +240,8 @@ def _keep_success(
         rest = status(tree)
         why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
         remove_worktree(tree, checkpoint(tree, left_out, why, when) if rest else None, ref=ckpt)
+    if not ended.commit:
+        abandon(tree.repo, tree.path, ended.work.branch, ended.work.base)
     not_kept = _not_kept(record)
     others = tuple(path for path in ended.work.left_out if path not in not_kept)
     kept = left_out if others else ""

@@ -191,6 +191,8 @@ def case_line(
         "estimate": _estimate(folder, reader, case),
         "carrier": carrier(site, reader, case),
     }
+    if case.acting in DRAFTING:
+        line["begun"] = has_begun(reader, case)
     if case.is_working:
         last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
         line["model_trouble"] = (
@@ -218,7 +220,12 @@ def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
     waits = case.acting in DRAFTING or case.acting is State.APPROVED
     if not waits or case.asking is not None or not site.configured().daemon.paused:
         return False
-    return not any(True for _ in reader.records(case.trace_id, case.generation))
+    return not has_begun(reader, case)
+
+
+def has_begun(reader: Reader, case: Case) -> bool:
+    """Return whether work on a case has a record yet."""
+    return any(True for _ in reader.records(case.trace_id, case.generation))
 
 
 def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
@@ -455,6 +462,8 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
     if case["paused"]:
         return "waits, as work is paused (placet resume)"
     now = (case.get("carrier") or {}).get("now") or _now(case["state"], daemon=daemon)
+    if daemon and not case.get("begun", True):
+        now = "is planned once you stop writing, or a place is free"
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:
         return f"waits for the model, as all work does{_detail(case)}"
@@ -565,8 +574,13 @@ def case_text(found: Mapping[str, Any]) -> str:
 
 
 def first_line(text: str, width: int = 150) -> str:
-    """Return a text's first line, harmless, shortened to so many characters."""
-    return visible(textwrap.shorten((text.splitlines() or [""])[0], width, placeholder=" …"))
+    """Return a text's first line, harmless, shortened to so many characters.
+
+    A line that ends with a colon takes the next one along.
+    """
+    first, *rest = text.splitlines() or [""]
+    said = f"{first} {rest[0]}" if rest and first.endswith(":") else first
+    return visible(textwrap.shorten(said, width, placeholder=" …"))
 
 
 def on_one_line(text: str, width: int) -> str:

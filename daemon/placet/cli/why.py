@@ -27,10 +27,11 @@ from placet.case.waiting import Why
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, visible_lines
-from placet.cli.view import AT_WORK, asked_line, carrier, disk_trouble, waits_for_model
+from placet.cli.view import AT_WORK, asked_line, carrier, disk_trouble, has_begun, waits_for_model
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError, counted
+from placet.host.intents import waiting_in
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader
 from placet.note.frontmatter import read_note
@@ -157,6 +158,10 @@ def why(site: Site, ident: str) -> dict[str, Any]:
             if command.error and command.trace_id == case.trace_id
         ]
         said, following, mission = _reasons(site, reader, case, notices)
+        intents = waiting_in(site.state.intents)
+        if waiting := [one for one in intents if one.trace_id == case.trace_id]:
+            said = [f"`placet {waiting[-1].what}` waits for the daemon.", *said]
+            following = ("The daemon does it when it runs: placet run",)
         if site.daemon is None:
             said += _changed(site, reader, case)
     return {
@@ -203,6 +208,10 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     reason, helps = explain_state(
         case, rows, daemon_runs=runs or carried, paused=config.daemon.paused and not carried
     )
+    is_new = runs and case.acting is State.PLANNING and not config.daemon.paused
+    if is_new and not has_begun(reader, case):
+        quiet_s = config.vault.quiet_s
+        reason = f"placet plans it once the note has stayed unchanged for {quiet_s:g} s."
     working = case.is_working and case.acting is not State.RUNNING
     if not config.daemon.paused and notices and working:
         reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"

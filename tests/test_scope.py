@@ -524,6 +524,7 @@ def test_a_scope_is_read_from_its_table():
         ("budget_usd", Decimal("NaN")),
         ("budget_usd", float("inf")),
         ("budget_usd", 10**9),
+        pytest.param("budget_usd", 16**9_000, id="a number that cannot be printed"),
         ("budget_usd", Decimal("1E-9")),
         ("max_iterations", 0),
         ("max_iterations", 1.5),

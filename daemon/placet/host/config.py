@@ -33,6 +33,7 @@ from pydantic import (
 from placet.disk.files import put
 from placet.errors import UserError, cannot_write
 from placet.host.state import StateFolder, from_home, vault_state, write_private
+from placet.note.frontmatter import read_toml
 from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
 
 FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
@@ -319,6 +320,9 @@ def table_at(path: Sequence[str | int]) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, _Table) else None
 
 
+MAX_CONFIG_BYTES = 1024 * 1024
+
+
 def load(vault: Path) -> Config:
     """Return a vault's configuration, as written.
 
@@ -326,7 +330,15 @@ def load(vault: Path) -> Config:
     """
     path = vault / CONFIG_PATH
     try:
-        text = path.read_bytes().decode()
+        with path.open("rb") as file:
+            raw = file.read(MAX_CONFIG_BYTES + 1)
+        if len(raw) > MAX_CONFIG_BYTES:
+            raise UserError(
+                f"{path} is larger than {MAX_CONFIG_BYTES // 1024} KiB.",
+                "Shorten it, or delete it and write a new one: placet init",
+                exit_code=2,
+            )
+        text = raw.decode()
     except FileNotFoundError as error:
         raise UserError(
             f"{vault} is no vault: it has no {CONFIG_PATH}.",
@@ -349,14 +361,14 @@ def parse(text: str, where: str) -> Config:
     """
     try:
         # some editors begin every file with a mark
-        tables = tomllib.loads(text.removeprefix("\ufeff"))
+        tables = read_toml(text.removeprefix("\ufeff"))
     except RecursionError as error:
         raise UserError(
             f"{where} is nested too deeply.",
             "Fix it; no setting is a list in a list.",
             exit_code=2,
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number of more than 4,300 digits
         raise UserError(
             f"{where} is not valid TOML: {error}",
             "Fix that line; strings need quotes in TOML.",

@@ -144,13 +144,18 @@ def check_value(value: Any, depth: int = 0) -> None:
 _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """Read TOML from outside. Raises ValueError, and RecursionError for what is nested deeply."""
+    if _DEEP_KEY.search(text):
+        raise RecursionError
+    return tomllib.loads(text)
+
+
 def toml_meta(block: str) -> dict[str, Any]:
     """Return what the block says. Raises BlockError."""
-    if _DEEP_KEY.search(block):
-        raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
     try:
         # one line more, so that messages count lines as the note does
-        meta = tomllib.loads("\n" + block)
+        meta = read_toml("\n" + block)
     except RecursionError as error:
         raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
     except tomllib.TOMLDecodeError as error:

@@ -324,6 +324,12 @@ def _is_number(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def _is_budget(value: object) -> bool:
+    # Python prints no integer of more than 4,300 digits
+    printable = not isinstance(value, int) or value.bit_length() <= 64
+    return value is None or (_is_number(value, int | float | Decimal) and printable)
+
+
 # What a key's value has to be, and how to write it.
 _KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "write": (_is_texts, 'must be a list of texts: write = ["src/**", "tests/test_login.py"]'),
@@ -336,7 +342,7 @@ _KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
         for key in ("network", "shell")
     },
     "budget_usd": (
-        lambda value: value is None or _is_number(value, int | float | Decimal),
+        _is_budget,
         "must be a number of dollars, without quotes: budget_usd = 0.50",
     ),
     "max_iterations": (

@@ -20,7 +20,14 @@ from placet.git.run import GitError, Repo, RepositoryChanged, place_of, run_git
 from placet.host.state import make_empty, write_private
 from placet.journal.writer import Journal
 from placet_team.git_fetching import fetch, said_of
-from placet_team.git_packs import clear_clone, clone_at, is_whole, move_refs, refs_at
+from placet_team.git_packs import (
+    clear_clone,
+    clone_at,
+    is_whole,
+    move_refs,
+    must_be_ours,
+    refs_at,
+)
 from placet_team.packs import KEPT_SETTINGS, take
 from placet_team.parcel import Loan
 
@@ -39,6 +46,7 @@ def fetched(folder: Path, loan: Loan) -> Path:
     path = folder / _name_of(loan)
     with _undamaged(path):
         repo = clone_at(path, sha256=loan.sha256)
+        must_be_ours(repo, KEPT_SETTINGS)
     try:
         fetch(repo, loan.remote, loan.at_remote)
     except GitError as error:
@@ -99,8 +107,8 @@ def _borrow(journal: Journal, path: Path, loan: Loan) -> Repo:
     if known.get("settings") != loan.settings:
         for key in KEPT_SETTINGS:
             run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
-        for key, value in loan.settings.items():
-            run_git(place_of(repo), "config", "--end-of-options", key, value)
+            if (value := loan.settings.get(key)) is not None:
+                run_git(place_of(repo), "config", "--end-of-options", key, value)
     there = refs_at(repo, [*loan.refs])
     move_refs(repo, {name: commit for name, commit in loan.refs.items() if commit or name in there})
     if loan.head:

@@ -646,7 +646,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         server.sql(roles, database)
         theirs = found.address.replace("//placet@", "//placet_worker@")
         home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
-        found.start("worker", theirs, "--name", "ann", log="ann", env=home)
+        words = ("worker", theirs, "--name", "ann", "--config", found.config)
+        found.start(*words, log="ann", env=home)
         vault.drop("Say hello.\n")
         found.until("plan.created")
         until(vault.plan().exists)
@@ -697,4 +698,4 @@ def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read(
     assert shown(address) == "user=placet dbname=placet host=database"
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
-    assert given == {"address": address, "name": "", "labels": "any", "slots": 2}
+    assert given == {"address": address, "name": "", "labels": "any", "slots": 2, "config": None}

@@ -155,7 +155,7 @@ def loan_of(remote: Path, settings: Mapping[str, str]) -> Loan:
     commit = git(remote, "rev-parse", "HEAD")
     return Loan(
         "portal/code", 0, (commit,), {"refs/heads/main": commit}, "refs/heads/main", "/code", ALWAYS,
-        settings=settings, remote=str(remote), at_remote=(commit,),
+        settings=settings, at_remote=(commit,),
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
     remote, _ = cloned(tmp_path)
     evil = {"core.gitProxy": "p", "core.gitproxy": "p", "credential.helper": "h", "alias.x": "!y"}
     loan = loan_of(remote, {"user.name": "Ann", **evil})
-    clone = fetched(tmp_path / "clones", loan)
+    clone = fetched(tmp_path / "clones", loan, {"code": str(remote)})
     journal: Any = None
     with patch("placet_team.clones.take", return_value=0):
         borrow(journal, clone, loan)
@@ -172,14 +172,21 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
     assert not [one for one in ("roxy", "helper", "alias") if one in said]
 
 
+def test_a_worker_fetches_from_its_own_remotes_alone(tmp_path: Path) -> None:
+    remote, _ = cloned(tmp_path)
+    loan = loan_of(remote, {})
+    with pytest.raises(Postponed, match="knows no git remote for the portal code"):
+        fetched(tmp_path / "clones", loan, {"other": str(remote)})
+
+
 def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
     remote, _ = cloned(tmp_path)
     made = tmp_path / "made"
     loan = loan_of(remote, {})
-    clone = fetched(tmp_path / "clones", replace(loan, at_remote=()))
+    clone = fetched(tmp_path / "clones", replace(loan, at_remote=()), {})
     git(clone, "config", "credential.helper", f"!touch {made}")
     with pytest.raises(Postponed, match="placet does not make: credential"):
-        fetched(tmp_path / "clones", loan)
+        fetched(tmp_path / "clones", loan, {"code": str(remote)})
     assert not list(clone.rglob("refs/lent/*"))
 
 
@@ -226,6 +233,7 @@ def work(tmp_path: Path, server: pgkit.Server) -> Iterator[Work]:
         team(tmp_path, server, 10, vault) as found,
     ):
         git(code, "remote", "set-url", "origin", f"http://token@127.0.0.1:{port}/code.git")
+        found.remotes["code"] = f"http://127.0.0.1:{port}/code.git"
         yield Work(found, remote, code)
 
 
@@ -255,7 +263,8 @@ def test_a_worker_fetches_from_the_remote_and_the_database_carries_the_rest(
     assert "token" not in str([row for row in rows if "127.0.0.1" in str(row)])
     assert "very-secret" not in str(rows) + work.troupe.logs()
     said = work.troupe.vault.cli("doctor", check=False).stdout
-    assert f"workers fetch from {url_of(open_repo(work.code), 'origin')}" in " ".join(said.split())
+    url = url_of(open_repo(work.code), "origin")
+    assert f'needs [remotes] "code" = "{url}"' in " ".join(said.split())
     # from now on only what is new
     git(work.code, "push", "-q", str(work.remote), "main")
     git(work.code, "fetch", "-q", str(work.remote), "+refs/heads/*:refs/remotes/origin/*")
@@ -270,6 +279,7 @@ def test_a_worker_fetches_from_the_remote_and_the_database_carries_the_rest(
 @pytest.mark.sweep
 def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work) -> None:
     log = work.troupe.log
+    work.troupe.remotes["code"] = str(work.remote)
     git(work.code, "remote", "set-url", "origin", str(work.remote))
     work.remote.rename(work.remote.with_name("away.git"))
     work.troupe.host()
@@ -300,6 +310,7 @@ def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work
 @needs_server
 def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Work) -> None:
     log = work.troupe.log
+    work.troupe.remotes["code"] = str(work.remote)
     git(work.code, "remote", "set-url", "origin", str(work.remote))
     work.troupe.host()
     one = work.troupe.worker("ann")

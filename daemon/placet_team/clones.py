@@ -28,7 +28,7 @@ from placet_team.git_packs import (
     must_be_ours,
     refs_at,
 )
-from placet_team.packs import KEPT_SETTINGS, take
+from placet_team.packs import KEPT_SETTINGS, portal_of, take
 from placet_team.parcel import Loan
 
 FETCH_RETRY_S = 5.0
@@ -38,21 +38,30 @@ _AS_LENT = "placet.json"
 _LOAN_JSON = Stored[Loan](Loan)
 
 
-def fetched(folder: Path, loan: Loan) -> Path:
+def fetched(folder: Path, loan: Loan, remotes: Mapping[str, str]) -> Path:
     """Return where a worker's clone of a repository is, with what the remote has of the loan.
 
-    Raises Postponed where the remote does not give it, or for a clone that is damaged.
+    `remotes` are the worker's own, by portal. Raises Postponed where the remote does not give it,
+    or for a clone that is damaged.
     """
-    path = folder / _name_of(loan)
+    path, portal = folder / _name_of(loan), portal_of(loan.owner)
+    url = remotes.get(portal, "")
+    if loan.at_remote and not url:
+        raise Postponed(
+            f"a worker knows no git remote for the portal {portal}. In the file of its --config "
+            f'write [remotes] {json.dumps(portal)} = "URL", and start it again',
+            FETCH_RETRY_S,
+            Why.MACHINE,
+        )
     with _undamaged(path):
         repo = clone_at(path, sha256=loan.sha256)
         must_be_ours(repo, KEPT_SETTINGS)
     try:
-        fetch(repo, loan.remote, loan.at_remote)
+        fetch(repo, url, loan.at_remote)
     except GitError as error:
         raise Postponed(
-            f"a worker cannot fetch from {loan.remote}: {said_of(error.stderr)}. There, try: "
-            f"git ls-remote {shlex.quote(loan.remote)}. If that has the commit no more: "
+            f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}. There, try: "
+            f"git ls-remote {shlex.quote(said_of(url))}. If that has the commit no more: "
             f"git -C {shlex.quote(loan.path)} fetch",
             FETCH_RETRY_S,
             Why.MACHINE,

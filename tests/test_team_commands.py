@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -31,7 +32,7 @@ from placet.journal.database import VAULT, Connection, DatabaseAway, address_fil
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
 from placet.models.server import CREDENTIAL as KEY
-from placet_team.engine import make_queue, queue_of
+from placet_team.engine import make_queue, queue_of, work
 from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON
 from placet_team.postgres import CREDENTIAL, PostgresConnection, shown
@@ -92,6 +93,23 @@ def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
     with patch("placet_team.engine.__version__", "10.123.4"):
         queue = queue_of(longest, 3)
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
+
+
+def test_all_slots_work_at_once(journal: Journal, address: str) -> None:
+    slots = min(32, (os.cpu_count() or 1) + 4) + 3  # asyncio's own threads, and more
+    queue = queue_of("any", 0)
+    puts = [PutWork(f"t{n}", 1, planning=True, queue=queue, priority=0) for n in range(slots)]
+    journal.commit(puts)
+    together, over = threading.Barrier(slots), threading.Event()
+
+    def take(trace_id: str, generation: int) -> None:
+        try:
+            together.wait(20)
+        finally:
+            over.set()
+
+    work(address, [queue], slots, take, over.is_set, print)
+    assert not together.broken
 
 
 def draining(journal: Journal, name: str) -> bool:

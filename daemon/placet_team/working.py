@@ -45,7 +45,7 @@ def run(
 
     While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
     the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
-    UserError for a database that cannot be reached or used, or a name that another worker has.
+    UserError for a database that cannot be used, or a name that another worker has.
     """
     make_undumpable()
     with ExitStack() as stack:
@@ -167,18 +167,26 @@ def _clock_of(address: str) -> Clock:
 
 
 def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
-    """Wait until a daemon with workers has made the queue; return False if told to end before."""
-    told = False
-    while not is_ready(address):
-        if not told:
-            told = True
-            say(
+    """Wait until the database is there and a daemon with workers has made the queue in it.
+
+    Return False if told to end before.
+    """
+    told = ""
+    while True:
+        try:
+            if is_ready(address):
+                return True
+            waits = (
                 f"No team works with the database {shown(address)} yet. This worker waits until a "
                 "daemon has started whose System/placet.toml says [team] workers = true."
             )
+        except UserError as error:
+            waits = f"{error.what}. This worker waits until it can be reached."
+        if waits != told:
+            told = waits
+            say(waits)
         if ending.wait(LOOK_S):
             return False
-    return True
 
 
 def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> Path:

@@ -21,6 +21,7 @@ import click
 import psycopg
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 
 import pgkit
 from guidekit import blocks
@@ -35,7 +36,7 @@ from placet.models.server import CREDENTIAL as KEY
 from placet_team.engine import make_queue, queue_of, work
 from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON
-from placet_team.postgres import CREDENTIAL, PostgresConnection, shown
+from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_checks import team_lines
 from placet_team.team_journal import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
@@ -736,10 +737,19 @@ def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read(
     found = yaml.safe_load(block.text)
     worker, database = found["services"]["worker"], found["services"]["database"]
     assert worker["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
-    assert sorted(worker["secrets"]) == sorted([KEY, CREDENTIAL]) == sorted(found["secrets"])
-    assert database["environment"]["POSTGRES_PASSWORD_FILE"] == f"/run/secrets/{CREDENTIAL}"
+    assert {KEY, CREDENTIAL} <= {*worker["secrets"]}
+    assert {*worker["secrets"], *database["secrets"]} == {*found["secrets"]}
     address = worker["environment"]["PLACET_DATABASE"]
-    assert shown(address) == "user=placet dbname=placet host=database"
+    parts = conninfo_to_dict(address)
+    assert (parts["user"], parts["host"]) == ("placet_worker", "database")
+    assert parts["sslmode"] == "verify-full"
+    assert str(parts["sslrootcert"]).removeprefix("/run/secrets/") in worker["secrets"]
+    # the image makes POSTGRES_USER, `postgres` without one, a superuser
+    assert "POSTGRES_USER" not in database["environment"]
+    assert "-c ssl=on" in database["command"]
+    assert all(port.startswith("127.0.0.1:") for port in database["ports"])
+    lines = found["configs"]["access"]["content"].splitlines()
+    assert not [line for line in lines if not line.startswith(("local ", "hostssl "))]
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
     assert given == {"address": address, "name": "", "labels": "any", "slots": 2, "config": None}

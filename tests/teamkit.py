@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+
 import pgkit
+from placet_team.outfit import OF_MODEL
 from placet_team.postgres import PostgresConnection
 from vaultkit import TestVault, make_vault, until
 
@@ -31,6 +35,17 @@ class Troupe:
     lease_s: float = LEASE_S
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     before: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    remotes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> str:
+        """The file with the settings of workers that have the vault's model and sandbox."""
+        tables = tomllib.loads((self.vault.root / "System" / "placet.toml").read_text())
+        model = {key: said for key, said in tables.get("model", {}).items() if key in OF_MODEL}
+        own = {"model": model, "commands": tables.get("commands", {}), "remotes": self.remotes}
+        path = self.folder / "worker.toml"
+        path.write_text(tomlkit.dumps(own))
+        return str(path)
 
     def start(
         self,
@@ -58,7 +73,7 @@ class Troupe:
     ) -> Any:
         """Start a worker with a state folder of its own, as on another machine."""
         home = {"PLACET_STATE_HOME": str(self.folder / f"state-{name}"), **env}
-        words = ("worker", self.address, "--name", name, *words)
+        words = ("worker", self.address, "--name", name, "--config", self.config, *words)
         return self.start(*words, log=name, env=home, program=program)
 
     def log(self, name: str) -> str:

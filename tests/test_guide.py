@@ -35,6 +35,7 @@ from placet.plan.scope import scope_from
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from placet.tools.registry import BY_NAME, TOOLS
+from placet_team.worker_command import own_settings
 from vaultkit import make_vault
 
 # What the guide tells of and this version does not have yet. Each is refused here once it is there.
@@ -289,14 +290,17 @@ def test_every_kind_of_text_that_nobody_sees_is_explained() -> None:
     assert [kind for kind in UnseenKind if f"| {kind.value} |" not in said] == []
 
 
-def test_the_guides_scopes_and_settings_can_be_used() -> None:
+def test_the_guides_scopes_and_settings_can_be_used(tmp_path: Path) -> None:
     scopes = blocks("scopes.md", "toml")
     assert len(scopes) >= 5
     for block in scopes:
         scope_from(tomllib.loads(block.text))
     for page in PAGES:
         for block in blocks(page, "toml"):
-            if page != "scopes.md":
+            if page == "team.md":
+                (tmp_path / "worker.toml").write_text(block.text)
+                assert own_settings(tmp_path / "worker.toml").remotes
+            elif page != "scopes.md":
                 parse(block.text, f"{page}:{block.line}")
 
 

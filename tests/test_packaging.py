@@ -170,7 +170,13 @@ def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> No
     (address,) = re.findall(r"(?m)^#   PLACET_DATABASE=(.*)$", texts[1])
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", line.split()[2:]).params
-    assert given == {"address": address, "name": "build-1", "labels": "any", "slots": 2}
+    assert given == {
+        "address": address,
+        "name": "build-1",
+        "labels": "any",
+        "slots": 2,
+        "config": None,
+    }
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 
 

@@ -4,6 +4,7 @@ use to go on.
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sqlite3
@@ -16,10 +17,12 @@ from unittest.mock import patch
 
 import pytest
 
-from gitkit import git
+from gitkit import git, make_repo
 from placet.agent import planner
-from placet.agent.record import Record
+from placet.agent.record import Record, Recorded
+from placet.agent.work import private_dir
 from placet.errors import Interrupted
+from placet.git.repository import open_repo
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {
@@ -66,6 +69,15 @@ def asked(vault: TestVault) -> int:
         ).fetchone()[0]
     connection.close()
     return int(found)
+
+
+@pytest.mark.parametrize("said", ["/home/ann", "/code/.git/worktrees/hers", "..", ""])
+def test_no_folder_of_git_is_named_by_the_record(tmp_path: Path, said: str) -> None:
+    repo = open_repo(make_repo(tmp_path / "code"))
+    folder, recorded = repo.common_dir / "worktrees", tmp_path / "ann" / "ab12-1"
+    for name, found in ((said, "ab12-1"), ("/elsewhere/ab12-12", "ab12-12")):
+        record = Recorded(outcomes={"branch": json.dumps(name).encode()})
+        assert private_dir(repo, recorded, record) == folder / found
 
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "one\n"})

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import pgkit
 from gitkit import git, make_repo
+from placet.cli.main import main
+from placet.host.config import Config
+from placet_team.outfit import Own, with_own
+from placet_team.parcel import packed_config
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
@@ -120,6 +125,53 @@ def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
         vault.approve("two")
         found.until("report.written", 2)
         assert len(found.rows("execution.completed")) == 2, found.logs()
+
+
+def test_work_waits_for_a_worker_with_the_plans_model(hello: Troupe) -> None:
+    hello.host()
+    stranger = hello.start("worker", hello.address, "--name", "bob", log="bob")
+    hello.vault.drop("# Say hello\n")
+    said = "the worker bob has the model anthropic: claude-opus-5-5, and this work is for scripted:"
+    until(lambda: said in hello.log("host"), hello.logs(), 60)
+    stranger.terminate()
+    stranger.wait(30)
+    hello.worker("ann")
+    until(hello.vault.plan().exists, "a plan", 60)
+
+
+def test_server_and_sandbox_are_the_workers_own() -> None:
+    forged = {"model": {"base_url": "https://evil.example", "max_tokens": 300}}
+    sent = Config.model_validate({**forged, "commands": {"sandbox": "none"}})
+    own = Own(Config.model_validate({"model": {"base_url": "https://own.example"}}))
+    config = with_own(sent, own, "ann")
+    assert config.model.base_url == "https://own.example"
+    assert config.commands.sandbox == "auto"
+    assert config.model.max_tokens == 300, "a limit of the vault's"
+    assert with_own(sent, Own(), "ann").model.base_url == ""
+    sent_text = packed_config(sent)
+    assert "evil" not in sent_text
+    assert "commands" not in sent_text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[limits]\nday_usd = 1\n", "limits.day_usd"),
+        ("[model]\nmax_tokens = 300\n", "model.max_tokens"),
+        ("[remotes]\ncode = 7\n", "remotes"),
+        ('model = "x"\n', "model"),
+        ("[model\n", "cannot be read as TOML"),
+        ("[model]\nname = 7\n", "model.name"),
+    ],
+)
+def test_a_worker_refuses_settings_that_it_does_not_take(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "worker.toml").write_text(text)
+    words = ["postgresql://x/y", "--name", "ann", "--config", str(tmp_path / "worker.toml")]
+    done = CliRunner().invoke(main, ["worker", *words])
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 MISTAKEN = """

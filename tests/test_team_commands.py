@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import click
 import psycopg
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 
 import pgkit
 from guidekit import blocks
@@ -31,10 +33,10 @@ from placet.journal.database import VAULT, Connection, DatabaseAway, address_fil
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
 from placet.models.server import CREDENTIAL as KEY
-from placet_team.engine import make_queue, queue_of
+from placet_team.engine import make_queue, queue_of, work
 from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON
-from placet_team.postgres import CREDENTIAL, PostgresConnection, shown
+from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_checks import team_lines
 from placet_team.team_journal import HOST, Beat, ClaimWork, Drain, PutResult, PutWork
@@ -92,6 +94,23 @@ def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
     with patch("placet_team.engine.__version__", "10.123.4"):
         queue = queue_of(longest, 3)
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
+
+
+def test_all_slots_work_at_once(journal: Journal, address: str) -> None:
+    slots = min(32, (os.cpu_count() or 1) + 4) + 3  # asyncio's own threads, and more
+    queue = queue_of("any", 0)
+    puts = [PutWork(f"t{n}", 1, planning=True, queue=queue, priority=0) for n in range(slots)]
+    journal.commit(puts)
+    together, over = threading.Barrier(slots), threading.Event()
+
+    def take(trace_id: str, generation: int) -> None:
+        try:
+            together.wait(20)
+        finally:
+            over.set()
+
+    work(address, [queue], slots, take, over.is_set, print)
+    assert not together.broken
 
 
 def draining(journal: Journal, name: str) -> bool:
@@ -255,6 +274,24 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
     text = " ".join(said.read_text().split())
     assert "is not one that this worker can use: permission denied for table chain" in text
     assert "Traceback" not in text
+
+
+def test_daemon_and_worker_start_while_the_database_is_away(tmp_path: Path) -> None:
+    waits = "waits until it can be reached"
+    with pgkit.server() as own, team(tmp_path, own) as found:
+        own.stop()
+        began = [found.host(), found.worker("ann")]
+        until(lambda: waits in found.log("host") and waits in found.log("ann"), "the waits", 60)
+        for process in began:
+            process.send_signal(signal.SIGINT)
+        assert [process.wait(10) for process in began] == [1, 0]
+        found.host()
+        found.worker("bob")
+        until(lambda: found.log("host").count(waits) > 1 and waits in found.log("bob"), "", 60)
+        own.start()
+        until(lambda: "watching" in found.log("host"), found.logs(), 60)
+        until(lambda: "takes work" in found.log("bob"), found.logs(), 60)
+        assert found.log("bob").count(waits) == 1
 
 
 def test_one_that_comes_back_after_another_machine_took_its_name_ends(
@@ -646,7 +683,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         server.sql(roles, database)
         theirs = found.address.replace("//placet@", "//placet_worker@")
         home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
-        found.start("worker", theirs, "--name", "ann", log="ann", env=home)
+        words = ("worker", theirs, "--name", "ann", "--config", found.config)
+        found.start(*words, log="ann", env=home)
         vault.drop("Say hello.\n")
         found.until("plan.created")
         until(vault.plan().exists)
@@ -660,6 +698,14 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
             "UPDATE placet.activity SET actor = 'human'",
             "DELETE FROM placet.activity",
             "UPDATE placet.cases SET body = ''",
+            "UPDATE placet.records SET body = ''",
+            "DELETE FROM placet.records",
+            "UPDATE placet.texts SET body = ''",
+            "DELETE FROM placet.texts",
+            "INSERT INTO placet.texts VALUES ('x', 'x', 0, '')",
+            "INSERT INTO placet.intents VALUES ('x', '')",
+            "DELETE FROM placet.leases",
+            "DELETE FROM placet.chain",
             "INSERT INTO placet.outbox (trace_id) VALUES ('x')",
             "TRUNCATE placet.activity",
             "DROP TABLE placet.chain",
@@ -691,10 +737,19 @@ def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read(
     found = yaml.safe_load(block.text)
     worker, database = found["services"]["worker"], found["services"]["database"]
     assert worker["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
-    assert sorted(worker["secrets"]) == sorted([KEY, CREDENTIAL]) == sorted(found["secrets"])
-    assert database["environment"]["POSTGRES_PASSWORD_FILE"] == f"/run/secrets/{CREDENTIAL}"
+    assert {KEY, CREDENTIAL} <= {*worker["secrets"]}
+    assert {*worker["secrets"], *database["secrets"]} == {*found["secrets"]}
     address = worker["environment"]["PLACET_DATABASE"]
-    assert shown(address) == "user=placet dbname=placet host=database"
+    parts = conninfo_to_dict(address)
+    assert (parts["user"], parts["host"]) == ("placet_worker", "database")
+    assert parts["sslmode"] == "verify-full"
+    assert str(parts["sslrootcert"]).removeprefix("/run/secrets/") in worker["secrets"]
+    # the image makes POSTGRES_USER, `postgres` without one, a superuser
+    assert "POSTGRES_USER" not in database["environment"]
+    assert "-c ssl=on" in database["command"]
+    assert all(port.startswith("127.0.0.1:") for port in database["ports"])
+    lines = found["configs"]["access"]["content"].splitlines()
+    assert not [line for line in lines if not line.startswith(("local ", "hostssl "))]
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
-    assert given == {"address": address, "name": "", "labels": "any", "slots": 2}
+    assert given == {"address": address, "name": "", "labels": "any", "slots": 2, "config": None}

@@ -169,7 +169,8 @@ class Squad:
             process = subprocess.Popen(
                 [
                     *(sys.executable, str(FAIL), str(at), str(log)),
-                    *("worker", self.troupe.address, "--name", name, *words),
+                    *("worker", self.troupe.address, "--name", name),
+                    *("--config", self.troupe.config, *words),
                 ],
                 env={**self.vault.env, **home, "FAULT_SIGNAL": how},
                 stdout=said,

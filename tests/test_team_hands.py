@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo
+from gitkit import write as write_files
 from teamkit import Troupe, lose, team
 from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
@@ -107,6 +110,27 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
+
+
+def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
+    theirs = troupe.folder / "thesis"
+    write_files(theirs, {"text.md": "years of work\n"})
+    host = troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    ((place,),) = troupe.sql("SELECT convert_from(body, 'utf-8') FROM records WHERE key = 'place'")
+    forged = json.dumps({**json.loads(place), "name": str(theirs)})
+    troupe.change(
+        f"UPDATE records SET body = convert_to('{forged}', 'utf-8'), size = {len(forged)}, "
+        f"sha256 = '{sha256(forged.encode()).hexdigest()}' WHERE key = 'place'"
+    )
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.host()
+    until(lambda: "the record's entry `place` cannot be read" in troupe.log("host"), "", 60)
+    assert (theirs / "text.md").exists()
 
 
 @pytest.mark.parametrize("what", ["clone", pytest.param("base", marks=pytest.mark.sweep)])

@@ -50,6 +50,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Squad, Net]
         git(repo, "remote", "add", "served", served)
         words = (str(folder), machines.address("remote"), "8080")
         troupe.start(*words, log="remote", program=(str(kit),))
+        troupe.remotes["code"] = served
         squad = Squad(troupe, repo, server, unused)
         squad.host()
         for name in ("one", "two"):

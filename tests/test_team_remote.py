@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo, settle_home, write
+from placet.agent.record import Postponed
+from placet.disk.confine import ALWAYS
 from placet.git.repository import open_repo, resolve
-from placet.git.run import GitError
+from placet.git.run import GitError, place_of, run_git
+from placet_team.clones import borrow, fetched
 from placet_team.git_fetching import fetch, has_all, met_at, said_of, url_of
 from placet_team.git_packs import FETCHED, clone_at
+from placet_team.parcel import Loan
 from remotekit import git_server
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, make_vault, until
@@ -131,6 +137,59 @@ def test_a_fetch_sees_no_key_and_starts_no_program_that_an_address_names(
     assert not made.exists()
 
 
+def test_a_repositorys_git_proxy_is_not_started(tmp_path: Path) -> None:
+    made, proxy = tmp_path / "made", tmp_path / "proxy"
+    proxy.write_text(f"#!/bin/sh\ntouch {made}\n")
+    proxy.chmod(0o755)
+    repo = open_repo(make_repo(tmp_path / "code"))
+    git(repo.path, "config", "core.gitProxy", str(proxy))
+    place = replace(place_of(repo), env={"GIT_ALLOW_PROTOCOL": "git"}, reaches=True)
+    with pytest.raises(GitError):
+        run_git(place, "ls-remote", "git://127.0.0.1:9/x")
+    assert not made.exists()
+    with pytest.raises(GitError, match="transport 'git' not allowed"):
+        fetch(clone_at(tmp_path / "clone.git", sha256=False), "git://127.0.0.1:9/x", ["0" * 40])
+
+
+def loan_of(remote: Path, settings: Mapping[str, str]) -> Loan:
+    commit = git(remote, "rev-parse", "HEAD")
+    return Loan(
+        "portal/code", 0, (commit,), {"refs/heads/main": commit}, "refs/heads/main", "/code", ALWAYS,
+        settings=settings, at_remote=(commit,),
+    )  # fmt: skip
+
+
+def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
+    remote, _ = cloned(tmp_path)
+    evil = {"core.gitProxy": "p", "core.gitproxy": "p", "credential.helper": "h", "alias.x": "!y"}
+    loan = loan_of(remote, {"user.name": "Ann", **evil})
+    clone = fetched(tmp_path / "clones", loan, {"code": str(remote)})
+    journal: Any = None
+    with patch("placet_team.clones.take", return_value=0):
+        borrow(journal, clone, loan)
+    said = (clone / "config").read_text()
+    assert "name = Ann" in said
+    assert not [one for one in ("roxy", "helper", "alias") if one in said]
+
+
+def test_a_worker_fetches_from_its_own_remotes_alone(tmp_path: Path) -> None:
+    remote, _ = cloned(tmp_path)
+    loan = loan_of(remote, {})
+    with pytest.raises(Postponed, match="knows no git remote for the portal code"):
+        fetched(tmp_path / "clones", loan, {"other": str(remote)})
+
+
+def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
+    remote, _ = cloned(tmp_path)
+    made = tmp_path / "made"
+    loan = loan_of(remote, {})
+    clone = fetched(tmp_path / "clones", replace(loan, at_remote=()), {})
+    git(clone, "config", "credential.helper", f"!touch {made}")
+    with pytest.raises(Postponed, match="placet does not make: credential"):
+        fetched(tmp_path / "clones", loan, {"code": str(remote)})
+    assert not list(clone.rglob("refs/lent/*"))
+
+
 # --- a team
 
 
@@ -174,6 +233,7 @@ def work(tmp_path: Path, server: pgkit.Server) -> Iterator[Work]:
         team(tmp_path, server, 10, vault) as found,
     ):
         git(code, "remote", "set-url", "origin", f"http://token@127.0.0.1:{port}/code.git")
+        found.remotes["code"] = f"http://127.0.0.1:{port}/code.git"
         yield Work(found, remote, code)
 
 
@@ -203,7 +263,8 @@ def test_a_worker_fetches_from_the_remote_and_the_database_carries_the_rest(
     assert "token" not in str([row for row in rows if "127.0.0.1" in str(row)])
     assert "very-secret" not in str(rows) + work.troupe.logs()
     said = work.troupe.vault.cli("doctor", check=False).stdout
-    assert f"workers fetch from {url_of(open_repo(work.code), 'origin')}" in " ".join(said.split())
+    url = url_of(open_repo(work.code), "origin")
+    assert f'needs [remotes] "code" = "{url}"' in " ".join(said.split())
     # from now on only what is new
     git(work.code, "push", "-q", str(work.remote), "main")
     git(work.code, "fetch", "-q", str(work.remote), "+refs/heads/*:refs/remotes/origin/*")
@@ -218,6 +279,7 @@ def test_a_worker_fetches_from_the_remote_and_the_database_carries_the_rest(
 @pytest.mark.sweep
 def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work) -> None:
     log = work.troupe.log
+    work.troupe.remotes["code"] = str(work.remote)
     git(work.code, "remote", "set-url", "origin", str(work.remote))
     work.remote.rename(work.remote.with_name("away.git"))
     work.troupe.host()
@@ -248,6 +310,7 @@ def test_work_waits_for_a_remote_that_is_away_and_for_one_that_forgot(work: Work
 @needs_server
 def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Work) -> None:
     log = work.troupe.log
+    work.troupe.remotes["code"] = str(work.remote)
     git(work.code, "remote", "set-url", "origin", str(work.remote))
     work.troupe.host()
     one = work.troupe.worker("ann")

@@ -20,8 +20,15 @@ from placet.git.run import GitError, Repo, RepositoryChanged, place_of, run_git
 from placet.host.state import make_empty, write_private
 from placet.journal.writer import Journal
 from placet_team.git_fetching import fetch, said_of
-from placet_team.git_packs import clear_clone, clone_at, is_whole, move_refs, refs_at
-from placet_team.packs import KEPT_SETTINGS, take
+from placet_team.git_packs import (
+    clear_clone,
+    clone_at,
+    is_whole,
+    move_refs,
+    must_be_ours,
+    refs_at,
+)
+from placet_team.packs import KEPT_SETTINGS, portal_of, take
 from placet_team.parcel import Loan
 
 FETCH_RETRY_S = 5.0
@@ -31,20 +38,30 @@ _AS_LENT = "placet.json"
 _LOAN_JSON = Stored[Loan](Loan)
 
 
-def fetched(folder: Path, loan: Loan) -> Path:
+def fetched(folder: Path, loan: Loan, remotes: Mapping[str, str]) -> Path:
     """Return where a worker's clone of a repository is, with what the remote has of the loan.
 
-    Raises Postponed where the remote does not give it, or for a clone that is damaged.
+    `remotes` are the worker's own, by portal. Raises Postponed where the remote does not give it,
+    or for a clone that is damaged.
     """
-    path = folder / _name_of(loan)
+    path, portal = folder / _name_of(loan), portal_of(loan.owner)
+    url = remotes.get(portal, "")
+    if loan.at_remote and not url:
+        raise Postponed(
+            f"a worker knows no git remote for the portal {portal}. In the file of its --config "
+            f'write [remotes] {json.dumps(portal)} = "URL", and start it again',
+            FETCH_RETRY_S,
+            Why.MACHINE,
+        )
     with _undamaged(path):
         repo = clone_at(path, sha256=loan.sha256)
+        must_be_ours(repo, KEPT_SETTINGS)
     try:
-        fetch(repo, loan.remote, loan.at_remote)
+        fetch(repo, url, loan.at_remote)
     except GitError as error:
         raise Postponed(
-            f"a worker cannot fetch from {loan.remote}: {said_of(error.stderr)}. There, try: "
-            f"git ls-remote {shlex.quote(loan.remote)}. If that has the commit no more: "
+            f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}. There, try: "
+            f"git ls-remote {shlex.quote(said_of(url))}. If that has the commit no more: "
             f"git -C {shlex.quote(loan.path)} fetch",
             FETCH_RETRY_S,
             Why.MACHINE,
@@ -99,8 +116,8 @@ def _borrow(journal: Journal, path: Path, loan: Loan) -> Repo:
     if known.get("settings") != loan.settings:
         for key in KEPT_SETTINGS:
             run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
-        for key, value in loan.settings.items():
-            run_git(place_of(repo), "config", "--end-of-options", key, value)
+            if (value := loan.settings.get(key)) is not None:
+                run_git(place_of(repo), "config", "--end-of-options", key, value)
     there = refs_at(repo, [*loan.refs])
     move_refs(repo, {name: commit for name, commit in loan.refs.items() if commit or name in there})
     if loan.head:

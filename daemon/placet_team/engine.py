@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
@@ -28,6 +29,8 @@ from placet_team.team_rows import has_queue
 ANY = "any"
 """The label of work that any worker may take."""
 _AGAIN_S = 1.0
+_SPARE_THREADS = 4
+"""Threads beside those of the slots: the event loop looks up addresses in them."""
 _POLL_S = 2.0
 """How often a worker looks for work where a notification was lost."""
 
@@ -114,7 +117,10 @@ async def _work(
     say: Callable[[str], None],
 ) -> None:
     told = [False]
-    asyncio.get_running_loop().set_exception_handler(_unless_away)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_unless_away)
+    # Procrastinate runs work in the loop's own threads, of which there are else 4 and one a core.
+    loop.set_default_executor(ThreadPoolExecutor(slots + _SPARE_THREADS))
 
     async def slot() -> None:
         while not ending():

@@ -18,7 +18,8 @@ _ANSWER_S = 10.0
 _SILENT_S = 60
 """Seconds without a byte after which a line counts as dead; a server may think for a while."""
 _SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
-_PROTOCOLS = "file:git:http:https:ssh"
+_PROTOCOLS = "file:http:https:ssh"
+"""Not `git`, which nobody signs or encrypts, nor `ext`, which starts a program."""
 _USERS = re.compile(
     r"(HOME|USER|LOGNAME|XDG_CONFIG_HOME|SSH_AUTH_SOCK|GIT_SSH(_COMMAND)?|GIT_SSL_CAINFO"
     r"|SSL_CERT_FILE|(https?|all|no)_proxy)",

@@ -82,6 +82,28 @@ def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo
     return open_repo(path, on_call=on_call)
 
 
+_MADE = {
+    "core.repositoryformatversion",
+    "core.filemode",
+    "core.bare",
+    "core.symlinks",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "extensions.objectformat",
+}
+"""The settings of a new bare repository; none of them starts a program or reaches a server."""
+
+
+def must_be_ours(repo: Repo, kept: Sequence[str]) -> None:
+    """Raise RepositoryChanged where a clone has a setting of its own beside those in `kept`.
+
+    So credential helpers, proxies and programs are those of the worker's user alone.
+    """
+    mine = {item.partition("\n")[0] for scope, item in repo.settings if scope == "local"}
+    if others := sorted(mine - _MADE - {*kept}):
+        raise RepositoryChanged(f"it has settings that placet does not make: {', '.join(others)}")
+
+
 def clear_clone(path: Path) -> None:
     """Delete what is in a clone besides its objects and settings; the caller alone works on it.
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
-from placet.agent.record import PLACE, Record
+from placet.agent.record import PLACE, Postponed, Record
+from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
+from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
@@ -34,6 +36,38 @@ from placet_team.parcel import (
 )
 from placet_team.vault_copy import unpacked
 
+OF_MODEL = ("provider", "name", "base_url", "script")
+"""Settings of [model] that a worker takes from its own file; the rest are the vault's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A worker's own settings: model and sandbox in `config`, the git remotes by portal.
+
+    They decide where its key goes and what it starts, so none of them comes with the work.
+    """
+
+    config: Config = field(default_factory=Config)
+    remotes: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_own(sent: Config, own: Own, name: str) -> Config:
+    """Return the settings that came with the work, with model and sandbox of the worker `name`.
+
+    Raises Postponed where the work is for another model.
+    """
+    model = own.config.model
+    if sent.model.who != model.who:
+        raise Postponed(
+            f"the worker {name} has the model {model.who}, and this work is for {sent.model.who}. "
+            "Write that under [model] in the file of its --config, and start it again",
+            MACHINE_RETRY_S,
+            Why.MACHINE,
+        )
+    mine = {key: getattr(model, key) for key in OF_MODEL}
+    model = sent.model.model_copy(update=mine)
+    return sent.model_copy(update={"model": model, "commands": own.config.commands})
+
 
 @dataclass(slots=True)
 class Outfit:
@@ -49,6 +83,7 @@ class Outfit:
     level: Level
     secrets: tuple[str, ...]
     say: Callable[[str], None]
+    own: Own
     leaving: Cancel = field(default_factory=Cancel)
     clock: Clock = field(default_factory=Clock)
     making: threading.Lock = field(default_factory=threading.Lock)
@@ -95,14 +130,15 @@ class Outfit:
     ) -> tuple[Ports, Repo]:
         """Return the ports for a piece of work, with the clone of its repository.
 
-        Raises Postponed where a remote does not give what the work begins with.
+        Raises Postponed where this worker has another model than the work is for, or no remote that
+        gives what it begins with.
         """
-        config = config_of(parcel.config)
+        config = with_own(config_of(parcel.config), self.own, self.folder.name)
         with (
             leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
             self.fetching.setdefault(parcel.loan.owner, threading.Lock()),
         ):
-            clone = fetched(self.folder / "clones", parcel.loan)
+            clone = fetched(self.folder / "clones", parcel.loan, self.own.remotes)
         with self.making:
             vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
             repo = borrow(self.journal, clone, parcel.loan)

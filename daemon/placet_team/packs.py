@@ -16,7 +16,7 @@ from placet.git.repository import KEPT_MARK, current_branch, is_repository, reso
 from placet.git.run import Repo
 from placet.journal.writer import Journal
 from placet.journal.writes import Write
-from placet_team.git_fetching import has_all, met_at, url_of
+from placet_team.git_fetching import has_all, met_at
 from placet_team.git_packs import (
     loose_refs,
     packed,
@@ -53,6 +53,11 @@ _LENDING_JSON = Stored[_Lending](_Lending)
 def owner_of_portal(portal: str) -> str:
     """Return under which name the packs of a portal's repository travel."""
     return f"portal/{portal}"
+
+
+def portal_of(owner: str) -> str:
+    """Return the portal whose packs travel under a name."""
+    return owner.removeprefix("portal/")
 
 
 def owner_of_mission(trace_id: str, generation: int) -> str:
@@ -109,7 +114,6 @@ def lend(ports: Ports, repo: Repo, portal: str, commits: Mapping[str, str]) -> L
         settings=settings,
         exclude=_text(repo.common_dir / "info" / "exclude"),
         attributes=_text(repo.common_dir / "info" / "attributes"),
-        remote=url_of(repo, remote) if met else "",
         at_remote=tuple(dict.fromkeys(met)),
     )
 

@@ -29,8 +29,8 @@ MISTAKE = "mistake"
 class Loan:
     """A repository as a worker makes a clone of it.
 
-    Its objects are what `remote` has up to the commits `at_remote`, and the packs of `owner` up to
-    number `seq`: together they have all of `commits`. `remote` is an address. `refs` are the
+    Its objects are what the portal's git remote has up to the commits `at_remote`, and the packs of
+    `owner` up to number `seq`: together they have all of `commits`. `refs` are the
     references to set (an empty commit deletes one), `head` is the one that the person has checked
     out, at `path`. `settings`, `exclude` and `attributes` are the person's, as far as work depends
     on them; `shallow` lists where its history ends. `denied` are the paths that nothing may write.
@@ -48,7 +48,6 @@ class Loan:
     settings: Mapping[str, str] = field(default_factory=dict)
     exclude: str = ""
     attributes: str = ""
-    remote: str = ""
     at_remote: tuple[str, ...] = ()
 
 
@@ -111,9 +110,10 @@ def packed_config(config: Config) -> str:
     """Return the settings that work needs, as JSON.
 
     Who is notified and who may look at the board is nothing that a worker needs, and some of it
-    lets one in. A portal's path is the daemon's.
+    lets one in. A portal's path is the daemon's; server and sandbox are the worker's own.
     """
-    unsent = {"notify", "board", "portals", "team"}
+    unsent: dict[str, Any] = dict.fromkeys(("notify", "board", "portals", "team", "commands"), True)
+    unsent["model"] = {"base_url", "script"}
     return json.dumps(config.model_dump(exclude=unsent), default=_plain)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from shlex import quote
@@ -80,7 +81,8 @@ def _remotes(site: Site, config: Config) -> Iterator[Line]:
         except (UserError, GitError):
             continue
         if url and there:
-            yield finding(f"remote of {name}", "good", f"workers fetch from {url}")
+            said = f"each worker's --config needs [remotes] {json.dumps(name)} = {json.dumps(url)}"
+            yield finding(f"remote of {name}", "good", said)
             continue
         what = "has no branch here: workers get everything through the database"
         yield finding(

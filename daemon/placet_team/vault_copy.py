@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from placet.agent.workplace import Ports
 from placet.journal.writer import Journal
@@ -64,8 +65,11 @@ def _files(vault: Path, script: str) -> Iterator[tuple[str, os.stat_result]]:
 def unpacked(journal: Journal, folder: Path, name: str) -> Path:
     """Return the folder with what `name` keeps of the vault, below `folder`; one call at a time.
 
-    Raises LookupError where the database has it no more.
+    Raises LookupError where the database has it no more, ValueError for one that was not made by
+    `keep_for_workers`.
     """
+    if not re.fullmatch(r"vault/[0-9a-f]{64}", name):
+        raise ValueError(f"not the name of a vault's copy: {name!r:.200}")
     there = folder / name.replace("/", "-")
     if there.is_dir():
         return there
@@ -77,6 +81,21 @@ def unpacked(journal: Journal, folder: Path, name: str) -> Path:
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(body)) as tar:
-        tar.extractall(making, filter="data")
+        for entry in tar:
+            _write(making, entry, tar)
     making.rename(there)
     return there
+
+
+def _write(folder: Path, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
+    """Write a file of an archive below a folder; raises ValueError for anything else.
+
+    Not `extractall(filter=…)`, which Python has from 3.11.4 on.
+    """
+    name = PurePosixPath(entry.name)
+    held = tar.extractfile(entry) if entry.isreg() else None
+    if held is None or name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"the vault's copy has no plain file at {entry.name!r:.200}")
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(held.read())

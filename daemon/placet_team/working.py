@@ -16,16 +16,16 @@ from placet.host.state import make_empty, make_ready, write_private
 from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
-from placet.loop.ports import own_secrets
+from placet.loop.ports import own_secrets, sandbox_level
 from placet.loop.run import Ending
 from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
-from placet.sandbox.probe import make_undumpable, probe
+from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
 from placet_team.engine import is_ready, queues_for, reached, work
 from placet_team.lookout import LOOK_S, Lookout
 from placet_team.offers import OWNER_JSON
-from placet_team.outfit import Outfit
+from placet_team.outfit import Outfit, Own
 from placet_team.postgres import checked, shown
 from placet_team.team_journal import channel_of
 from placet_team.team_rows import server_now_s
@@ -35,6 +35,7 @@ from placet_team.worker import Badge, Worker, name_taken
 def run(
     address: str,
     badge: Badge,
+    own: Own,
     folder: Path,
     env: Mapping[str, str],
     say: Callable[[str], None],
@@ -44,7 +45,7 @@ def run(
 
     While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
     the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
-    UserError for a database that cannot be reached or used, or a name that another worker has.
+    UserError for a database that cannot be used, or a name that another worker has.
     """
     make_undumpable()
     with ExitStack() as stack:
@@ -65,7 +66,7 @@ def run(
         )
         ending.rings(journal.stop_waiting)
         try:
-            _work(address, badge, folder, env, say, ending, journal, clock)
+            _work(address, badge, own, folder, env, say, ending, journal, clock)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
 
@@ -87,6 +88,7 @@ def _plainly(address: str) -> Iterator[None]:
 def _work(
     address: str,
     badge: Badge,
+    own: Own,
     folder: Path,
     env: Mapping[str, str],
     say: Callable[[str], None],
@@ -95,13 +97,13 @@ def _work(
     clock: Clock,
 ) -> None:
     with ExitStack() as stack:
-        level = probe().level
-        if level is Level.NONE:
+        level = sandbox_level(own.config, say)
+        if level is Level.NONE and own.config.commands.sandbox != "none":
             say("This machine has no sandbox: it takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
         lookout = Lookout(journal, channel_of(badge.name), lambda: None, badge.name, owner)
         stack.enter_context(lookout.looking())
-        outfit = Outfit(journal, folder, env, level, own_secrets(env), say, clock=clock)
+        outfit = Outfit(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
         worker = Worker(badge, journal, lookout, outfit, say, owner)
         if not _join(stack, worker, say, ending):
             return
@@ -165,18 +167,26 @@ def _clock_of(address: str) -> Clock:
 
 
 def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
-    """Wait until a daemon with workers has made the queue; return False if told to end before."""
-    told = False
-    while not is_ready(address):
-        if not told:
-            told = True
-            say(
+    """Wait until the database is there and a daemon with workers has made the queue in it.
+
+    Return False if told to end before.
+    """
+    told = ""
+    while True:
+        try:
+            if is_ready(address):
+                return True
+            waits = (
                 f"No team works with the database {shown(address)} yet. This worker waits until a "
                 "daemon has started whose System/placet.toml says [team] workers = true."
             )
+        except UserError as error:
+            waits = f"{error.what}. This worker waits until it can be reached."
+        if waits != told:
+            told = waits
+            say(waits)
         if ending.wait(LOOK_S):
             return False
-    return True
 
 
 def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> Path:

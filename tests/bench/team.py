@@ -28,7 +28,7 @@ from placet.sandbox.box import Level
 from placet_team.engine import queues_for, work
 from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON
-from placet_team.outfit import Outfit
+from placet_team.outfit import Outfit, Own
 from placet_team.parcel import packed_result
 from placet_team.postgres import PostgresConnection
 from placet_team.team_journal import PutResult, channel_of
@@ -176,7 +176,7 @@ def simulate(address: str, name: str, folder: Path) -> None:
         folder / "journal.db", now=wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=print
     ) as journal:
         lookout = Lookout(journal, channel_of(name), lambda: None, name, owner)
-        outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print)
+        outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print, Own())
         badge = Badge(name, ("any",), 1)
         worker = Simulated(badge, journal, lookout, outfit, print, owner)
         with lookout.looking(), worker.alive():

@@ -14,9 +14,18 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.drift import changed_under
-from placet.agent.record import BRANCH, NOT_KEPT, ROLLED_BACK, STEP, Key, Record
+from placet.agent.record import NOT_KEPT, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
-from placet.agent.work import Mission, Underway, astray, lost_mark, path_of, refs, whole
+from placet.agent.work import (
+    Mission,
+    Underway,
+    astray,
+    lost_mark,
+    path_of,
+    private_dir,
+    refs,
+    whole,
+)
 from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
@@ -220,8 +229,8 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
     try:
         tree = open_worktree(repo, path, ended.work.branch, ended.work.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
-        git_dir = record.get(BRANCH)
-        tree = Worktree(repo, path, Path(git_dir or ""), ended.work.branch, ended.work.base)
+        git_dir = private_dir(repo, path, record)
+        tree = Worktree(repo, path, git_dir, ended.work.branch, ended.work.base)
     if isinstance(ended, Finished):
         return _keep_success(ports, mission.case, record, tree, ended)
     take_hold(tree)

@@ -27,6 +27,7 @@ The entries that are kept are in `agent/entries`.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +49,15 @@ from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
 from placet.journal.writes import REPLY as REPLY_PREFIX
-from placet.journal.writes import AddActivity, AddRecord, Guard, LeaseLost, RecordEntry, Write
+from placet.journal.writes import (
+    AddActivity,
+    AddRecord,
+    BodyDamaged,
+    Guard,
+    LeaseLost,
+    RecordEntry,
+    Write,
+)
 from placet.secrets import redacted
 from placet.tools.base import Outcome
 
@@ -130,11 +139,19 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class MissionPlace:
-    """The place of a mission, chosen once: base commit, branch, name of worktree and references."""
+    """The place of a mission, chosen once: base commit, branch, name of worktree and references.
+
+    Raises ValueError for a name that is no plain word: worktrees are deleted by it, and others may
+    be able to write the record.
+    """
 
     base: str
     branch: str
     name: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[0-9a-z-]+", self.name):
+            raise ValueError(f"not the name of a worktree: {self.name!r:.200}")
 
 
 # Of every conversation. `N` is a turn of the model, from 1; `I` a call in it, from 0.
@@ -212,11 +229,11 @@ class Recorded:
             known[row.key] = row.body
 
     def get(self, entry: Key[T]) -> T | None:
-        """Return the outcome of an entry, None where there is none yet."""
+        """Return the outcome of an entry, None where there is none yet; raises BodyDamaged."""
         return _read(entry, self.outcomes.get(entry.key))
 
     def begun(self, entry: Key[T]) -> T | None:
-        """Return the value of an entry's intent, None where it was not begun."""
+        """Return the value of an entry's intent, None where not begun; raises BodyDamaged."""
         return _read(entry, self.intents.get(entry.key))
 
     def has(self, entry: Key[Any]) -> bool:
@@ -247,7 +264,10 @@ class Recorded:
 def _read(entry: Key[T], body: bytes | None) -> T | None:
     if body is None:
         return None
-    value: T = _stored(entry.kind).validate_json(body)
+    try:
+        value: T = _stored(entry.kind).validate_json(body)
+    except ValueError as error:
+        raise BodyDamaged(f"the record's entry `{entry.key}` cannot be read: {error}") from error
     return value
 
 

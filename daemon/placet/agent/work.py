@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from placet.agent.limits import MissionLimits
 from placet.agent.prompts import plan_of
-from placet.agent.record import PLACE, Record
+from placet.agent.record import BRANCH, PLACE, Record, Recorded
 from placet.agent.tool_calls import changes_files, effect_of
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
@@ -117,6 +118,14 @@ def name_of(case: Case, record: Record) -> str:
 def path_of(ports: Ports, case: Case, record: Record) -> Path:
     """Return where a mission's worktree is."""
     return ports.worktrees / name_of(case, record)
+
+
+def private_dir(repo: Repo, worktree: Path, record: Recorded) -> Path:
+    """Return git's own folder of a mission's worktree; only its name is taken from the record."""
+    recorded: str = record.get(BRANCH) or ""
+    name = PurePath(recorded).name
+    known = re.fullmatch(rf"{re.escape(worktree.name)}\d*", name)
+    return repo.common_dir / "worktrees" / (name if known else worktree.name)
 
 
 def lost_mark(worktree: Path) -> Path:

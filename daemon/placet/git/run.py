@@ -207,6 +207,8 @@ def environment(path: str) -> dict[str, str]:
         "GIT_NO_LAZY_FETCH": "1",
         # Unlike protocol.allow this also wins over `protocol.ext.allow = always` in the repository.
         "GIT_ALLOW_PROTOCOL": "none",
+        # The first core.gitProxy wins, so `-c` would come too late.
+        "GIT_PROXY_COMMAND": "",
         "GIT_AUTHOR_NAME": BOT.name,
         "GIT_AUTHOR_EMAIL": BOT.email,
         "GIT_COMMITTER_NAME": BOT.name,

@@ -101,7 +101,7 @@ def daemon(
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
         stack.enter_context(pause_on_suspend())
-        journal = _journal(state, env, clock, say, follow, notify, stack, config)
+        journal = _journal(state, env, clock, say, follow, notify, stack, config, until)
         until.rings(journal.stop_waiting)
         stack.enter_context(_vault_lock(journal, folder, config, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
@@ -141,9 +141,9 @@ def _journal(
     notify: Callable[[str], None],
     stack: ExitStack,
     config: Config,
+    until: Ending,
 ) -> Journal:
     """Open the journal; its rows go to the event socket and to `follow`."""
-    must_be_there(config, state)
     events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
 
     def on_rows(rows: Sequence[CommittedRow]) -> None:
@@ -154,6 +154,15 @@ def _journal(
         # it lives, and waits in the middle of a tick or of its start: a restart would not help
         notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
 
+    told: list[str] = []
+
+    def waits_for_start(why: str) -> None:
+        waits(why)
+        if not told:
+            told.append(why)
+            say(why)
+
+    must_be_there(config, state, waits_for_start, until)
     journal = stack.enter_context(
         Journal(
             state.journal,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ from placet.host.clock import Clock
 from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
 from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state, write_private
-from placet.journal.database import address_file, address_of, database_of
+from placet.journal.database import DatabaseAway, address_file, address_of, database_of
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import PutText
@@ -139,19 +140,29 @@ def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
             folder.publish(TWIN, said)
 
 
-def must_be_there(config: Config, state: StateFolder) -> None:
+AWAY_RETRY_S = 1.0
+"""Retry interval of a daemon that starts while its database is away."""
+
+
+def must_be_there(
+    config: Config,
+    state: StateFolder,
+    on_wait: Callable[[str], None],
+    ending: threading.Event,
+) -> None:
     """Make sure that the journal is where the settings say, before it is opened.
 
-    Where there is none yet it begins there. Raises UserError where it has to be moved first, and
-    for a database that cannot be used.
+    Where there is none yet it begins there. While the database is away this waits, and calls
+    `on_wait` with the reason at each retry. Raises UserError where the journal has to be moved
+    first, for a database that cannot be used, and for one that is away when `ending` is set.
     """
     there, wanted = address_of(state.journal), config.team.database
     if there == wanted:
         if wanted:
-            database_of(wanted).make_ready(wanted)
+            _make_ready(wanted, on_wait, ending)
         return
     if not there and not state.journal.exists():
-        database_of(wanted).make_ready(wanted)
+        _make_ready(wanted, on_wait, ending)
         write_private(address_file(state.journal), f"{wanted}\n".encode())
         return
     vault = shlex.quote(str(state.vault))
@@ -162,3 +173,17 @@ def must_be_there(config: Config, state: StateFolder) -> None:
         + (f"{wanted}." if wanted else "none."),
         f"Move it: placet journal move --vault {vault}",
     )
+
+
+def _make_ready(address: str, on_wait: Callable[[str], None], ending: threading.Event) -> None:
+    while True:
+        try:
+            database_of(address).make_ready(address)
+        except UserError as error:
+            if not isinstance(error.__cause__, DatabaseAway):
+                raise
+            on_wait(f"{error.what} placet waits until it can be reached; stop with Ctrl-C.")
+            if ending.wait(AWAY_RETRY_S):
+                raise
+        else:
+            return

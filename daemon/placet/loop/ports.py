@@ -30,7 +30,7 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
     It is the one that the probe finds, or none if the configuration says `none`.
     """
     if config.commands.sandbox == "none":
-        say('Commands run outside any sandbox: System/placet.toml says sandbox = "none".')
+        say('Commands run outside any sandbox: the settings say sandbox = "none".')
         return Level.NONE
     return probe().level
 

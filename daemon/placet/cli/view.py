@@ -461,8 +461,10 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return f"`placet {case['intent']}` waits for the daemon"
     if case["paused"]:
         return "waits, as work is paused (placet resume)"
-    now = (case.get("carrier") or {}).get("now") or _now(case["state"], daemon=daemon)
-    if daemon and not case.get("begun", True):
+    now = _now(case["state"], daemon=daemon)
+    if worker := (case.get("carrier") or {}).get("now"):
+        now = worker
+    elif daemon and not case.get("begun", True):
         now = "is planned once you stop writing, or a place is free"
     failed = visible(case.get("model_trouble") or "") if daemon else ""
     if failed and held:

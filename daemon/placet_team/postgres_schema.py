@@ -8,7 +8,7 @@ import psycopg
 
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway
-from placet.journal.schema import FIRST, SCHEMA, latest
+from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TABLES
@@ -135,6 +135,7 @@ def migrate_postgres(address: str) -> bool:
         for sql in _BASE:
             connection.execute(sql)
         number = number_of(connection)
+        must_be_released(number, "in that database")
         for sql in statements(number + 1) if number < latest() else ():
             connection.execute(sql)
         if number < latest():

@@ -24,8 +24,10 @@ Step = tuple[str, tuple[str, ...]]
 
 SCHEMA: tuple[Step, ...] = (
     (
-        "0006_journal",
+        "0008_journal",
         (
+            # what came of the intents of commands: each is performed once
+            "CREATE TABLE intents (id TEXT PRIMARY KEY, refused TEXT NOT NULL) WITHOUT ROWID",
             """CREATE TABLE activity (
              id INTEGER PRIMARY KEY, timestamp TEXT NOT NULL, trace_id TEXT NOT NULL,
              actor TEXT NOT NULL,
@@ -86,15 +88,10 @@ SCHEMA: tuple[Step, ...] = (
              PRIMARY KEY (trace_id, attempt)) WITHOUT ROWID""",
         ),
     ),
-    (
-        "0007_intents",
-        # what came of the intents of commands: each is performed once
-        ("CREATE TABLE intents (id TEXT PRIMARY KEY, refused TEXT NOT NULL) WITHOUT ROWID",),
-    ),
 )
 """The migrations, oldest first; append, never edit a released one."""
-FIRST = 6
-"""The number of the first migration; schemas 1 to 5 were never released and are refused."""
+FIRST = 8
+"""The number of the first migration; schemas 1 to 7 were never released and are refused."""
 
 ACTIVITY = (
     "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"
@@ -198,11 +195,12 @@ def schema_of(connection: Connection, path: Path) -> int:
     return version
 
 
-def must_be_released(version: int, path: Path) -> None:
+def must_be_released(version: int, name: object) -> None:
     """Raise UserError for a journal from before the first release; queries still work on it."""
     if 0 < version < FIRST:
         raise UserError(
-            f"the journal {path} was written by a placet from before the first release "
+            f"the journal {name} was written by a placet from before the first release "
             f"(schema {version})",
-            "move it out of that folder and start the daemon: it begins a new one",
+            "move it out of that folder and start the daemon: it begins a new one, "
+            "and open plans come back for review",
         )

@@ -32,7 +32,7 @@ from placet.loop.look import Decisions
 from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
 from placet.loop.work import Dispatch
-from placet.note.frontmatter import plan_digest, read_note
+from placet.note.frontmatter import plan_digest, read_note, stamp
 from placet.note.paths import Folder
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.tools.registry import PLANNABLE
@@ -446,6 +446,24 @@ def test_plan_for_another_model_waits_for_review_again(calm: Play) -> None:
     assert b"\nstatus: review\n" in (calm.root / the_plan(calm)).read_bytes()
     assert rows(calm, "plan.refused") == 1
     assert rows(calm, "note.explained") == rows(calm, "execution.started") == 0
+
+
+def test_new_reason_stays_when_a_rejected_plan_is_taken_back(calm: Play) -> None:
+    calm.dice.random = lambda: 0.5
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    calm.write(
+        plan,
+        stamp((calm.root / plan).read_bytes(), {"decision": "reject", "rejection_reason": "Old."}),
+    )
+    calm.settle()
+    (rejected,) = calm.files(Folder.REJECTED)
+    calm.write(rejected, stamp((calm.root / rejected).read_bytes(), {"rejection_reason": "New."}))
+    calm.rename(rejected, plan)
+    calm.settle()
+    assert rows(calm, "plan.taken_back") == 1
+    assert b"rejection_reason: New." in (calm.root / plan).read_bytes()
 
 
 def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:

@@ -81,11 +81,8 @@ HOW_AFTER_DRIFT = (
 )
 MAX_PATHS = 20
 """Maximum of files that a journal row names."""
-_NO_REJECTION: Mapping[str, None] = {
-    "rejected_by": None,
-    "rejected_at": None,
-    "rejection_reason": None,
-}
+_REJECTED = ("rejected_by", "rejected_at")
+_NO_REJECTION: Mapping[str, None] = dict.fromkeys((*_REJECTED, "rejection_reason"))
 
 
 def open_case(
@@ -518,6 +515,9 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
         # An older copy of the note, with the decision that was used, does not say this.
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
+    own = str(plan.meta.get("rejection_reason") or "").strip()
+    stamped = own == d.case.rejection.reason.strip()  # another one is yours, and stays
+    rejection = _NO_REJECTION if stamped else dict.fromkeys(_REJECTED)
     d.set(rejection=Rejection())
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.person, digest=plan.digest)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
@@ -525,7 +525,7 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status
     d.write_box(plan)
     status = {**asked, **cleared_decision(plan)}
-    d.stamp_plan(plan, {**status, **NO_APPROVAL, **_NO_REJECTION})
+    d.stamp_plan(plan, {**status, **NO_APPROVAL, **rejection})
     d.move(plan, Folder.PLANS)
     d.stamp_request(g.request)
 

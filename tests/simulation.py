@@ -170,7 +170,7 @@ class Play:
         # what people did
         self.required: set[bytes] = set()
         # digest -> body that a person put into System/Active, and no run used yet
-        self.approved: dict[str, str] = {}
+        self.approved: set[str] = set()
         self.stash: list[tuple[str, bytes]] = []
         self.marks = 0
         self.stamp_ns = 10**18
@@ -519,13 +519,15 @@ class Play:
                     f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run",
                 )
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
+                self.approved.remove(name)
                 lay = [n for n in self.seen.values() if n.folder is Folder.ACTIVE and n.is_plan]
                 self.must(
                     any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
                     and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
                     f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}",
                 )
-                self.running[row.trace_id] = (name, self.approved.pop(name))
+                began = next(n for n in lay if n.digest == name)
+                self.running[row.trace_id] = (name, read_note(began.raw).body)
                 left_out = parse_plan(self.running[row.trace_id][1], PLANNABLE).left_out
                 self.must(
                     tuple(row.metadata.get("steps_left_out", ())) == left_out,
@@ -638,6 +640,11 @@ class Play:
                     or (note is not None and note.digest == intent.digest),
                     f"`{intent.what}` is performed on {intent.path}, which its person did not see",
                 )
+                # A comment or a box, ticked by a command, in a plan that was put into System/Active
+                # and not begun, is an edit of what was approved like one by hand.
+                if intent.what in ("comment", "tick") and intent.digest in self.approved:
+                    (edited,) = (r for r in rows if r.action is Action.PLAN_EDITED)
+                    self.approved.add(edited.metadata["digest"])
         for row in rows:
             if row.metadata.get("via") == "cli":
                 named = f"{row.action} of {row.entity_id} names who ran a command"
@@ -751,7 +758,7 @@ class Play:
             # which takes back a reason in the properties
             reason = str(seen.meta.get("rejection_reason") or "")
             self.required -= set(MARK.findall(reason.encode()))
-            self.approved[seen.digest] = read_note(raw).body
+            self.approved.add(seen.digest)
 
     def rename(self, src: str, dst: str) -> None:
         place = self.root / dst
@@ -868,7 +875,7 @@ class Play:
         self.note(f"> placet {what} {case.request_id}, whose note is {path}")
         if what == "approve":
             self.widened |= {digest} if note.asks else set()
-            self.approved[note.digest] = read_note(note.raw).body
+            self.approved.add(note.digest)
 
     def swap(self, notes: list[str]) -> None:
         """Let two notes change places, in one look."""

@@ -113,7 +113,7 @@ def assert_is_only_read(text: str, *, headings: int) -> None:
     """Hold that an agent's markdown acts on nothing, hides nothing, and makes no section of ours."""
     assert not [span for span in spans(text) if ACTS.match(span)]
     assert not find_unseen(text)
-    prose = re.sub(r"(?ms)^(`{3,}|~{3,}).*?^\1[`~]*$", "", text)
+    prose = re.sub(r"(?ms)^(`{3,}|~{3,})[^`\n]*$.*?^\1[`~]*$", "", text)
     assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?#{1,2} ", prose)) == headings
     assert not re.findall(r"(?m)^(?:> ?)*(?:- )?(?:> ?)*\[!", prose)
 

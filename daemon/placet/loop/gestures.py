@@ -122,6 +122,7 @@ class Gestures:
         """Record that intents are not performed, and say why."""
         self.book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
         self.book.intents.forget(intents)
+        self.book.dirty = True  # what waited for them is due
         several = f" ({len(intents)} times)" if len(intents) > 1 else ""
         self.book.say(f"`placet {intents[0].what}` was not performed{several}: {why}")
 

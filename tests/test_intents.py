@@ -299,6 +299,15 @@ def test_an_intent_for_something_else_is_dropped(tmp_path: Path, other: dict[str
     assert not left(vault)
 
 
+def test_a_status_that_waited_for_a_refused_command_is_renewed(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    before = vault.plan().read_text()
+    vault.plan().write_text(before.replace("\nstatus: review\n", "\nstatus: error\n"))
+    intents.leave(folder(vault), intent(vault, generation=9))
+    assert sum("was not performed" in line for line in vault.here()) == 1
+    assert vault.plan().read_text() == before
+
+
 def test_ten_thousand_files_do_not_hold_the_daemon_up(tmp_path: Path) -> None:
     said: list[str] = []
     mailbox = Mailbox(tmp_path, said.append)

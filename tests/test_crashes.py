@@ -96,6 +96,12 @@ def test_a_note_that_a_person_decided_on_before_the_next_daemon_is_not_written_t
     assert found["bad"] == []
 
 
+def test_a_box_that_was_written_before_the_kill_is_known_to_be_placets(tmp_path: Path) -> None:
+    found = run(tmp_path, "failpoints", 1, "", "before Vault.move")
+    assert found["killed"] == found["points"] >= 2
+    assert found["bad"] == []
+
+
 def test_a_command_is_performed_once(tmp_path: Path) -> None:
     found = run(tmp_path, "stories", 2, "command", "", "", "after Vault.move")
     assert found["killed"] == found["points"] >= 3

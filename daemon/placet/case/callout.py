@@ -263,11 +263,16 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
     text = without_box(note.body)
-    first = f"> [!{what.sort}|placet] {what.title}"
-    lines = [first, *_facts(note.meta, text, what), *(f"> - {line}" for line in what.below)]
+    facts = _facts(note.meta, text, what)
+    lines = [*head_lines(what), *facts, *(f"> - {line}" for line in what.below)]
     if unseen := find_unseen(text[:MAX_NOTE_CHARACTERS]):
         lines += [">", *(f"> {line}" for line in warning_callout(unseen).split("\n"))]
     return tuple(lines)
+
+
+def head_lines(what: WriteBox) -> list[str]:
+    """Return the first lines of a box, which are the same for any text."""
+    return [f"> [!{what.sort}|placet] {what.title}", *(f"> {line}".rstrip() for line in what.above)]
 
 
 def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
@@ -281,7 +286,7 @@ def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
     if is_as_planned and what.uncommitted:
         files = counted(what.uncommitted, "uncommitted file")
         made += f" ({files} {'is' if what.uncommitted == 1 else 'are'} not included)"
-    lines = [*what.above, f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."]
+    lines = [f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."]
     try:
         plan = parse_plan(rest)
         if excess := plan_excess(plan):

@@ -11,7 +11,15 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import NO_RECORD
-from placet.case.callout import HOW_TO_REVIEW, WHERE, box_of, settled, with_box, with_marks
+from placet.case.callout import (
+    HOW_TO_REVIEW,
+    WHERE,
+    box_of,
+    head_lines,
+    settled,
+    with_box,
+    with_marks,
+)
 from placet.case.case import (
     Approval,
     Branch,
@@ -160,7 +168,11 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
             stamps, home = {**stamps, **NO_APPROVAL}, plan_path(case)
         # The box of a failed plan is written when a look finds it at rest: in System/Active it
         # would approve a note that is renamed there in just this moment.
-        d.commands += [box_of(d.case)] if completed else []
+        if completed:
+            box = box_of(d.case)
+            # the note is not at hand; what the box says of its text, it said before
+            d.set_plan(box=with_marks(d.case.plan.box, head_lines(box)))
+            d.commands.append(box)
         d.commands += [Stamp(case.plan.path, stamps), Move(case.plan.path, home)]
         d.set_plan(path=home)
     if case.request_path:

@@ -618,7 +618,7 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert re.fullmatch(told, found["database"][1])
     assert found["database"][0] == "good"
     assert found["clock"] == ("good", "the same as the database's")
-    assert found["tables"] == ("good", "schema 7")
+    assert found["tables"] == ("good", "schema 8")
     assert found["queue"] == ("good", "0 pieces of work in it")
     assert found["workers"] == ("warn", "none is there")
     rows.commit([beat("ann"), beat("bob", version="9.1.0")])
@@ -647,7 +647,7 @@ def test_the_doctor_says_what_a_database_lacks(tmp_path: Path, server: pgkit.Ser
     vault.click("config", "set", "team.workers", "true")
     assert checked(vault)["queue"] == ("warn", "there is none, though [team] workers is set")
     server.sql("UPDATE placet.schema_number SET number = 99", address.rpartition("/")[2])
-    assert checked(vault)["tables"] == ("bad", "schema 99, of a newer placet; this one knows 7")
+    assert checked(vault)["tables"] == ("bad", "schema 99, of a newer placet; this one knows 8")
     server.sql("DROP SCHEMA placet CASCADE", address.rpartition("/")[2])
     found = checked(vault)
     assert found["tables"] == ("warn", "there are none yet")

@@ -170,7 +170,7 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         # would approve a note that is renamed there in just this moment.
         if completed:
             box = box_of(d.case)
-            # the note is not at hand; what the box says of its text, it said before
+            # The note is not read here. What its box says of the text is known since the approval.
             d.set_plan(box=with_marks(d.case.plan.box, head_lines(box)))
             d.commands.append(box)
         d.commands += [Stamp(case.plan.path, stamps), Move(case.plan.path, home)]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from placet.note.hidden_text import OVERLAY, Unseen, shortened, visible
-from placet.note.markdown import ACTS, RUN, Fence, fence_at, span_end
+from placet.note.markdown import ACTS, RUN, outside_fences, span_end
 from placet.note.outline import BULLET, clean, escaped, escaped_text, one_line
 
 # Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
@@ -70,18 +70,13 @@ def document(text: str) -> str:
     links, embeds and queries are text.
     """
     lines = escaped_text("\n".join(map(_plain, clean(text).split("\n")))).split("\n")
-    out: list[str] = []
-    fence: Fence | None = None
-    for line in lines:
-        if fence:
-            fence = None if fence.closes(line) else fence
-        elif not (fence := fence_at(line)):
-            found = _HEADING.match(line)
-            shown = f"{'#' * min(6, len(found[1]) + 2)} {found[2]}" if found else line
-            out.append(_outside_code(shown, _harmless))
-            continue
-        out.append(line)
-    return "\n".join(out)
+    return "\n".join(outside_fences(lines, _read_only))
+
+
+def _read_only(line: str) -> str:
+    found = _HEADING.match(line)
+    lower = f"{'#' * min(6, len(found[1]) + 2)} {found[2]}" if found else line
+    return _outside_code(lower, _harmless)
 
 
 # As `escaped_text` writes a heading.

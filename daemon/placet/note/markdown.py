@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -56,6 +56,20 @@ def fence_at(line: str) -> Fence | None:
     if not found or (found[2][0] == "`" and "`" in found[3]):
         return None
     return Fence(found[2][0], len(found[2]), found[3].strip(), len(found[1]))
+
+
+def outside_fences(lines: Iterable[str], change: Callable[[str], str]) -> list[str]:
+    """Return the lines, each that is not part of a fenced block changed by `change`."""
+    out: list[str] = []
+    fence: Fence | None = None
+    for line in lines:
+        if fence:
+            fence = None if fence.closes(line) else fence
+        elif not (fence := fence_at(line)):
+            out.append(change(line))
+            continue
+        out.append(line)
+    return out
 
 
 _TOKEN = re.compile(r"\\[!-/:-@\[-`{-~]|`+|<!--|<[!?]|%%")

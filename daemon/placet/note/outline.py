@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from placet import errors
 from placet.note.checkboxes import LONGEST_BOX, STRUCK_STEP, box_at
-from placet.note.markdown import ACTS, ENTITY, RUN, Fence, fence_at, lines_of, span_end
+from placet.note.markdown import (
+    ACTS,
+    ENTITY,
+    RUN,
+    Fence,
+    fence_at,
+    lines_of,
+    outside_fences,
+    span_end,
+)
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
@@ -178,16 +188,7 @@ def escaped_text(text: str) -> str:
 
 def unescaped_text(lines: Iterable[str]) -> str:
     """Undo `escaped_text`; whatever stands in a fence is taken as it is."""
-    out: list[str] = []
-    fence: Fence | None = None
-    for line in lines:
-        if fence:
-            fence = None if fence.closes(line) else fence
-        elif not (fence := fence_at(line)):
-            out.append(unescaped(line))
-            continue
-        out.append(line)
-    return clean("\n".join(out))
+    return clean("\n".join(outside_fences(lines, unescaped)))
 
 
 def _last_word(text: str) -> tuple[str, str]:
@@ -301,23 +302,19 @@ def fenced(text: str, language: str) -> str:
 
 def escaped_comments(text: str) -> str:
     """Return a person's comments as they are, except for lines that would begin another section."""
-    return "\n".join(_comment_lines(text.split("\n"), escape=True))
+    return "\n".join(outside_fences(text.split("\n"), partial(_section_line, escape=True)))
 
 
 def unescaped_comments(text: str) -> str:
     """Return what `escaped_comments` was given."""
-    return clean("\n".join(_comment_lines(text.split("\n"), escape=False)))
+    return clean("\n".join(outside_fences(text.split("\n"), partial(_section_line, escape=False))))
 
 
 _NEW_SECTION = re.compile(r"( {0,3})(\\*)(?=#{1,2}(?:[ \t]|$))")
 
 
-def _comment_lines(lines: Iterable[str], *, escape: bool) -> Iterator[str]:
-    fence: Fence | None = None
-    for line in lines:
-        if fence:
-            fence = None if fence.closes(line) else fence
-        elif not (fence := fence_at(line)) and (found := _NEW_SECTION.match(line)):
-            yield found[1] + (found[2] + "\\" if escape else found[2][1:]) + line[found.end() :]
-            continue
-        yield line
+def _section_line(line: str, *, escape: bool) -> str:
+    found = _NEW_SECTION.match(line)
+    if found is None:
+        return line
+    return found[1] + (found[2] + "\\" if escape else found[2][1:]) + line[found.end() :]

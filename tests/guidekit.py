@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import resources
@@ -371,7 +371,7 @@ def vault_script(
     config.write_text(before)
 
 
-def follow(page: str, folder: Path, *, skipped: Callable[[str], bool], settled: bool) -> int:
+def follow(page: str, folder: Path, *, settled: bool) -> int:
     """Type all blocks of a page; return how many commands were run. Fails at the first surprise."""
     count = 0
     with ExitStack() as held:
@@ -380,7 +380,7 @@ def follow(page: str, folder: Path, *, skipped: Callable[[str], bool], settled: 
         if settled:
             person.settle_in()
         for block in blocks(page, "sh", "console"):
-            if block.not_run or any(skipped(command) for command, _ in block.commands()):
+            if block.not_run:
                 continue
             for command, shown in block.commands():
                 done = person.types(command)

@@ -85,12 +85,6 @@ def test_everything_that_is_not_good_has_a_fix(vault: TestVault) -> None:
 def test_a_damaged_journal_is_told_how_to_go_on(vault: TestVault) -> None:
     vault.here()
     with closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
-        triggers = [
-            name
-            for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        ]
-        for name in triggers:
-            other.execute(f"DROP TRIGGER {name}")
         other.execute("UPDATE activity SET actor = 'human' WHERE id = 1")
     (line,) = found(vault, "journal")
     assert line["state"] == "bad"

@@ -24,7 +24,7 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 Said = Sequence[Mapping[str, Any]]
-OF_THE_WAY = {"git.ran", "config.accepted", "plan.callout_renewed"}
+OF_THE_WAY = {"git.ran", "config.accepted"}
 """Rows that say how it was done, and when somebody looked, and not what."""
 
 

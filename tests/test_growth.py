@@ -276,7 +276,7 @@ HEAVY = {
     "git",
     "sqlite_utils",
     "anthropic",
-    "httpx",
+    "httpx2",
     "ssl",
     "asyncio",
     "placet.tools",

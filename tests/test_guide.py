@@ -38,11 +38,6 @@ from placet.tools.registry import BY_NAME, TOOLS
 from placet_team.worker_command import own_settings
 from vaultkit import make_vault
 
-# What the guide tells of and this version does not have yet. Each is refused here once it is there.
-NOT_YET: tuple[str, ...] = ()
-SETTINGS_NOT_YET: tuple[str, ...] = ()
-"""Tables of System/placet.toml of which the same holds."""
-
 REASONS = (
     "asks",
     "goes on until the daemon stops",
@@ -65,17 +60,6 @@ BEGIN_WITHOUT_A_VAULT = ("README.md", "index.md")
 PAGES = sorted(pages())
 
 
-def is_not_yet(command: str) -> bool:
-    """Return whether a command line needs something that is still to come."""
-    words = command.split()
-    return any(
-        all(word in words for word in name.split()[1:])
-        and words[:2] == name.split()[:2]
-        and words[0] == "placet"
-        for name in NOT_YET
-    )
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh", "console")])
 @pytest.mark.thinned(2)
 def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
@@ -83,7 +67,7 @@ def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
         pytest.skip("there is no box on this machine")
     if any(not block.not_run for block in blocks(page, "sh", "console")):
         settled = page not in BEGIN_WITHOUT_A_VAULT
-        assert follow(page, tmp_path / "home", skipped=is_not_yet, settled=settled)
+        assert follow(page, tmp_path / "home", settled=settled)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +105,7 @@ def test_every_command_is_in_the_guide() -> None:
     said = (GUIDE / "commands.md").read_text()
     assert [name for name in COMMANDS if not re.search(rf"`placet {name}\b", said)] == []
     told = {name for text in pages().values() for name in re.findall(r"`placet ([a-z]+)\b", text)}
-    known = {*COMMANDS, *(name.split()[1] for name in NOT_YET)}
-    assert told - known == {"made"}, "placet made a mistake: is a message"
+    assert told - COMMANDS.keys() == {"made"}, "placet made a mistake: is a message"
 
 
 def test_every_option_that_the_guide_names_is_there() -> None:
@@ -136,8 +119,7 @@ def test_every_option_that_the_guide_names_is_there() -> None:
         assert command is not None
         known = set(_names(command))
         for word in re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", rest):
-            if not is_not_yet(f"placet {name} {word}"):
-                assert word in known, (name, word)
+            assert word in known, (name, word)
 
 
 def _names(command: click.Command) -> Iterator[str]:
@@ -146,21 +128,6 @@ def _names(command: click.Command) -> Iterator[str]:
     if isinstance(command, click.Group):
         for other in command.commands.values():
             yield from _names(other)
-
-
-def test_what_is_still_to_come_is_not_there() -> None:
-    """Whoever adds one of these takes it out of NOT_YET, and the guide's blocks of it are run."""
-    context = click.Context(main)
-    for name in NOT_YET:
-        _, first, *more = name.split()
-        if first in COMMANDS:
-            command = main.resolve_command(context, [first])[1]
-            assert command is not None
-            others = command.commands if isinstance(command, click.Group) else {}
-            assert more, f"{name} is there now"
-            assert more[0] not in {*_names(command), *others}, f"{name} is there now"
-    for table in SETTINGS_NOT_YET:
-        assert table not in Config.model_fields, f"[{table}] is there now"
 
 
 # --- settings
@@ -200,7 +167,7 @@ def test_every_setting_is_in_the_guide_with_its_default() -> None:
         name: field.annotation for name, field in Config.model_fields.items() if name != "portals"
     }
     examples = {"model.price": PriceRow, "portals.NAME": PortalTable}
-    assert set(told) - set(SETTINGS_NOT_YET) == {*tables, *examples}
+    assert set(told) == {*tables, *examples}
     for name, table in {**tables, **examples}.items():
         fields = {
             key: f for key, f in table.model_fields.items() if (name, key) != ("model", "price")

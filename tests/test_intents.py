@@ -114,7 +114,6 @@ def test_an_intent_is_performed_once_after_a_crash(
     vault.click("approve", "say-hello", "--yes")
     with monkeypatch.context() as crash:
         crash.setattr(Mailbox, "forget", lambda *_: None)
-        crash.setattr("placet.loop.gestures.Mailbox", Mailbox, raising=False)
         with started(vault) as daemon:
             until(lambda: daemon.loop.tick([], daemon.bell.mode) and vault.rows("plan.approved"))
     assert left(vault)

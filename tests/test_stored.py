@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -101,50 +100,6 @@ def test_a_group_is_stored_flat_in_the_order_of_the_fields() -> None:
     assert stored.validate_json('{"name": "o", "inner": 7}') == Outer("o")
     with pytest.raises(ValueError, match="is no Outer"):
         stored.validate_json('{"inner_name": "i"}')
-
-
-CASES = Path(__file__).with_name("stored_cases.jsonl").read_bytes().splitlines()
-"""Cases as placet wrote them while `Case` was flat: in every state, every field is used once."""
-
-NOT_STORED_NOW = {"rejected_digest"}
-
-
-def _known(now: Any, then: Any) -> Any:
-    """Return what is stored now without the fields that came later."""
-    if isinstance(now, dict) and isinstance(then, dict):
-        return {name: _known(now[name], then[name]) for name in now.keys() & then.keys()}
-    if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
-        return [_known(*both) for both in zip(now, then, strict=True)]
-    return now
-
-
-@pytest.mark.parametrize("body", CASES)
-def test_a_case_that_was_written_flat_is_written_the_same(body: bytes) -> None:
-    written = json.loads(CASE_JSON.dump_json(CASE_JSON.validate_json(body)))
-    before = json.loads(body)
-    kept = {name: value for name, value in before.items() if name not in NOT_STORED_NOW}
-    assert _known(written, kept) == kept
-
-
-ENDS = Path(__file__).with_name("stored_ends.jsonl").read_bytes().splitlines()
-"""Ends of missions as placet wrote them while they had one class with all fields."""
-
-
-@pytest.mark.parametrize("body", ENDS)
-def test_an_end_that_was_written_with_all_fields_is_read(body: bytes) -> None:
-    before = json.loads(body)
-    ended = ENDED_JSON.validate_json(body)
-    assert isinstance(ended, Finished if before["ok"] else Stopped)
-    written = json.loads(ENDED_JSON.dump_json(ended))
-    assert written.items() <= before.items()
-    gone = {name for name, value in before.items() if value and name not in written}
-    assert gone <= ({"end", "last_success"} if before["ok"] else set())
-
-
-def test_the_cases_that_were_written_flat_use_every_state_and_every_field() -> None:
-    bodies = [json.loads(body) for body in CASES]
-    assert {body["state"] for body in bodies} == set(State)
-    assert all(any(body[name] for body in bodies) for name in bodies[0])
 
 
 def test_a_name_that_is_not_utf8_is_kept() -> None:

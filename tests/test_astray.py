@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from placet.case.callout import box_of, with_box
-from placet.case.case import Case, KnownPlan, NoteSeen, Request
+from placet.case.case import Case, KnownPlan, NoteSeen, Person, Request
 from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
-from placet.case.events import Drafted, Gesture, MissionEnded, Person, RevisionAsked
+from placet.case.events import Drafted, Gesture, MissionEnded, RevisionAsked
 from placet.case.life_cycle import EventKind, State
 from placet.case.notes import look_at
 from placet.case.observe import observe

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gitkit import git
-from placet.case.events import SOMEONE
+from placet.case.case import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
 from placet.case.notes import look_at
 from placet.cli import decide

@@ -25,7 +25,7 @@ from placet.cli.why import why
 from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
 from test_why import CASE, Row
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import ME, PLAN, TestVault, make_vault
 
 
 @pytest.fixture
@@ -113,6 +113,15 @@ def stopped(run: Running, held: Held, stop: Callable[[], object]) -> str:
     run.settle()
     (report,) = run.vault.reports()
     return report.read_text()
+
+
+def test_every_row_of_a_stop_names_its_user(vault: TestVault) -> None:
+    held = Held()
+    with looping(vault, model=lambda: Fake(held.answer), time=Time()) as run:
+        report = stopped(run, held, lambda: vault.click("stop", "hello"))
+    rows = [row["metadata"] for row in vault.rows("plan.taken_back")]
+    assert [(row["reviewed_by"], row["via"]) for row in rows] == [(ME, "cli")] * 2
+    assert f"a person stopped the mission: {ME} used `placet stop`" in report
 
 
 @pytest.mark.parametrize("way", ["stop", "reject", "delete"])

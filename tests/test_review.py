@@ -15,7 +15,7 @@ import pytest
 
 from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
-from placet.case.events import SOMEONE
+from placet.case.case import SOMEONE
 from placet.case.life_cycle import TABLE
 from placet.note.box import without_box
 from placet.note.frontmatter import read_note

@@ -11,7 +11,7 @@ import pytest
 
 from gitkit import git
 from placet.case.approval import NO_RECORD
-from placet.case.events import SOMEONE
+from placet.case.case import SOMEONE
 from placet.note.frontmatter import read_note
 from vaultkit import ME, PLAN, TestVault, make_vault, running, until
 

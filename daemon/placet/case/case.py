@@ -203,6 +203,26 @@ class LastOutcome:
     merged_as: str = ""
 
 
+SOMEONE = "someone who can write the vault"
+"""Actor of a change seen only in the vault: the file system does not say who made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """The maker of a gesture, and the way it was made.
+
+    The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
+    of a login of the board, where it is another one than `who`.
+    """
+
+    who: str = SOMEONE
+    via: str = ""
+    name: str = ""
+
+
+SOMEBODY = Person()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
@@ -226,6 +246,7 @@ class Case:
     spent_approvals: tuple[str, ...] = ()  # `at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
+    stopped_by: Person = SOMEBODY
     rejection: Rejection = field(default_factory=Rejection, metadata=FLAT)
     outcome: LastOutcome = field(default_factory=LastOutcome, metadata=FLAT)
     # of missions that were completed before the request was planned anew, not merged yet

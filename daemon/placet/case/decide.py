@@ -13,7 +13,17 @@ from typing import assert_never
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import is_older
 from placet.case.callout import HOW_TO_REVIEW, box_of, with_box
-from placet.case.case import Approval, Case, NoteSeen, Rejection, Request, Reviewed, target
+from placet.case.case import (
+    SOMEBODY,
+    SOMEONE,
+    Approval,
+    Case,
+    NoteSeen,
+    Rejection,
+    Request,
+    Reviewed,
+    target,
+)
 from placet.case.commands import Decision, Move, Publish, Stamp
 from placet.case.decision_builder import (
     NO_APPROVAL,
@@ -27,7 +37,6 @@ from placet.case.decision_builder import (
 from placet.case.drift import KEY, DriftVerdict, IfChanged
 from placet.case.events import (
     BY_PROPERTY,
-    SOMEONE,
     ActiveEdited,
     Answered,
     ApprovalRefused,
@@ -510,6 +519,8 @@ def _archive_newest(d: DecisionBuilder, plan: NoteSeen) -> None:
 
 def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     plan = g.note
+    # a plan of a stopped mission has been here since it was stopped
+    person = d.case.stopped_by if d.case.stopped_by.via else g.person
     _void(d)
     if d.case.spent_approvals:
         # An older copy of the note, with the decision that was used, does not say this.
@@ -519,7 +530,7 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     stamped = own == d.case.rejection.reason.strip()  # another one is yours, and stays
     rejection = _NO_REJECTION if stamped else dict.fromkeys(_REJECTED)
     d.set(rejection=Rejection())
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.person, digest=plan.digest)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
     # which the next look decides
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status
@@ -544,9 +555,13 @@ def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
     d.stamp_request(g.request)
 
 
+_STOPS_WITH = {"cli": "`placet stop`", "board": "the board"}
+
+
 def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     note = g.note
-    d.set(stop=g.why)
+    used = _STOPS_WITH.get(g.person.via)
+    d.set(stop=f"{g.person.who} used {used}" if used else g.why, stopped_by=g.person)
     d.set_plan(path=note.path if note is not None else "")
     # a property says no: the note is moved to where that is decided
     if note is not None and note.folder is Folder.ACTIVE:
@@ -563,7 +578,7 @@ def _void(d: DecisionBuilder) -> None:
     """Make the approval and the work that rests on it void."""
     d.void_work()
     d.spend_approval()
-    d.set(stop="")
+    d.set(stop="", stopped_by=SOMEBODY)
 
 
 def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:

@@ -9,9 +9,8 @@ from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
-from placet.case.case import Approval, Asking, Case, NoteSeen, Request, row_of
+from placet.case.case import SOMEBODY, Approval, Asking, Case, NoteSeen, Person, Request, row_of
 from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
-from placet.case.events import Person
 from placet.case.life_cycle import STATUSES, State
 from placet.errors import local
 from placet.note.box import find_box
@@ -33,7 +32,6 @@ BY_PEOPLE = ("status", "decision", "rejection_reason")
 """Keys of a plan that people write as well as placet."""
 SPENT_KEPT = 20
 """Maximum of used approvals that a case remembers, the last ones."""
-_SOMEBODY = Person()
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
@@ -91,7 +89,7 @@ class DecisionBuilder:
         self.rows.append(row)
 
     def by_human(
-        self, action: Action, entity: Entity, person: Person = _SOMEBODY, **metadata: Any
+        self, action: Action, entity: Entity, person: Person = SOMEBODY, **metadata: Any
     ) -> None:
         """Add a journal row about a person's act."""
         via = person.via or ("edit" if action in _EDITS else "move")

@@ -125,7 +125,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.STOPPED_BY_PERSON: EndVerdict(
         FailureClass.PERSON,
-        "A person moved its plan out of System/Active.",
+        "You, or somebody who can write the vault, stopped it.",
         "The mission was stopped on purpose; nothing needs a fix.",
     ),
     End.LEASE_LOST: EndVerdict(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placet.case.case import NoteSeen, Request
+from placet.case.case import SOMEBODY, NoteSeen, Person, Request
 from placet.case.life_cycle import EventKind
 from placet.chat.result import Drifted
 from placet.errors import End
@@ -20,25 +20,8 @@ from placet.plan.scope import Scope
 # that a command can make. `observe` reads all of that from the notes; a field with a default is
 # filled in by the loop, which asks the journal and the settings.
 
-SOMEONE = "someone who can write the vault"
-"""The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
-
-
 BY_COMMAND = ("cli", "board")
 """The ways in which a person's command changes a note."""
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """The maker of a gesture, and the way it was made.
-
-    The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
-    of a login of the board, where it is another one than `who`.
-    """
-
-    who: str = SOMEONE
-    via: str = ""
-    name: str = ""
 
 
 BY_MOVE = Person(via="move")
@@ -196,7 +179,7 @@ class PlanEdited:
     """An edit of the plan while it is revised."""
 
     note: NoteSeen
-    person: Person = Person()
+    person: Person = SOMEBODY
     kind: Literal[EventKind.PLAN_EDITED] = EventKind.PLAN_EDITED
 
 

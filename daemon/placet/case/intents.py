@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from placet.case.case import Case, NoteSeen
+from placet.case.case import Case, NoteSeen, Person
 from placet.case.commands import Decision, Edit, Move
 from placet.case.decision_builder import plan_path, sha256
-from placet.case.events import Person
 from placet.case.explain import state_sentence
 from placet.case.life_cycle import EventKind
 from placet.case.notes import look_at

@@ -27,6 +27,7 @@ from placet.case.case import (
     KnownPlan,
     LastOutcome,
     NoteSeen,
+    Person,
     Rejection,
     Request,
 )
@@ -39,7 +40,7 @@ from placet.case.decision_builder import (
     plan_path,
     sha256,
 )
-from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, Person, PlanningFailed
+from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, PlanningFailed
 from placet.case.life_cycle import EventKind, State
 from placet.case.notes import decision_of
 from placet.note.box import find_box

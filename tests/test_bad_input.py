@@ -295,6 +295,44 @@ def test_a_note_that_is_being_written_while_it_is_read_is_read_again(
     assert vault.rows("request.edited") == []
 
 
+def test_note_whose_folder_was_away_is_read_again(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read, was_away = vault.root / "Inbox/Requests/sub", Vault.read, []
+    folder.mkdir()
+
+    def away_once(self: Vault, name: str, **given: int) -> object:
+        if name.startswith("Inbox/Requests/sub/") and not was_away:
+            was_away.append(name)
+            folder.rename(f"{folder}.away")
+            try:
+                return read(self, name, **given)
+            finally:
+                Path(f"{folder}.away").rename(folder)
+        return read(self, name, **given)
+
+    monkeypatch.setattr(Vault, "read", away_once)
+    vault.drop("Say hello, please.\n", "sub/Say hello.md")
+    vault.here()
+    assert was_away
+    assert vault.rows("request.detected")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000 + "5"])
+@pytest.mark.parametrize("fence", ["---\npriority: '{}'\n---\n", "+++\npriority = '{}'\n+++\n"])
+def test_request_with_a_huge_priority_stops_nothing(
+    vault: TestVault, number: str, fence: str
+) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop(f"{fence.format(number)}Do it.\n", "Huge.md")
+    vault.drop("Say hello.\n")
+    vault.here()
+    assert vault.plan().exists()
+    told = (vault.root / "Inbox/Requests/Huge.placet.md").read_text()
+    assert "is not a whole number from 0 to 10" in told
+    assert len(told) < 1000
+
+
 @pytest.mark.parametrize("args", [("status", "--vault"), ("journal", "backup")])
 def test_the_home_of_somebody_unknown_is_a_place_that_is_not_there(
     tmp_path: Path, args: tuple[str, ...]

@@ -465,3 +465,37 @@ def test_a_rejected_plan_without_its_properties_gets_no_box(tmp_path: Path) -> N
         rejected.write_text(bare)
         running.settle()
     assert rejected.read_text() == bare
+
+
+@pytest.mark.parametrize("key", ["revision", "request_id", "trace_id"])
+def test_plan_that_lost_a_key_is_not_approved(tmp_path: Path, key: str) -> None:
+    vault = planned(tmp_path)
+    text = re.sub(rf"(?m)^{key}:.*\n", "", vault.plan().read_text())
+    vault.plan().write_text(text.replace('decision: ""', "decision: approve"))
+    vault.here()
+    assert not vault.rows("plan.approved")
+    assert not vault.rows("execution.started")
+
+
+@pytest.mark.parametrize("key", ["revision", "request_id"])
+def test_line_in_the_box_survives_a_lost_key(tmp_path: Path, key: str) -> None:
+    vault = planned(tmp_path)
+    text = re.sub(rf"(?m)^{key}:.*\n", "", vault.plan().read_text())
+    vault.plan().write_text(text.replace(END, f"> My own line.\n{END}", 1))
+    vault.here()
+    kept = [path for path in vault.root.rglob("*.md") if "My own line." in path.read_text()]
+    assert kept == [vault.plan()]
+
+
+def test_box_of_many_dangers_is_placets_own(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    write = ["hello.txt", *(f".*/f{number}.txt" for number in range(199))]
+    plan = {**PLAN, "scope": {"write": write}}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    before = vault.plan().read_text()
+    assert box(vault.plan()).count("\n") > 900
+    vault.here()
+    assert vault.plan().read_text() == before
+    assert "Moved here" not in before

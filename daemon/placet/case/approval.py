@@ -12,6 +12,7 @@ from placet.case.drift import KEY, IfChanged
 from placet.case.life_cycle import State
 from placet.case.notes import APPROVE, body_of, decision_of, same_moment
 from placet.case.sorting import CaseNotes
+from placet.case.warnings import lost_keys
 from placet.chat.budget import Complexity
 from placet.note.paths import Folder
 from placet.plan.left_out import contradictions
@@ -95,6 +96,8 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool 
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
+    if lost := lost_keys(case, plan):
+        return lost
     if problems := plan_problems(plan, tools, in_box=in_box):
         return "\n".join(problems)
     # Only a text below its own box is approved: not an edited scope, a box that was taken away, the

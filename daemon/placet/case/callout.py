@@ -128,7 +128,8 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
 }
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
 _MARK_CHARS = 6  # a line that somebody types has a known mark once in 10^5 notes
-_MARKS_KEPT = 600
+_MARKS_KEPT = 12_000
+"""Characters of marks: two boxes of 200 scope entries with five dangers each."""
 
 
 def box_of(case: Case, path: str = "") -> WriteBox:

@@ -13,6 +13,7 @@ from placet.case.case import Request
 from placet.chat.budget import Complexity
 from placet.errors import PlacetError
 from placet.note.frontmatter import Note
+from placet.note.hidden_text import shortened
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.scope import MAX_BUDGET_USD, budget_problem
 
@@ -72,11 +73,12 @@ def read_request(
     priority = meta.get("priority")
     if priority is None or priority == "":
         priority = 5
-    if isinstance(priority, str) and priority.strip().isascii() and priority.strip().isdigit():
+    if isinstance(priority, str) and re.fullmatch(r"\s*[0-9]{1,2}\s*", priority):
         # Obsidian quotes a number that stands in a property of text
-        priority = int(priority.strip())
+        priority = int(priority)
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 10:
-        problems.append(f"`priority: {priority}` is not a whole number from 0 to 10.")
+        said = shortened(str(priority))
+        problems.append(f"`priority: {said}` is not a whole number from 0 to 10.")
         priority = 5
     complexity: Complexity | None = None
     if word := _word(meta, "complexity", problems):

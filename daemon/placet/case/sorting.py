@@ -133,7 +133,7 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     """
     if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
         return plan  # most plans: nothing is parsed
-    raw = settled(plan.raw, case, plan.path) if plan.is_plan else plan.raw
+    raw = settled(plan.raw, case, plan.path)
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan
     return replace(plan, raw=raw, digest=plan_digest(raw))

@@ -276,7 +276,7 @@ class Intake:
             else:  # it is being written: what was read may be half of it, and has not settled
                 self._to_read.add(path)
         except (Gone, NotSettled):
-            pass  # the next look sees what became of it
+            self._to_read.add(path)  # its folder may be back at the next look
         except TooLarge:
             self.odd[path] = (
                 f"This file is too large for a note. A request may have {MAX_NOTE_CHARACTERS:,} "

@@ -122,7 +122,11 @@ class Requests:
         problems: dict[str, str] = {}
         opened: dict[str, Decision] = {}
         for note in new:
-            request, name = self.read(note), PurePosixPath(note.path).name
+            name = PurePosixPath(note.path).name
+            try:
+                request = self.read(note)
+            except BUGS as error:  # one note stops nothing else
+                request = f"{describe_bug(error)}."
             if isinstance(request, str):
                 problems[note.path] = request
                 continue

@@ -334,7 +334,7 @@ class Dispatch:
             note = look_at(path, self.book.vault.read(path)[0], "")
         except Unreadable:
             return False
-        return may_begin(case, CaseNotes(plans=[note]))
+        return may_begin(case, CaseNotes(plans=[as_it_counts(case, note)]))
 
     def _ask_again(self, case: Case) -> None:
         """Put back a plan whose sandbox would be weaker than the one it was approved for.

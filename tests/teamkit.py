@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,16 @@ from typing import Any
 import tomlkit
 
 import pgkit
+from placet import __version__
+from placet.case.lease import Owner
+from placet.journal.writer import Journal
+from placet.journal.writes import AcquireLease, PutText
+from placet_team.engine import queue_of
 from placet_team.outfit import OF_MODEL
 from placet_team.postgres import PostgresConnection
+from placet_team.team_command import let_in as insert_worker
+from placet_team.team_journal import HandWork, PutWork
+from placet_team.worker_journal import WorkerJournal
 from vaultkit import TestVault, make_vault, until
 
 LEASE_S = 2
@@ -32,10 +41,18 @@ class Troupe:
     vault: TestVault
     address: str
     folder: Path
+    server: pgkit.Server
     lease_s: float = LEASE_S
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     before: Mapping[str, Sequence[str]] = field(default_factory=dict)
     remotes: dict[str, str] = field(default_factory=dict)
+    roles: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def role(self, name: str, labels: str = "any") -> str:
+        """Return a worker's address, with a role of its own."""
+        if (name, labels) not in self.roles:
+            self.roles[name, labels] = let_in(self.server, self.address, name, labels)
+        return self.roles[name, labels]
 
     @property
     def config(self) -> str:
@@ -69,11 +86,16 @@ class Troupe:
         return self.start("run", "--vault", str(self.vault.root), log="host", env=env)
 
     def worker(
-        self, name: str, *words: str, program: tuple[str, ...] = ("-m", "placet"), **env: str
+        self,
+        name: str,
+        *words: str,
+        labels: str = "any",
+        program: tuple[str, ...] = ("-m", "placet"),
+        **env: str,
     ) -> Any:
         """Start a worker with a state folder of its own, as on another machine."""
         home = {"PLACET_STATE_HOME": str(self.folder / f"state-{name}"), **env}
-        words = ("worker", self.address, "--name", name, "--config", self.config, *words)
+        words = ("worker", self.role(name, labels), "--config", self.config, *words)
         return self.start(*words, log=name, env=home, program=program)
 
     def log(self, name: str) -> str:
@@ -119,6 +141,17 @@ class Troupe:
         assert "psycopg." not in self.logs(), "a line of a library's"
 
 
+def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -> str:
+    """Let a worker in, as an administrator does with the words of `placet team init --worker`.
+
+    Return its address.
+    """
+    database = address.rpartition("/")[2]
+    sql = insert_worker(address, name, labels)
+    server.sql(f"DO $$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $$", database)
+    return address.replace("//placet@", f"//{name}@", 1)
+
+
 @contextmanager
 def team(
     folder: Path,
@@ -133,7 +166,7 @@ def team(
     vault.cli("team", "init", address.replace(str(server.port), str(port or server.port)))
     vault.cli("config", "set", "team.workers", "true")
     vault.cli("config", "set", "team.lease_s", f"{lease_s}")
-    found = Troupe(vault, address, folder, lease_s)
+    found = Troupe(vault, address, folder, server, lease_s)
     try:
         yield found
     finally:
@@ -144,3 +177,45 @@ def lose(folder: Path) -> None:
     """Delete a folder in one moment, whatever others make and delete in it meanwhile."""
     gone = folder.rename(folder.with_name(f".gone-{folder.name}"))
     shutil.rmtree(gone, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers of a database that no process is behind: what they write, by their own roles."""
+
+    server: pgkit.Server
+    address: str
+
+    def call(self, name: str, function: str, *values: Any) -> Any:
+        """Call one of the functions of `workers.sql` as the worker `name`."""
+        role = self.address.replace("//placet@", f"//{name}@", 1)
+        with closing(WorkerJournal(role, Path("journal"), print)) as journal:
+            return journal.call(function, *values)
+
+    def beat(self, name: str, labels: str = "any", **other: Any) -> bool:
+        """Let a worker in, and show a sign of life of it."""
+        values = {"owner": name, "level": 3, "version": __version__, "slots": 2}
+        values = {**values, "lease_s": 30.0, "gone": "", "under_way": [], **other}
+        if not values["owner"].startswith("{"):
+            values["owner"] = owner_json(values["owner"])
+        let_in(self.server, self.address, name, labels)
+        return bool(self.call(name, "worker_beat", *values.values()))
+
+
+def journal_of(workers: Workers, name: str) -> WorkerJournal:
+    role = workers.address.replace("//placet@", f"//{name}@")
+    return WorkerJournal(role, Path("journal"), print)
+
+
+def handed(daemon: Journal, workers: Workers, name: str, trace: str) -> int:
+    """Hand a piece of work to a worker; return its token."""
+    daemon.commit([PutWork(trace, 1, planning=False, queue=queue_of("any", 2), priority=0)])
+    assert workers.call(name, "worker_claim", trace, 1, "{}", 2)
+    daemon.commit([PutText(f"text of {trace}", b"the plan")])
+    token = daemon.commit([AcquireLease(trace, Owner("far", "boot", 7, "1"), 30.0)]).token
+    daemon.commit([HandWork(trace, 1, name, token, f"with text of {trace}")])
+    return token
+
+
+def owner_json(name: str, host: str = "here", boot_id: str = "boot") -> str:
+    return json.dumps({"host": host, "boot_id": boot_id, "pid": 7, "pid_start": name})

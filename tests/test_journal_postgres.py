@@ -22,7 +22,7 @@ from linekit import line
 from placet.case.lease import Owner
 from placet.errors import UserError
 from placet.host.lock import this_process
-from placet.journal.database import DatabaseAway, address_file
+from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.errors import rollback
 from placet.journal.maintenance import verify
 from placet.journal.reader import open_reader, query
@@ -31,6 +31,7 @@ from placet.journal.writes import (
     AcquireLease,
     Enqueue,
     Guard,
+    JournalDamaged,
     LeaseHeld,
     LeaseLost,
     RenewLease,
@@ -111,17 +112,37 @@ def journal(world: World) -> Iterator[Journal]:
 
 
 def test_a_lease_of_any_machine_runs_out_by_the_databases_clock(journal: Journal) -> None:
-    assert journal.commit([AcquireLease("t", ME, 0.6)]).token == 1
+    token = journal.commit([AcquireLease("t", ME, 0.6)]).token
     for other in (YOU, ELSEWHERE):
         with pytest.raises(LeaseHeld, match=r"pid 11 on host .* for [01] s more"):
             journal.commit([AcquireLease("t", other, 30)])
-    journal.commit([RenewLease("t", 1, 0.6)])
+    journal.commit([RenewLease("t", token, 0.6)])
     time.sleep(0.7)
     taken = journal.commit([AcquireLease("t", ELSEWHERE, 30)])
-    assert (taken.token, taken.taken_from) == (2, ME)
+    assert taken.token > token
+    assert taken.taken_from == ME
     with pytest.raises(LeaseLost):
-        journal.commit([event(1), Guard("t", 1)])
+        journal.commit([event(1), Guard("t", token)])
     assert ns(journal.path) == []
+
+
+def test_a_token_is_given_once_though_the_database_is_restored(journal: Journal) -> None:
+    tokens = []
+    with closing(PostgresConnection(address_of(journal.path))) as other:
+        for _ in range(3):
+            tokens.append(journal.commit([AcquireLease("t", ME, 30)]).token)
+            other.execute("DELETE FROM leases")
+    assert tokens == sorted({*tokens})
+
+
+def test_a_daemon_ends_where_the_database_has_forgotten_what_it_wrote(journal: Journal) -> None:
+    journal.commit([event(1)])
+    journal.commit([event(2)])
+    with closing(PostgresConnection(address_of(journal.path))) as other:
+        other.execute("UPDATE writers SET turn = turn - 1")
+    with pytest.raises(JournalDamaged, match="has forgotten what this daemon wrote"):
+        journal.commit([event(3)])
+    assert ns(journal.path) == [1, 2]
 
 
 def test_a_lease_of_an_earlier_boot_of_this_machine_is_over(journal: Journal) -> None:
@@ -343,7 +364,7 @@ def test_a_writer_goes_on_whichever_of_its_transactions_failed(
     with closing(PostgresConnection(address)) as other:
         for end in ["ROLLBACK", *["COMMIT"] * before]:
             store.begin(durable=True)
-            store.connection.execute(end)
+            store.commit() if end == "COMMIT" else store.connection.execute(end)
         other.execute("ALTER TABLE chain RENAME TO elsewhere")
         with pytest.raises(DatabaseAway):
             store.begin(durable=True)
@@ -352,7 +373,7 @@ def test_a_writer_goes_on_whichever_of_its_transactions_failed(
     for _ in range(2):
         store.ready()
         store.begin(durable=True)
-        store.connection.execute("COMMIT")
+        store.commit()
     assert store.was_kept()
     store.connection.close()
 

@@ -166,17 +166,12 @@ def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> No
     round_s = config.limits.command_timeout_s + config.model.timeout_s
     assert int(worker["TimeoutStopSec"]) > round_s
     options = re.findall(r"(?m)^#   PLACET_WORKER_OPTIONS=(.*)$", texts[1])
-    line = worker["ExecStart"].replace("%i", "build-1").replace("$PLACET_WORKER_OPTIONS", *options)
+    line = worker["ExecStart"].replace("$PLACET_WORKER_OPTIONS", *options)
     (address,) = re.findall(r"(?m)^#   PLACET_DATABASE=(.*)$", texts[1])
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", line.split()[2:]).params
-    assert given == {
-        "address": address,
-        "name": "build-1",
-        "labels": "any",
-        "slots": 2,
-        "config": None,
-    }
+    assert given == {"address": address, "slots": 2, "config": None}
+    assert "\nEnvironment=PGUSER=%i\n" in texts[1]
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 
 

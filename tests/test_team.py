@@ -129,7 +129,7 @@ def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
 
 def test_work_waits_for_a_worker_with_the_plans_model(hello: Troupe) -> None:
     hello.host()
-    stranger = hello.start("worker", hello.address, "--name", "bob", log="bob")
+    stranger = hello.start("worker", hello.role("bob"), log="bob")
     hello.vault.drop("# Say hello\n")
     said = "the worker bob has the model anthropic: claude-opus-5-5, and this work is for scripted:"
     until(lambda: said in hello.log("host"), hello.logs(), 60)

@@ -73,7 +73,7 @@ def test_a_worker_that_had_work_of_another_database_makes_its_clones_whole(
         vault = vault_at(folder, code=make_repo(folder / "code", {f"{name}.txt": name}))
         with team(folder, server, 10, vault) as found:
             found.host()
-            words = ("worker", found.address, "--name", "ann", "--config", found.config)
+            words = ("worker", found.role("ann"), "--config", found.config)
             found.start(*words, log="ann", env=home)
             carried_out(found, "hello", "code")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,15 +13,17 @@ import pytest
 
 import pgkit
 from placet.agent.day_budget import DayBudget
-from placet.case.lease import Owner
 from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
 from placet.host.clock import Clock
 from placet.journal.database import address_file
 from placet.journal.writer import Journal
-from placet.journal.writes import AcquireLease, ReleaseLease
+from placet.journal.writes import ReleaseLease
 from placet_team.day import TeamDay
+from placet_team.engine import make_queue
 from placet_team.postgres_schema import make_ready
+from placet_team.worker_journal import WorkerJournal
+from teamkit import Workers, handed, journal_of
 from test_journal import World
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -35,31 +38,43 @@ def server() -> Iterator[pgkit.Server]:
         yield found
 
 
+@dataclass
+class Team:
+    """Four machines: the daemon's journal, each worker's and its budget, and the callers' keys."""
+
+    daemon: Journal
+    machines: list[tuple[WorkerJournal, DayBudget]]
+    keys: list[str]
+
+
 @pytest.fixture
-def machines(tmp_path: Path, server: pgkit.Server) -> Iterator[list[tuple[Journal, DayBudget]]]:
+def four(tmp_path: Path, server: pgkit.Server) -> Iterator[Team]:
     address = server.fresh()
     make_ready(address)
+    make_queue(address)
+    workers = Workers(server, address)
+    address_file(tmp_path / "journal.db").write_text(address)
     with ExitStack() as stack:
-        found = []
+        daemon = stack.enter_context(World(tmp_path / "journal.db").open())
+        found = Team(daemon, [], [])
         for n in range(4):
-            (tmp_path / f"{n}").mkdir()
-            address_file(tmp_path / f"{n}" / "journal.db").write_text(address)
-            world = World(tmp_path / f"{n}" / "journal.db")
-            journal = stack.enter_context(world.open())
-            journal.commit([AcquireLease(f"t{n}", Owner(f"host{n}", f"boot{n}", 7, "1"), 30.0)])
-            found.append((journal, DayBudget(TeamDay(journal))))
+            workers.beat(f"w{n}")
+            token = handed(daemon, workers, f"w{n}", f"t{n}")
+            journal = stack.enter_context(closing(journal_of(workers, f"w{n}")))
+            found.machines.append((journal, DayBudget(TeamDay(journal))))
+            found.keys.append(f"t{n}:1:{token}")
         yield found
 
 
-def test_calls_of_all_machines_count_before_they_are_answered(machines) -> None:
+def test_calls_of_all_machines_count_before_they_are_answered(four: Team) -> None:
     limits, granted, held = Limits(tokens=5_000), [], threading.Barrier(4)
 
     def call(n: int) -> None:
-        journal, book = machines[n]
+        journal, book = four.machines[n]
         cancel = Cancel()
         cancel.set()  # nobody waits for room
         with book.room(
-            journal, Clock(), Ledger("own", Limits()), limits, f"t{n}:1", CALL, cancel
+            journal, Clock(), Ledger("own", Limits()), limits, four.keys[n], CALL, cancel
         ) as found:
             granted.append(found)
             held.wait(30)
@@ -73,18 +88,18 @@ def test_calls_of_all_machines_count_before_they_are_answered(machines) -> None:
     assert sum(room.worst.tokens for room in rooms) <= 5_000
     assert len(rooms) in (2, 3)  # the third has room for a shorter answer
     assert any(isinstance(found, Exceeded) for found in granted)
-    version, left = machines[0][1].shared.held()
+    version, left = four.machines[0][1].shared.held()
     assert left == {}
     assert version >= 2
 
 
-def test_what_a_dead_machine_held_counts_no_more(machines) -> None:
-    journal, book = machines[0]
+def test_what_a_dead_machine_held_counts_no_more(four: Team) -> None:
+    journal, book = four.machines[0]
     limits = Limits(tokens=3_000)
-    assert machines[1][1].shared.hold("t1:1", CALL.worst(1_000), 0)
-    assert book.shared.held()[1].keys() == {"t1:1"}
-    machines[1][0].commit([ReleaseLease("t1", 1)])
+    assert four.machines[1][1].shared.hold(four.keys[1], CALL.worst(1_000), 0)
+    assert book.shared.held()[1].keys() == {four.keys[1]}
+    four.daemon.commit([ReleaseLease("t1", int(four.keys[1].split(":")[2]))])
     with book.room(
-        journal, Clock(), Ledger("own", Limits()), limits, "t0:1", CALL, Cancel()
+        journal, Clock(), Ledger("own", Limits()), limits, four.keys[0], CALL, Cancel()
     ) as found:
         assert isinstance(found, Room)

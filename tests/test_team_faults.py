@@ -767,7 +767,7 @@ def test_a_worker_clears_away_what_it_left_when_it_was_killed(squad: Squad) -> N
     assert left == [], "the queue keeps what nobody does"
     squad.fire(two)
     assert squad.left_at("untidy")
-    one = squad.troupe.worker("untidy", "--labels", "gpu")
+    one = squad.troupe.worker("untidy", labels="gpu")
     until(lambda: squad.troupe.log("untidy").count("takes work") == 2, "", 30)
     squad.fire(one)
     assert squad.left_at("untidy") == []
@@ -1071,7 +1071,7 @@ def test_the_line_of_a_worker_is_cut_shortly_and_for_longer_than_its_lease(squad
 @pytest.mark.parametrize("cut_s", [1.0, 2.0 * LEASE_S])
 def test_the_line_of_the_host_is_cut(squad: Squad, cut_s: float) -> None:
     ident = planned(squad, "slow", 1)[0]
-    one = squad.troupe.worker(f"alone-{cut_s:g}")
+    one = squad.troupe.worker(f"alone-{cut_s * 10:.0f}")
     squad.approve(ident)
     reached(squad, ident, "model.called", 2)
     squad.line.cut()

@@ -18,7 +18,7 @@ from placet.codec import Stored
 from placet.errors import UserError, passing
 from placet.git.run import GitError, Repo, RepositoryChanged, place_of, run_git
 from placet.host.state import make_empty, write_private
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet_team.git_fetching import fetch, said_of
 from placet_team.git_packs import (
     clear_clone,
@@ -69,7 +69,7 @@ def fetched(folder: Path, loan: Loan, remotes: Mapping[str, str]) -> Path:
     return path
 
 
-def borrow(journal: Journal, path: Path, loan: Loan) -> Repo:
+def borrow(journal: JournalAccess, path: Path, loan: Loan) -> Repo:
     """Return a worker's clone, brought up to what was lent.
 
     Raises Postponed for one that is damaged, or for packs that are there no more.
@@ -94,7 +94,7 @@ def _undamaged(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _borrow(journal: Journal, path: Path, loan: Loan) -> Repo:
+def _borrow(journal: JournalAccess, path: Path, loan: Loan) -> Repo:
     repo = clone_at(path, sha256=loan.sha256)
     known = _known(path)
     taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from placet.chat.budget import Amount
-from placet.journal.writer import Journal
-from placet.journal.writes import Conflict
-from placet_team.team_journal import DropDay, HoldDay
 from placet_team.team_rows import held_today
+from placet_team.worker_journal import WorkerJournal
 
 
 @dataclass(frozen=True, slots=True)
 class TeamDay:
     """The calls that workers hold in the budget of the day, in the database."""
 
-    journal: Journal
+    journal: WorkerJournal
 
     def held(self) -> tuple[int, Mapping[str, Amount]]:
         """Return what is held, by caller, and the number of that state."""
@@ -30,12 +28,8 @@ class TeamDay:
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
         """Hold a call, if that state is still the last one; return whether it is held."""
         usd = None if worst.usd is None else str(worst.usd)
-        try:
-            self.journal.commit([HoldDay(key, worst.tokens, usd, seen)])
-        except Conflict:
-            return False
-        return True
+        return bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen))
 
     def drop(self, key: str) -> None:
         """Hold a call no longer."""
-        self.journal.commit([DropDay(key)])
+        self.journal.call("worker_drop", key)

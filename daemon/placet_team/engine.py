@@ -24,10 +24,8 @@ from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TASK
-from placet_team.team_rows import has_queue
+from placet_team.team_rows import ANY, WORKER, has_queue
 
-ANY = "any"
-"""The label of work that any worker may take."""
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4
 """Threads beside those of the slots: the event loop looks up addresses in them."""
@@ -57,8 +55,18 @@ def needs(queue: str) -> tuple[str, str, int]:
     return version, label, int(level)
 
 
-_READ_TOO = f"""DO $$ BEGIN GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER};
- EXCEPTION WHEN undefined_object OR insufficient_privilege THEN NULL; END $$"""
+_RIGHTS = f"""DO $$ DECLARE part text; BEGIN
+ FOR part IN SELECT tablename FROM pg_tables WHERE schemaname = 'placet'
+   AND starts_with(tablename, 'procrastinate_') LOOP
+   IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{READER}') THEN
+     EXECUTE format('GRANT SELECT ON %I TO {READER}', part);
+   END IF;
+   IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{WORKER}') THEN
+     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO {WORKER}', part);
+     GRANT USAGE ON ALL SEQUENCES IN SCHEMA placet TO {WORKER};
+   END IF;
+ END LOOP; END $$"""  # noqa: S608 - names of roles of our own
+"""Jobs are hints: who changes one delays work, and starts none."""
 
 
 def make_queue(address: str) -> None:
@@ -68,7 +76,7 @@ def make_queue(address: str) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('placet'))")
         if not has_queue(connection):
             connection.script(SchemaManager.get_schema())
-            connection.script(_READ_TOO)
+        connection.script(_RIGHTS)
         connection.execute("COMMIT")
 
 

@@ -24,7 +24,7 @@ from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import look_after
 from placet.git.repository import current_branch, head, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.home import (
     AWAY_RETRY_S,
@@ -59,7 +59,7 @@ class Handing:
     `lease_s` is how long a worker may be quiet.
     """
 
-    journal: Journal
+    journal: JournalAccess
     lookout: Lookout
     lease_s: float
     lending: threading.Lock = field(default_factory=threading.Lock)

@@ -21,7 +21,7 @@ from placet.errors import End, PlacetError, ToolError, UserError, passing
 from placet.git.checkpoint import restore
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree, clear_stale_locks, open_worktree
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import Guard
 from placet_team.git_packs import forget_worktree, move_refs, must_be_whole, refs_at
 from placet_team.packs import (
@@ -132,7 +132,7 @@ def may_move(case: Case, name: str) -> bool:
 
 
 def move(
-    journal: Journal,
+    journal: JournalAccess,
     case: Case,
     repo: Repo,
     to: Mapping[str, str],

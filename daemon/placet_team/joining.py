@@ -55,7 +55,7 @@ def hands(
     from placet_team.team_journal import HOST
 
     make_queue(address)
-    lookout = Lookout(journal, HOST, ring)
+    lookout = Lookout(journal, address, HOST, ring)
     stack.enter_context(lookout.looking())
     team = Team(journal, lookout, config.team.lease_s, lambda: settings().portals)
     handing = Handing(journal, lookout, config.team.lease_s)

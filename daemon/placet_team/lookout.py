@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 import psycopg
 
 from placet.host.lock import boottime_s
-from placet.journal.database import DatabaseAway, address_of
-from placet.journal.writer import Journal
+from placet.journal.database import DatabaseAway
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import JournalPaused
 from placet_team.postgres import PostgresConnection
 from placet_team.team_rows import MemberRow, WorkRow, member_rows, work_rows
@@ -24,14 +24,16 @@ GAP_S = 2.5
 class Lookout:
     """The work and the members as they were at the last look; `changed` is called after a change.
 
-    `channel` is where news are announced. A worker (`name`, `owner`) looks at its own alone.
-    `looks` counts the looks; `failed` is trouble that does not pass: after it there are none. May
-    be asked by any thread: of looks that overlap the one counts that began last.
+    `channel` of the database at `address` is where news are announced. A worker (`name`, `owner`)
+    looks at its own alone. `looks` counts the looks; `failed` is trouble that does not pass: after
+    it there are none. May be asked by any thread: of looks that overlap the one counts that began
+    last.
     """
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalAccess,
+        address: str,
         channel: str,
         changed: Callable[[], None],
         name: str = "",
@@ -39,7 +41,7 @@ class Lookout:
     ) -> None:
         self._journal, self._changed = journal, changed
         self._channel, self._name, self._owner = channel, name, owner
-        self._address = address_of(journal.path)
+        self._address = address
         self._over = threading.Event()
         self._news = threading.Condition()
         self.work: Mapping[str, WorkRow] = {}

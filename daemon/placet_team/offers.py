@@ -8,7 +8,6 @@ it. If it runs out the work is taken away and offered again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,14 +18,13 @@ from placet.case.lease import Owner
 from placet.case.waiting import Why
 from placet.codec import Stored
 from placet.host.config import PortalTable
-from placet.journal.database import address_of
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
-from placet_team.engine import ANY, needs, queue_of
+from placet_team.engine import needs, queue_of
 from placet_team.lookout import Lookout
 from placet_team.packs import LAST, owner_of_mission
 from placet_team.team_journal import DropPacks, DropWork, PutWork
-from placet_team.team_rows import MemberRow, WorkRow
+from placet_team.team_rows import ANY, MemberRow, WorkRow
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
@@ -54,7 +52,7 @@ class Team:
     `lease_s` is how long a worker may be quiet, `portals` gives those of the settings that hold.
     """
 
-    journal: Journal
+    journal: JournalAccess
     lookout: Lookout
     lease_s: float
     portals: Callable[[], Mapping[str, PortalTable]]
@@ -146,8 +144,8 @@ class Team:
         if why := nobody_for(queue, found):
             label = needs(queue)[1]
             labels = f" --labels {label}" if label != ANY else ""
-            start = f"placet worker {shlex.quote(address_of(self.journal.path))}{labels}"
-            raise Postponed(f"{why} (start one: {start})", NO_WORKER_S, Why.WORKER)
+            start = f"placet team init --worker NAME{labels}"
+            raise Postponed(f"{why} (let one in: {start})", NO_WORKER_S, Why.WORKER)
 
 
 def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:

@@ -20,7 +20,6 @@ from placet.chat.retry import RetryPolicy
 from placet.git.run import Repo, leavable
 from placet.host.clock import Clock
 from placet.host.config import Config
-from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,
 )
@@ -35,6 +34,7 @@ from placet_team.parcel import (
     config_of,
 )
 from placet_team.vault_copy import unpacked
+from placet_team.worker_journal import WorkerJournal
 
 OF_MODEL = ("provider", "name", "base_url", "script")
 """Settings of [model] that a worker takes from its own file; the rest are the vault's."""
@@ -77,7 +77,7 @@ class Outfit:
     under way ends its round.
     """
 
-    journal: Journal
+    journal: WorkerJournal
     folder: Path
     env: Mapping[str, str]
     level: Level

@@ -14,7 +14,7 @@ from placet.agent.workplace import Ports, denied_in
 from placet.codec import Stored
 from placet.git.repository import KEPT_MARK, current_branch, is_repository, resolve
 from placet.git.run import Repo
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import Write
 from placet_team.git_fetching import has_all, met_at
 from placet_team.git_packs import (
@@ -132,7 +132,7 @@ def _text(path: Path) -> str:
 
 
 def take(
-    journal: Journal, repo: Repo, owner: str, *, after: int = 0, until: int | None = None
+    journal: JournalAccess, repo: Repo, owner: str, *, after: int = 0, until: int | None = None
 ) -> int:
     """Take the packs of an owner into a repository, those after a number; return the last one's."""
     with journal.read() as reader:
@@ -157,7 +157,7 @@ def take(
 
 
 def lend_mission(
-    journal: Journal, repo: Repo, names: Sequence[str], owner: str, lent: Sequence[str]
+    journal: JournalAccess, repo: Repo, names: Sequence[str], owner: str, lent: Sequence[str]
 ) -> None:
     """Give workers a mission that none had: its references `names`; `lent` are what all have."""
     at = refs_at(repo, names)
@@ -202,7 +202,7 @@ class PackCarrier:
             self._seq += 1
 
 
-def rows_of_mission(journal: Journal, owner: str) -> list[tuple[int, Mapping[str, str]]]:
+def rows_of_mission(journal: JournalAccess, owner: str) -> list[tuple[int, Mapping[str, str]]]:
     """Return the numbers of a mission's packs, with its references after each, in order."""
     with journal.read() as reader:
         return [(seq, json.loads(refs)) for seq, refs in refs_of(reader.connection, owner)]

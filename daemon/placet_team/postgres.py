@@ -18,11 +18,12 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway, Values
 from placet.journal.errors import may_pass
+from placet.journal.writes import JournalDamaged
 from placet_team.postgres_sql import for_postgres
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words
@@ -52,9 +53,10 @@ _LINE: dict[str, Any] = {
 }
 _TAKE_CHAIN = "BEGIN; SELECT 1 FROM chain FOR UPDATE; "
 _LEAVE_TURN = (
-    "INSERT INTO writers VALUES ('{}', {}) ON CONFLICT (writer) "
-    "DO UPDATE SET turn = excluded.turn, at = excluded.at "
-    "RETURNING extract(epoch FROM clock_timestamp())::float8"
+    "WITH before AS (SELECT turn FROM writers WHERE writer = '{0}') "
+    "INSERT INTO writers VALUES ('{0}', {1}) ON CONFLICT (writer) "
+    "DO UPDATE SET turn = excluded.turn, at = excluded.at RETURNING "
+    "coalesce((SELECT turn FROM before), 0), extract(epoch FROM clock_timestamp())::float8"
 )
 _TURN = "SELECT turn FROM writers WHERE writer = '{}'"
 _WRITER = f" -c idle_in_transaction_session_timeout={FROZEN_S}s"
@@ -217,7 +219,7 @@ class PostgresStore:
         self._address = address
         self.name = f"in {shown(address)}"
         self.connection = PostgresConnection(address, _WRITER)
-        self._writer, self._turn = uuid4().hex, 0
+        self._writer, self._turn, self._kept = uuid4().hex, 0, 0
 
     def ready(self) -> None:
         """Connect anew where the line was cut; raises DatabaseAway."""
@@ -229,12 +231,24 @@ class PostgresStore:
 
         Each commit is flushed: a server that crashes must not forget what its daemon knows. The
         clock of leases is the database's: the same for all machines. A process that is frozen in
-        its transaction, or cut off, keeps all others waiting for FROZEN_S at most.
+        its transaction, or cut off, keeps all others waiting for FROZEN_S at most. Raises
+        JournalDamaged where the database is an older one than this writer wrote to.
         """
         self._turn += 1
         leave = _LEAVE_TURN.format(self._writer, self._turn)
-        (now_s,) = self.connection.at_once(f"{_TAKE_CHAIN}{leave}")
+        last, now_s = self.connection.at_once(f"{_TAKE_CHAIN}{leave}")
+        if last != self._kept:
+            raise JournalDamaged(
+                f"The journal {self.name} has forgotten what this daemon wrote: it was restored "
+                "from a backup, or a server took over that did not have it all.",
+                "Start the daemon again: it goes on from what the database has now.",
+            )
         return float(now_s)
+
+    def commit(self) -> None:
+        """End the transaction that was begun last."""
+        self.connection.execute("COMMIT")
+        self._kept = self._turn
 
     def was_kept(self) -> bool:
         """Look whether the transaction was kept whose COMMIT got no answer.
@@ -244,7 +258,9 @@ class PostgresStore:
         """
         found = self.connection.at_once(f"{_TAKE_CHAIN}{_TURN.format(self._writer)}")
         self.connection.execute("ROLLBACK")
-        return found == (self._turn,)
+        if kept := found == (self._turn,):
+            self._kept = self._turn
+        return kept
 
     def must_pass(self, error: BaseException) -> None:
         """Raise an error that no wait helps against."""
@@ -253,6 +269,12 @@ class PostgresStore:
 
     def checkpoint(self) -> None:
         """Do nothing: the database looks after itself."""
+
+
+def user_of(address: str) -> str:
+    """Return the role that an address logs in as: libpq's default where it names none."""
+    known = {one.keyword: one.val for one in Conninfo.get_defaults()}
+    return str(conninfo_to_dict(address).get("user") or (known.get(b"user") or b"").decode())
 
 
 def shown(address: str) -> str:

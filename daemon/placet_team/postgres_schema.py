@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 import psycopg
 
@@ -12,6 +13,7 @@ from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TABLES
+from placet_team.team_rows import WORKER
 
 _TYPES: tuple[tuple[str, str], ...] = (
     (
@@ -63,10 +65,11 @@ _BASE = (
 )
 
 
+ROLES = (READER, WORKER)
+"""Roles without a login: people who read are members of the first, workers of the second."""
+_MAKE_ROLE = """DO $$ BEGIN CREATE ROLE {} NOLOGIN;
+ EXCEPTION WHEN duplicate_object OR insufficient_privilege THEN NULL; END $$"""
 _READING = (
-    # one that is there is refused to who may make none: the right is looked at first
-    f"""DO $$ BEGIN CREATE ROLE {READER} NOLOGIN;
-     EXCEPTION WHEN duplicate_object OR insufficient_privilege THEN NULL; END $$""",
     f"GRANT USAGE ON SCHEMA placet TO {READER}",
     f"GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {READER}",
     f"DO $$ BEGIN EXECUTE 'GRANT {READER} TO ' || quote_ident(current_user); "
@@ -74,14 +77,10 @@ _READING = (
 )
 
 
-def _can_make_roles(connection: PostgresConnection) -> bool:
-    """Return whether the role of readers is there, or can be made."""
-    (can,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = ?) "
-        "OR (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user)",
-        (READER,),
-    ).fetchone()
-    return bool(can)
+def _missing_roles(connection: PostgresConnection) -> tuple[str, ...]:
+    found = connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(?)", ([*ROLES],))
+    there = {name for (name,) in found}
+    return tuple(role for role in ROLES if role not in there)
 
 
 def statements(first: int) -> tuple[str, ...]:
@@ -105,8 +104,8 @@ def number_of(connection: PostgresConnection) -> int:
     return int(row[0]) if row else 0
 
 
-def make_ready(address: str) -> bool:
-    """Make what is missing of the schema; return whether the role of readers is there.
+def make_ready(address: str) -> tuple[str, ...]:
+    """Make what is missing of the schema; return those of ROLES that are not there.
 
     Raises UserError for a database that cannot be used.
     """
@@ -122,10 +121,10 @@ def make_ready(address: str) -> bool:
         ) from error
 
 
-def migrate_postgres(address: str) -> bool:
+def migrate_postgres(address: str) -> tuple[str, ...]:
     """Make what is missing of the schema, in one transaction; two at once are safe.
 
-    Return whether the role of readers is there, which not every user may make.
+    Return the roles that are not there, and that this user may not make.
     Raises DatabaseAway, and psycopg.Error where the user may not.
     """
     connection = PostgresConnection(address)
@@ -144,10 +143,13 @@ def migrate_postgres(address: str) -> bool:
                 "ON CONFLICT (one) DO UPDATE SET number = excluded.number",
                 (latest(),),
             )
-        has_readers = _can_make_roles(connection)
-        for sql in _READING if has_readers else ():
+        for role in _missing_roles(connection):
+            connection.execute(_MAKE_ROLE.format(role))
+        missing = _missing_roles(connection)
+        for sql in _READING if READER not in missing else ():
             connection.execute(sql)
+        connection.script(files("placet_team").joinpath("workers.sql").read_text("utf-8"))
         connection.execute("COMMIT")
-        return has_readers
+        return missing
     finally:
         connection.close()

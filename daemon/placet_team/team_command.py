@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from difflib import get_close_matches
 
@@ -16,8 +17,8 @@ from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
 from placet_team.postgres import PostgresConnection
-from placet_team.postgres_reader import READER
 from placet_team.postgres_schema import make_ready
+from placet_team.team_rows import ANY, WORKER
 
 
 @click.group("team")
@@ -26,39 +27,106 @@ def team_command() -> None:
 
 
 @team_command.command("init")
-@click.argument("address", metavar="ADDRESS")
+@click.argument("address", metavar="[ADDRESS]", default="")
+@click.option("--worker", metavar="NAME", default="", help="Let in a worker of this name.")
+@click.option(
+    "--labels",
+    default=ANY,
+    show_default=True,
+    metavar="A,B",
+    help="Labels of the portals whose work it takes; `any` is that of portals without one.",
+)
 @site_option
-def team_init_command(site: Site, address: str) -> None:
+def team_init_command(site: Site, address: str, worker: str, labels: str) -> None:
     """Make the journal's tables in the database at ADDRESS, and name it in System/placet.toml.
 
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
-    ~/.pgpass or the systemd credential database-password.
+    ~/.pgpass or the systemd credential database-password. Later it can be left out. --worker prints
+    the SQL with which an administrator makes the worker's role.
     """
-    from placet.disk.vault import Vault
-
-    if (there := address_of(site.state.journal)) and there != address:
+    there = address_of(site.state.journal)
+    if address and there and there != address:
         raise UserError(
             f"The journal is in {there} already.",
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
-    has_readers = make_ready(address)
+    given, address = address, address or there or site.in_force().config.team.database
+    if not address:
+        raise UserError(
+            "This vault has no team yet: its journal is in a file.",
+            "Name the database: placet team init ADDRESS",
+            exit_code=2,
+        )
+    missing = _made_ready(site, address)
+    if missing:
+        roles = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
+        say(
+            f"this user may make no roles. As an administrator of the server: {roles} "
+            "Then once more: placet team init"
+        )
+    if worker:
+        click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
+    elif given:
+        _name_database(site, address)
+
+
+def _made_ready(site: Site, address: str) -> tuple[str, ...]:
+    """Make the tables; return the roles that are missing. Raises UserError for another vault's."""
+    from placet.disk.vault import Vault
+
+    missing = make_ready(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
         must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
+    return missing
+
+
+def _name_database(site: Site, address: str) -> None:
     text = with_setting(site.vault, ("team", "database"), address)
     try:
         change(site.vault, site.env, text, [("team", "database")])
     except OSError as error:
         raise cannot_write(site.vault / CONFIG_PATH, error) from error
     click.echo(address)
-    if not has_readers:
-        say(
-            "this user may make no roles, so nobody may only read yet. As an administrator: CREATE "
-            f"ROLE {READER} NOLOGIN; then once more: placet team init ADDRESS"
-        )
-    if is_begun(site.state.journal) and not there:
+    if is_begun(site.state.journal) and not address_of(site.state.journal):
         say("the journal is in a file still; stop the daemon, then: placet journal move")
     else:
         say("the daemon begins the journal there: placet run")
+
+
+def let_in(address: str, name: str, labels: str) -> str:
+    """Let a worker in, or give it other labels; return the SQL that makes its role."""
+    with closing(PostgresConnection(address)) as connection:
+        connection.execute(
+            "INSERT INTO team_workers VALUES (?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels",
+            (name, labels),
+        )
+    return f'CREATE ROLE "{name}" LOGIN;\nGRANT {WORKER} TO "{name}";'
+
+
+def checked_name(name: str) -> str:
+    """Return a worker's name; raises UserError (exit code 2) for what can be none."""
+    if not re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", name):
+        raise UserError(
+            f"A worker cannot have the name {name!r}.",
+            "Small letters, digits and `-` make one; it is the name of the worker's role in the "
+            "database, too: postgresql://build-1@host/database",
+            exit_code=2,
+        )
+    return name
+
+
+def checked_labels(labels: str) -> str:
+    """Return labels as the database has them; raises UserError (exit code 2) for bad ones."""
+    found = list(dict.fromkeys(one.strip() for one in labels.split(",") if one.strip()))
+    bad = [one for one in found if not re.fullmatch("[A-Za-z0-9_-]{1,30}", one)]
+    if bad or not found:
+        raise UserError(
+            f"This cannot be a label: {(bad or [labels])[0]!r}.",
+            "Letters, digits, `-` and `_` make one, 30 at most.",
+            exit_code=2,
+        )
+    return ",".join(found)
 
 
 @team_command.command("status")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import md5
 
-from placet.journal.writes import Change, LeaseLost
+from placet.journal.writes import Change
 
 HOST = "placet_host"
 """The daemon's channel of NOTIFY; what is missed there is found by looking once a second."""
@@ -44,14 +44,9 @@ TABLES = (
      key text COLLATE "C" PRIMARY KEY, tokens bigint NOT NULL, usd text)""",
 )
 
-_TELL_HOST = f"SELECT pg_notify('{HOST}', '')"
 _TELL_WORKER = (
     "SELECT pg_notify('placet_' || md5(worker), '') FROM team_work "
     "WHERE trace_id = :trace_id AND worker IS NOT NULL"
-)
-_UNHELD = (
-    "DELETE FROM team_held WHERE NOT EXISTS (SELECT 1 FROM leases WHERE held "
-    "AND trace_id = split_part(key, ':', 1) AND split_part(key, ':', 3) IN ('', token::text))"
 )
 _OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
 
@@ -81,23 +76,6 @@ class PutWork(Change):
           jsonb_build_object('trace_id', CAST(:trace_id AS text), 'generation', :generation), NULL)
           ::procrastinate_job_to_defer_v1])""",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimWork(Change):
-    """Take a piece of work for `worker`, whose sandbox is `level`; Conflict if it is gone."""
-
-    trace_id: str
-    generation: int
-    worker: str
-    owner: str
-    level: int
-    SQL = (
-        f"""UPDATE team_work SET worker = :worker, owner = :owner, level = :level
-          {_OF_WORK} AND worker IS NULL""",  # noqa: S608 - our own
-        _TELL_HOST,
-    )
-    ELSE = "{trace_id} is not to be had any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +110,10 @@ class TellWorker(Change):
 
 @dataclass(frozen=True, slots=True)
 class PutResult(Change):
-    """Give a piece of work back with what came of it; LeaseLost if it is another one's."""
+    """Give a piece of work back with what came of it; only `worker_append` writes it."""
 
-    trace_id: str
-    token: int
     kind: str
     result: str
-    SQL = (
-        "UPDATE team_work SET kind = :kind, result = :result "
-        "WHERE trace_id = :trace_id AND token = :token AND kind = ''",
-        _TELL_HOST,
-    )
-    ELSE = "{trace_id} was taken away"
-    ERROR = LeaseLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +136,6 @@ class DropWork(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat(Change):
-    """Show a sign of life; Conflict where another process of that name gave one in `lease_s`.
-
-    `gone` is an owner who has ended. `draining` stays as this process was told.
-    """
-
-    name: str
-    labels: str
-    level: int
-    version: str
-    slots: int
-    owner: str
-    lease_s: float
-    gone: str
-    SQL = (
-        """INSERT INTO team_members (name, labels, level, version, slots, owner, beat_s)
-        VALUES (:name, :labels, :level, :version, :slots, :owner, :now_s)
-        ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
-          version = excluded.version, slots = excluded.slots, owner = excluded.owner,
-          draining = team_members.draining AND team_members.owner = excluded.owner,
-          beat_s = excluded.beat_s
-        WHERE team_members.beat_s < excluded.beat_s - CAST(:lease_s AS double precision)
-          OR team_members.owner IN (excluded.owner, :gone)""",
-        "DELETE FROM team_members WHERE beat_s < :now_s - 86400",
-    )
-    ELSE = "another worker named {name} lives"
-
-
-@dataclass(frozen=True, slots=True)
 class Drain(Change):
     """Tell a member to take no more work; Conflict where there is none of this name."""
 
@@ -206,15 +146,6 @@ class Drain(Change):
         "SELECT pg_notify('placet_' || md5(:name), '')",
     )
     ELSE = "there is no worker named {name}"
-
-
-@dataclass(frozen=True, slots=True)
-class DropMember(Change):
-    """Forget a member that ended."""
-
-    name: str
-    owner: str
-    SQL = ("DELETE FROM team_members WHERE name = :name AND owner = :owner",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,32 +200,3 @@ class PutBody(Change):
         "DELETE FROM team_bodies WHERE at_s < :now_s - 3600 AND name <> :name AND NOT EXISTS "
         "(SELECT 1 FROM team_work WHERE position(team_bodies.name in parcel) > 0)",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class HoldDay(Change):
-    """Hold a model call in the day's budget; Conflict unless `seen` is the last state of it.
-
-    `key` is the caller: a trace_id, the number of the conversation, the token of its lease. `usd`
-    is None if unknown.
-    """
-
-    key: str
-    tokens: int
-    usd: str | None
-    seen: int
-    SQL = (
-        "UPDATE team_day SET version = version + 1 WHERE version = :seen",
-        "INSERT INTO team_held VALUES (:key, :tokens, :usd) "
-        "ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, usd = excluded.usd",
-        _UNHELD,
-    )
-    ELSE = "the day's budget is not at {seen} any more"
-
-
-@dataclass(frozen=True, slots=True)
-class DropDay(Change):
-    """Hold a model call no longer."""
-
-    key: str
-    SQL = ("DELETE FROM team_held WHERE key = :key", _UNHELD)

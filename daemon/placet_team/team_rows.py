@@ -11,6 +11,10 @@ from placet.journal.reader import Reader
 
 T = TypeVar("T")
 
+ANY = "any"
+"""The label of work that any worker may take."""
+WORKER = "placet_worker"
+"""The role of which each worker's own one is a member."""
 LEASE_S = 30.0
 """Seconds for which a sign of life is good where no daemon has said another number."""
 
@@ -116,6 +120,12 @@ def texts_of(connection: Connection, trace_id: str, token: int) -> tuple[str, st
         "SELECT parcel, result FROM team_work WHERE trace_id = ? AND token = ?", (trace_id, token)
     ).fetchone()
     return None if row is None else (str(row[0]), str(row[1]))
+
+
+def labels_of(connection: Connection, name: str) -> tuple[str, ...]:
+    """Return the labels of the work that a worker may take, by `team init`; () for none."""
+    found = connection.execute("SELECT labels FROM team_workers WHERE name = ?", (name,)).fetchone()
+    return () if found is None else tuple(str(found[0]).split(","))
 
 
 def member_rows(connection: Connection, name: str = "") -> list[MemberRow]:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from placet.agent.workplace import Ports
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet_team.team_journal import PutBody
 from placet_team.team_rows import body_of
 
@@ -62,7 +62,7 @@ def _files(vault: Path, script: str) -> Iterator[tuple[str, os.stat_result]]:
                 yield name, info
 
 
-def unpacked(journal: Journal, folder: Path, name: str) -> Path:
+def unpacked(journal: JournalAccess, folder: Path, name: str) -> Path:
     """Return the folder with what `name` keeps of the vault, below `folder`; one call at a time.
 
     Raises LookupError where the database has it no more, ValueError for one that was not made by

@@ -25,14 +25,11 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
-from placet.journal.writer import Journal
 from placet.journal.writes import (
     BodyDamaged,
-    Conflict,
     Guard,
     JournalPaused,
     LeaseLost,
-    RenewLease,
     Write,
 )
 from placet_team.lookout import Lookout
@@ -44,8 +41,9 @@ from placet_team.parcel import (
     Wait,
     packed_result,
 )
-from placet_team.team_journal import Beat, ClaimWork, DropMember, PutResult
+from placet_team.team_journal import PutResult
 from placet_team.team_rows import LEASE_S, WorkRow, quiet_limit_s, texts_of
+from placet_team.worker_journal import WorkerJournal
 
 BEATS = 5
 """Signs of life within the time that one is good for."""
@@ -53,10 +51,9 @@ BEATS = 5
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A worker as the team knows it: name, labels of the work that it takes, slots."""
+    """A worker as the team knows it: its name, which is its role in the database, and its slots."""
 
     name: str
-    labels: tuple[str, ...]
     slots: int
 
 
@@ -68,12 +65,12 @@ class Worker:
     """
 
     badge: Badge
-    journal: Journal
+    journal: WorkerJournal
     lookout: Lookout
     outfit: Outfit
     say: Callable[[str], None]
     owner: str
-    under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
+    under_way: dict[str, Cancel] = field(default_factory=dict)
     lease_s: float = LEASE_S
     failed: UserError | psycopg.Error | None = None
 
@@ -105,7 +102,7 @@ class Worker:
         finally:
             over.set()
             with suppress(JournalPaused):
-                self.journal.commit([DropMember(self.badge.name, self.owner)])
+                self.journal.call("worker_leave", self.owner)
 
     def ask_limit(self) -> None:
         """Learn how long a sign of life is good for: a daemon may have started with another one."""
@@ -113,20 +110,11 @@ class Worker:
             self.lease_s = quiet_limit_s(reader)
 
     def _beat(self, gone: str = "") -> None:
-        badge = self.badge
         self.ask_limit()
-        labels = ",".join(badge.labels)
-        level, slots = int(self.outfit.level), badge.slots
-        beat = Beat(badge.name, labels, level, __version__, slots, self.owner, self.lease_s, gone)
-        try:
-            self.journal.commit([beat])
-        except Conflict as error:
-            raise name_taken(badge.name) from error
-        for trace_id, (token, cancel) in list(self.under_way.items()):
-            try:
-                self.journal.commit([RenewLease(trace_id, token, self.lease_s)])
-            except LeaseLost:
-                cancel.set()
+        level, slots = int(self.outfit.level), self.badge.slots
+        beat = (self.owner, level, __version__, slots, self.lease_s, gone, [*self.under_way])
+        if not self.journal.call("worker_beat", *beat):
+            raise name_taken(self.badge.name)
 
     @property
     def draining(self) -> bool:
@@ -145,10 +133,11 @@ class Worker:
 
     def _take(self, trace_id: str, generation: int) -> None:
         try:
-            level, name = int(self.outfit.level), self.badge.name
-            self.journal.commit([ClaimWork(trace_id, generation, name, self.owner, level)])
-        except (Conflict, JournalPaused):
-            return  # it was withdrawn
+            claim = (trace_id, generation, self.owner, int(self.outfit.level))
+            if not self.journal.call("worker_claim", *claim):
+                return  # it was withdrawn
+        except JournalPaused:
+            return
         with suppress(JournalPaused, LeaseLost):
             row = self._handed(trace_id, generation)
             if row is not None:
@@ -173,12 +162,11 @@ class Worker:
             return
         cancel = Cancel()
         watch = threading.Thread(target=self._heed, args=(row, cancel), daemon=True)
-        self.under_way[row.trace_id] = row.token, cancel
+        self.under_way[row.trace_id] = cancel
         try:
             kind, text, writes = self._done(texts[0], row.token, cancel, watch)
             guard = Guard(row.trace_id, row.token)
-            result = PutResult(row.trace_id, row.token, kind, text)
-            self.journal.commit([guard, *writes, result])
+            self.journal.commit([guard, *writes, PutResult(kind, text)])
         except LeaseLost:
             self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
         finally:
@@ -186,7 +174,7 @@ class Worker:
 
     def _heed(self, row: WorkRow, cancel: Cancel) -> None:
         """Tell the work under way what the daemon says."""
-        while row.trace_id in self.under_way and self.under_way[row.trace_id][1] is cancel:
+        while self.under_way.get(row.trace_id) is cancel:
             now = self.lookout.work.get(row.trace_id)
             if now is None or now.token != row.token:
                 cancel.set()

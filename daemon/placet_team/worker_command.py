@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import socket
 import tomllib
 from pathlib import Path
 
@@ -16,13 +14,10 @@ from placet.host.config import SandboxTable, made_of
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
 from placet_team.outfit import OF_MODEL, Own
+from placet_team.postgres import checked, user_of
+from placet_team.team_command import checked_name
 from placet_team.worker import Badge
 from placet_team.working import run
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-# As a portal's; it is part of the name of a channel, and PostgreSQL's have 63 bytes at most.
-_LABEL = re.compile(r"[A-Za-z0-9_-]{1,30}")
-
 
 _TABLES = {"model": OF_MODEL, "commands": tuple(SandboxTable.model_fields)}
 
@@ -57,14 +52,6 @@ def own_settings(file: Path) -> Own:
 
 @click.command("worker")
 @click.argument("address", metavar="ADDRESS", envvar="PLACET_DATABASE")
-@click.option("--name", default="", help="Name of this worker; the machine's without it.")
-@click.option(
-    "--labels",
-    default="any",
-    show_default=True,
-    metavar="A,B",
-    help="Labels of the portals whose work it takes; `any` is that of portals without one.",
-)
 @click.option(
     "--slots",
     type=click.IntRange(1, 64),
@@ -78,26 +65,17 @@ def own_settings(file: Path) -> Own:
     metavar="FILE",
     help="This worker's own settings: [model], [commands] and [remotes].",
 )
-def worker_command(address: str, name: str, labels: str, slots: int, config: Path | None) -> None:
+def worker_command(address: str, slots: int, config: Path | None) -> None:
     """Carry out what the daemon of a team hands over, until it is stopped.
 
-    ADDRESS is that of the team's database, as `[team] database` has it, or in PLACET_DATABASE; its
-    password comes from PGPASSWORD, ~/.pgpass or the systemd credential database-password. The
+    ADDRESS is that of the team's database, or in PLACET_DATABASE. Its user is this worker's own
+    role, and its name: postgresql://build-1@host/database (placet team init --worker). The password
+    comes from PGPASSWORD, ~/.pgpass or the systemd credential database-password. The
     model, its server and its key are this machine's own: --config, ANTHROPIC_API_KEY,
     ANTHROPIC_BASE_URL. Work for another model waits.
     """
-    name = name or socket.gethostname().split(".")[0]
-    wanted = tuple(dict.fromkeys(one.strip() for one in labels.split(",") if one.strip()))
-    bad = [one for one in wanted if not _LABEL.fullmatch(one)]
-    if bad or not wanted or not _NAME.fullmatch(name):
-        what = f"the label {bad[0]!r}" if bad else "a name or label"
-        raise UserError(
-            f"This cannot be {what}: letters, digits, `-` and `_` make one, a label of 30 at most.",
-            "For example: placet worker ADDRESS --name build-1 --labels gpu,any",
-            exit_code=2,
-        )
-
+    name = checked_name(user_of(checked(address)))
     own = own_settings(config) if config else Own()
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
-        run(address, Badge(name, wanted, slots), own, folder, os.environ, say, ending)
+        run(address, Badge(name, slots), own, folder, os.environ, say, ending)

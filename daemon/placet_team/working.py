@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,10 +11,8 @@ import psycopg
 
 from placet.errors import UserError, cannot_write, counted
 from placet.host.clock import Clock
-from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, this_process
-from placet.host.state import make_empty, make_ready, write_private
-from placet.journal.database import address_file
-from placet.journal.writer import Journal
+from placet.host.lock import VaultLock, boottime_s, is_alive, this_process
+from placet.host.state import make_empty, make_ready
 from placet.journal.writes import JournalPaused
 from placet.loop.ports import own_secrets, sandbox_level
 from placet.loop.run import Ending
@@ -26,10 +24,11 @@ from placet_team.engine import is_ready, queues_for, reached, work
 from placet_team.lookout import LOOK_S, Lookout
 from placet_team.offers import OWNER_JSON
 from placet_team.outfit import Outfit, Own
-from placet_team.postgres import checked, shown
+from placet_team.postgres import shown
 from placet_team.team_journal import channel_of
-from placet_team.team_rows import server_now_s
+from placet_team.team_rows import labels_of, server_now_s
 from placet_team.worker import Badge, Worker, name_taken
+from placet_team.worker_journal import WorkerJournal
 
 
 def run(
@@ -49,21 +48,12 @@ def run(
     """
     make_undumpable()
     with ExitStack() as stack:
-        path = _prepared(badge.name, folder, stack, say)
-        write_private(address_file(path), f"{checked(address)}\n".encode())
+        _prepared(badge.name, folder, stack, say)
         stack.enter_context(_plainly(address))
         if not _awaited(address, say, ending):
             return
         clock = _clock_of(address)
-        journal = stack.enter_context(
-            Journal(
-                path,
-                now=clock.wall,
-                boottime_s=boottime_s,
-                boot_id=boot_id(),
-                on_trouble=say,
-            )
-        )
+        journal = stack.enter_context(closing(WorkerJournal(address, folder / "journal", say)))
         ending.rings(journal.stop_waiting)
         try:
             _work(address, badge, own, folder, env, say, ending, journal, clock)
@@ -93,21 +83,31 @@ def _work(
     env: Mapping[str, str],
     say: Callable[[str], None],
     ending: Ending,
-    journal: Journal,
+    journal: WorkerJournal,
     clock: Clock,
 ) -> None:
     with ExitStack() as stack:
+        with journal.read() as reader:
+            labels = labels_of(reader.connection, badge.name)
+        if not labels:
+            raise UserError(
+                f"This team has no worker named {badge.name}.",
+                f"Where the vault is: placet team init --worker {badge.name}; it prints the SQL "
+                "that makes its role.",
+                exit_code=2,
+            )
         level = sandbox_level(own.config, say)
         if level is Level.NONE and own.config.commands.sandbox != "none":
             say("This machine has no sandbox: it takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
-        lookout = Lookout(journal, channel_of(badge.name), lambda: None, badge.name, owner)
+        channel = channel_of(badge.name)
+        lookout = Lookout(journal, address, channel, lambda: None, badge.name, owner)
         stack.enter_context(lookout.looking())
         outfit = Outfit(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
         worker = Worker(badge, journal, lookout, outfit, say, owner)
         if not _join(stack, worker, say, ending):
             return
-        said = f"{counted(badge.slots, 'slot')}, labels {', '.join(badge.labels)}, {level.title}"
+        said = f"{counted(badge.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
         say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
@@ -115,7 +115,7 @@ def _work(
                 outfit.leaving.set()
             return outfit.leaving.is_set() or worker.draining
 
-        queues = queues_for(badge.labels, int(level))
+        queues = queues_for(labels, int(level))
         work(address, queues, badge.slots, worker.take, over, say)
         if error := worker.failed or lookout.failed:
             raise error
@@ -189,8 +189,8 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
             return False
 
 
-def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> Path:
-    """Make the worker's folder ready, held by this process alone; return where its journal is.
+def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
+    """Make the worker's folder ready, held by this process alone.
 
     What a killed worker left of its work goes: nothing of it is missed.
     """
@@ -208,4 +208,3 @@ def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], No
     make_empty(worktrees)
     clear_clones(folder / "clones")
     make_empty(folder / "vaults")
-    return folder / "journal.db"

@@ -18,7 +18,7 @@ from placet.chat.cancel import Cancel
 from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 
 NAME = "today's budget"
 _LOOK_AGAIN_S = 0.25
@@ -65,7 +65,7 @@ class DayBudget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ledger(
-        self, journal: Journal, now: datetime, limits: Limits, others: Mapping[str, Amount]
+        self, journal: JournalAccess, now: datetime, limits: Limits, others: Mapping[str, Amount]
     ) -> Ledger:
         """Return the day's ledger as it stands; with no limits nothing is counted."""
         if limits == Limits():
@@ -76,7 +76,7 @@ class DayBudget:
     @contextmanager
     def room(
         self,
-        journal: Journal,
+        journal: JournalAccess,
         clock: Clock,
         own: Ledger,
         limits: Limits,

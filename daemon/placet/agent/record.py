@@ -46,7 +46,7 @@ from placet.chat.result import Ended
 from placet.codec import Stored
 from placet.errors import End, PlacetError, Stop
 from placet.host.clock import Clock
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
 from placet.journal.writes import REPLY as REPLY_PREFIX
 from placet.journal.writes import (
@@ -281,7 +281,7 @@ class Record(Recorded):
     row shows. With a `carrier` what is recorded is also where another machine finds it.
     """
 
-    journal: Journal
+    journal: JournalAccess
     case: Case
     attempt: int
     clock: Clock
@@ -296,7 +296,12 @@ class Record(Recorded):
 
     @classmethod
     def load(
-        cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None
+        cls,
+        journal: JournalAccess,
+        case: Case,
+        attempt: int,
+        clock: Clock,
+        token: int | None = None,
     ) -> Record:
         """Return the record of a conversation as far as it got."""
         record = cls(journal, case, attempt, clock, token)

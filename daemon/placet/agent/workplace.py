@@ -36,7 +36,7 @@ from placet.git.vault_history import (
 from placet.git.worktree import Worktree
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.note.paths import Folder, show
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, BoxLimits, Level
@@ -86,7 +86,7 @@ class Ports(Bounds):
     """
 
     worktrees: Path
-    journal: Journal
+    journal: JournalAccess
     clock: Clock
     open_model: Callable[[], Model]
     prices: Sequence[Price]

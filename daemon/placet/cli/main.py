@@ -84,7 +84,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "team status": ("placet team status", "placet team status --json"),
     "team workers": ("placet team workers", "placet team workers --json"),
     "team drain": ("placet team drain build-1", "placet team drain build-1 --undo"),
-    "worker": ("placet worker postgresql://placet@db.example.org/placet --labels gpu,any",),
+    "worker": ("placet worker postgresql://build-1@db.example.org/placet --slots 2",),
     "team init": ("placet team init postgresql://placet@db.example.org/placet",),
     "journal backup": ("placet journal backup ~/placet-journal.db",),
     "events": ("placet events", "placet events | jq --unbuffered .type"),

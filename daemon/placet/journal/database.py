@@ -83,6 +83,9 @@ class Store(Protocol):
     def begin(self, *, durable: bool) -> float:
         """Begin a transaction that nobody else writes beside; return the time of leases in s."""
 
+    def commit(self) -> None:
+        """End the transaction that was begun last."""
+
     def was_kept(self) -> bool:
         """Return whether the transaction was kept whose COMMIT got no answer."""
 
@@ -116,8 +119,8 @@ class Database(Protocol):
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Run one SELECT of a person's; return column names and rows."""
 
-    def make_ready(self, address: str) -> bool:
-        """Make or migrate the tables; return whether readers have a role of their own."""
+    def make_ready(self, address: str) -> tuple[str, ...]:
+        """Make or migrate the tables; return the roles that an administrator has yet to make."""
 
     def backup(self, path: Path, target: Path) -> None:
         """Copy the journal whose file would be `path` to the file `target`."""

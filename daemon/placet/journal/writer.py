@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from placet.activity import CommittedRow
 from placet.case.lease import Owner, may_take
@@ -100,6 +101,8 @@ class Leases:
                 same_clock = self._one_clock or lease.owner.boot_id == self._boot_id
                 raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
         token = lease.token + 1 if lease is not None else 1
+        if self._one_clock:  # a database that is restored from a backup gives no token once more
+            token = max(token, int(now_s * 1000))
         by = want.owner
         taken = {
             "trace_id": want.trace_id,
@@ -278,7 +281,7 @@ class Batches:
         answers = [transaction.answer(job.writes, alone=alone) for job in group]
         sent.append((transaction.write(), answers))
         if self._store.connection.in_transaction:
-            self._store.connection.execute("COMMIT")
+            self._store.commit()
 
 
 _PATIENCE_S = 30.0  # how long a lock is waited for
@@ -411,6 +414,10 @@ class SqliteStore:
         self.connection.execute("BEGIN IMMEDIATE")
         return self._boottime_s()
 
+    def commit(self) -> None:
+        """End the transaction that was begun last."""
+        self.connection.execute("COMMIT")
+
     def was_kept(self) -> bool:
         """Return False: a COMMIT that failed was rolled back."""
         return False
@@ -441,6 +448,23 @@ def store_of(
         return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
     with plain_errors(path):
         return database_of(address).store(address)
+
+
+class JournalAccess(Protocol):
+    """What work needs of a journal: `Journal`, or what a team's worker has."""
+
+    @property
+    def path(self) -> Path:
+        """The file of the journal, or one beside it: where its disk is."""
+
+    def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
+        """Commit a batch; see `Journal.commit`."""
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """Give a reader of one snapshot."""
+
+    def ask(self) -> AbstractContextManager[Reader]:
+        """Give a reader for single queries, each of which sees all that is committed."""
 
 
 _WAIT_S = 0.5

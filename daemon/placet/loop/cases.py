@@ -18,7 +18,7 @@ from placet.case.waiting import Hold
 from placet.disk.vault import Vault
 from placet.host.intents import Mailbox
 from placet.journal.reader import Reader
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import (
     AddActivity,
     BodyDamaged,
@@ -54,7 +54,7 @@ class OpenCases(Mapping[str, Case]):
     For one thread.
     """
 
-    journal: Journal
+    journal: JournalAccess
     held: dict[str, Case] = field(default_factory=dict)
     watched: dict[str, tuple[Branch, ...]] = field(default_factory=dict)
     # trace ids and paths of notes of which the journal knows no case

@@ -30,7 +30,7 @@ from placet.host.lock import MarkerLock, VaultLock
 from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state, write_private
 from placet.journal.database import DatabaseAway, address_file, address_of, database_of
 from placet.journal.reader import Reader
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import PutText
 from placet.note.paths import MARKER, TWIN
 
@@ -99,7 +99,7 @@ def refuse_claimed(config: Config, host: str) -> None:
         )
 
 
-def knows_its_marks(journal: Journal, mark: Path, folder: Vault) -> bool:
+def knows_its_marks(journal: JournalAccess, mark: Path, folder: Vault) -> bool:
     """Return whether the journal is the one that the last daemon left: neither older nor new.
 
     Its last event is written down beside the journal, and in the vault.
@@ -122,7 +122,7 @@ def _knows(reader: Reader, mark: bytes) -> bool:
     return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
 
 
-def mark_end(journal: Journal, mark: Path, folder: Vault) -> None:
+def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:
     """Write down the journal's last event; if that fails, an older mark does as well."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()

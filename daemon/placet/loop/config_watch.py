@@ -20,7 +20,7 @@ from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
 from placet.host.state import StateFolder
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.loop.claim import refuse_claimed
 from placet.loop.ports import model_opener, prices
 from placet.loop.rows import of_daemon
@@ -121,7 +121,7 @@ class ConfigWatch:
             opener = model_opener(config, self.vault, self.env)
         return replace(ports, config=config, open_model=opener, prices=prices(config))
 
-    def tell(self, journal: Journal) -> None:
+    def tell(self, journal: JournalAccess) -> None:
         """Say and journal which changed settings nobody accepted.
 
         The same ones are journalled once.
@@ -135,7 +135,7 @@ class ConfigWatch:
             facts = {"keys": self.held.names, "digest": self.held.digest}
             journal.commit([of_daemon(self.clock, Action.CONFIG_CHANGED, **facts)])
 
-    def accept_first(self, journal: Journal) -> None:
+    def accept_first(self, journal: JournalAccess) -> None:
         """Accept all settings if none was accepted on this machine yet.
 
         It is the first start, or the state was lost.

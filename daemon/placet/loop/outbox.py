@@ -33,7 +33,7 @@ from placet.disk.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, Too
 from placet.disk.vault import Vault
 from placet.errors import BUGS, describe_bug
 from placet.host.clock import Clock
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
 from placet.note.frontmatter import (
     REQUEST_STAMPS,
@@ -71,7 +71,7 @@ class Outbox:
     published: of its case, where it was to go, where it is, and its size in bytes.
     """
 
-    journal: Journal
+    journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
     reported: Callable[[Case, str, str, int], Sequence[Write]]

@@ -16,7 +16,7 @@ from placet.case.waiting import Hold, Why, told
 from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.loop.rows import of_case, of_daemon
 
 _LONGEST_WAIT_S = 60.0
@@ -34,7 +34,7 @@ class Waits:
     daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
     """
 
-    journal: Journal
+    journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
     tell: Callable[[Hold], None]

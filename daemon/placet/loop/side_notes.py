@@ -12,7 +12,7 @@ from placet.case.case import NoteSeen
 from placet.disk.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
 from placet.host.clock import Clock
-from placet.journal.writer import Journal
+from placet.journal.writer import JournalAccess
 from placet.journal.writes import AddActivity, DropSeen, PutSeen
 from placet.note.escape import code, sentence
 from placet.note.paths import SIDE_CALLOUT, Folder, request_id, show, side_note_name
@@ -73,7 +73,7 @@ class Notices:
     """
 
     vault: Vault
-    journal: Journal
+    journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
     said: dict[str, str] = field(default_factory=dict)

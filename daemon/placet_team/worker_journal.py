@@ -1,0 +1,183 @@
+"""A team's journal as a worker has it: it reads its own work, and writes by the team's functions.
+
+`workers.sql` has the functions, and says who may see what. Each is one statement, so no lock in the
+database waits for a worker's line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from placet.journal.chain import ready_row, utf8
+from placet.journal.database import DatabaseAway
+from placet.journal.reader import Reader
+from placet.journal.writes import (
+    AddActivity,
+    AddRecord,
+    Committed,
+    Conflict,
+    Guard,
+    JournalPaused,
+    LeaseLost,
+    Write,
+)
+from placet_team.postgres import PostgresConnection, shown
+from placet_team.postgres_reader import PatientConnection
+from placet_team.team_journal import PutRefs, PutResult
+
+_ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
+"""What the functions refuse, by the code of the error."""
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+
+
+@dataclass(slots=True)
+class _Line:
+    """A connection; `turn` counts its calls, so that one whose answer was lost is made once."""
+
+    name: str
+    connection: PostgresConnection | None = None
+    turn: int = 0
+
+
+class WorkerJournal:
+    """The journal of a team's database, for a worker; any thread may use it.
+
+    `path` is in the worker's folder, which needs room on its disk. `on_trouble` gets a sentence
+    when writing stops, and when it goes on.
+    """
+
+    def __init__(self, address: str, path: Path, on_trouble: Callable[[str], None]) -> None:
+        self.address = address
+        self.path = path
+        self._on_trouble = on_trouble
+        self._give_up = threading.Event()
+        self._idle: list[_Line] = []
+
+    def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:  # noqa: ARG002 - each commit is flushed
+        """Append to the record of the work that the first write, a Guard, names; all or nothing.
+
+        Waits while the database is away. Raises LeaseLost, Conflict, and JournalPaused once it is
+        to wait no longer.
+        """
+        self._call("worker_append", *_appended(writes))
+        return Committed()
+
+    def call(self, function: str, *values: Any) -> Any:
+        """Call one of the team's functions, which may be called twice; waits as `commit` does."""
+        with self._line() as line:
+            return self._patiently(line, function, values)
+
+    def _call(self, function: str, *values: Any) -> None:
+        with self._line() as line:
+            self._patiently(line, function, (line.name, line.turn + 1, *values))
+            line.turn += 1
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """Yield a reader of one moment; waits while the database is away, as `commit` does."""
+        connection = PatientConnection(self.address, self._wait_to_read)
+        try:
+            yield Reader(connection)
+        finally:
+            connection.close()
+
+    ask = read
+
+    def stop_waiting(self) -> None:
+        """From now on raise JournalPaused where the database is away. Safe in any thread."""
+        self._give_up.set()
+
+    def close(self) -> None:
+        """Close the connections; nobody may be writing."""
+        self.stop_waiting()
+        for line in self._idle:
+            if line.connection is not None:
+                line.connection.close()
+
+    def _wait_to_read(self, error: DatabaseAway) -> None:
+        if self._give_up.wait(_LONGEST_DELAY_S):
+            raise JournalPaused(f"the journal cannot be read: {error}")
+
+    @contextmanager
+    def _line(self) -> Iterator[_Line]:
+        try:
+            line = self._idle.pop()
+        except IndexError:
+            line = _Line(uuid4().hex)
+        try:
+            yield line
+        finally:
+            self._idle.append(line)
+
+    def _patiently(self, line: _Line, function: str, values: Sequence[Any]) -> Any:
+        delay_s, told = _FIRST_DELAY_S, False
+        while True:
+            try:
+                if line.connection is None or line.connection.is_broken:
+                    line.connection = PostgresConnection(self.address)
+                answer = _answer(line.connection, function, values)
+            except DatabaseAway as error:
+                trouble = f"the journal in {shown(self.address)} cannot be written: {error}"
+                if not told:
+                    told = True
+                    self._on_trouble(f"{trouble}; work waits, and goes on when it is there again")
+                if self._give_up.wait(delay_s):
+                    raise JournalPaused(trouble) from error
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+                continue
+            if told:
+                self._on_trouble("the journal is written again")
+            return answer
+
+
+def _answer(connection: PostgresConnection, function: str, values: Sequence[Any]) -> Any:
+    marks = ", ".join("?" for _ in values)
+    try:
+        (answer,) = connection.execute(f"SELECT {function}({marks})", values).fetchone()
+    except psycopg.Error as error:
+        if (kind := _ERRORS.get(error.sqlstate or "")) is None:
+            raise
+        raise kind(error.diag.message_primary or str(error)) from error
+    return answer
+
+
+def _appended(writes: Sequence[Write]) -> tuple[Any, ...]:
+    """Return a batch as the arguments of `worker_append`; raises TypeError for other writes."""
+    guard, *others = writes
+    if not isinstance(guard, Guard):
+        raise TypeError(f"a worker writes under its lease alone: {guard!r:.80}")
+    entries, events = list[AddRecord](), list[tuple[str, ...]]()
+    refs, kind, result = "", "", ""
+    for write in others:
+        match write:
+            case AddRecord():
+                entries.append(write)
+            case AddActivity():
+                events.append(ready_row(write.activity).columns)
+            case PutRefs():
+                refs = write.refs
+            case PutResult():
+                kind, result = write.kind, write.result
+            case _:
+                raise TypeError(f"no worker may write this: {write!r:.80}")
+    return (
+        guard.trace_id,
+        guard.token,
+        [one.attempt for one in entries],
+        [one.seq for one in entries],
+        [one.kind for one in entries],
+        [utf8(one.key) for one in entries],
+        [one.body for one in entries],
+        [list(columns) for columns in events],
+        refs,
+        kind,
+        utf8(result),
+    )

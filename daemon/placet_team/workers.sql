@@ -1,0 +1,229 @@
+-- What workers may do. Each worker logs in with a role of its own, which `placet team init --worker`
+-- lists in team_workers, and which is a member of placet_worker. It reads its own work, and writes
+-- through these functions alone. They run with the rights of the schema's owner.
+
+CREATE TABLE IF NOT EXISTS team_workers (
+  name text COLLATE "C" PRIMARY KEY, -- also the name of its role
+  labels text NOT NULL);
+
+-- Whether the caller was handed a case's work with this token, and has its lease.
+CREATE OR REPLACE FUNCTION worker_holds(trace text, tok bigint) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+  SELECT EXISTS (SELECT FROM leases l JOIN team_work w ON w.trace_id = l.trace_id
+    AND w.token = l.token WHERE l.trace_id = trace AND l.token = tok AND l.held
+    AND w.worker = session_user)
+$$;
+
+-- Append to a mission's record and to the journal, and give the work back (`kind_` and `result_`).
+-- `line` and `turn_` name the call: made again, as its answer was lost, it does nothing. One that
+-- follows a turn which the database does not know, as it was restored, is refused.
+-- `entries` of the record are given column by column, `events` as rows of eight texts.
+-- Errors: PL001 the lease is lost, PL002 the record has gone on, PL003 no worker may write that.
+CREATE OR REPLACE FUNCTION worker_append(line text, turn_ bigint, trace text, tok bigint,
+  attempts bigint[], seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[],
+  refs_ text, kind_ text, result_ text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+DECLARE
+  me text := session_user || ' ' || line;
+  before bigint;
+  last bigint;
+  hash_ text;
+  event text[];
+  facts jsonb;
+  used bigint;
+  usd_ double precision;
+BEGIN
+  -- the chain's row orders all writers
+  SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), last_hash
+    INTO last, hash_ FROM chain FOR UPDATE;
+  SELECT turn INTO before FROM writers WHERE writer = me;
+  IF before = turn_ THEN RETURN; END IF;
+  IF coalesce(before, 0) <> turn_ - 1 THEN
+    RAISE EXCEPTION 'the database was restored, and has forgotten what this worker wrote'
+      USING ERRCODE = 'PL001';
+  END IF;
+  IF NOT worker_holds(trace, tok) THEN
+    RAISE EXCEPTION 'token % does not hold the lease of %', tok, trace USING ERRCODE = 'PL001';
+  END IF;
+
+  FOR n IN 1 .. cardinality(seqs) LOOP
+    IF seqs[n] <> (SELECT coalesce(max(seq), 0) + 1 FROM records
+                   WHERE trace_id = trace AND attempt = attempts[n]) THEN
+      RAISE EXCEPTION 'record % attempt % seq % is not the next', trace, attempts[n], seqs[n]
+        USING ERRCODE = 'PL002';
+    END IF;
+    INSERT INTO records VALUES (trace, attempts[n], seqs[n], kinds[n], keys[n],
+      encode(sha256(bodies[n]), 'hex'), length(bodies[n]), bodies[n]);
+    IF kinds[n] = 'intent' AND starts_with(keys[n], 'attempt:') THEN
+      INSERT INTO asked VALUES (trace, attempts[n]) ON CONFLICT DO NOTHING;
+    ELSIF kinds[n] = 'outcome' AND keys[n] ~ '^(attempt|reply):' THEN
+      DELETE FROM asked WHERE trace_id = trace AND attempt = attempts[n];
+    END IF;
+  END LOOP;
+
+  FOR n IN 1 .. coalesce(array_length(events, 1), 0) LOOP
+    event := ARRAY(SELECT unnest(events[n:n]));
+    IF event[2] <> trace OR event[3] NOT IN ('agent', 'system') OR event[5] NOT IN (
+      'conversation.compacted', 'failure.detected', 'git.branch_created', 'git.committed',
+      'git.initialized', 'git.ran', 'git.rolled_back', 'git.snapshotted', 'git.tidied',
+      'model.called', 'model.failed', 'model.resumed', 'model.waiting', 'plan.drifted',
+      'step.completed', 'tool.called', 'tool.refused') THEN
+      RAISE EXCEPTION 'no worker may write % of % for %', event[5], event[3], event[2]
+        USING ERRCODE = 'PL003';
+    END IF;
+    last := last + 1;
+    -- as journal/chain.py has it
+    hash_ := encode(sha256(convert_to(hash_ || E'\n' || last || E'\n' ||
+      (SELECT string_agg(char_length(one)::text, ' ' ORDER BY at)
+       FROM unnest(event) WITH ORDINALITY AS u (one, at))
+      || E'\n' || array_to_string(event, ''), 'UTF8')), 'hex');
+    INSERT INTO activity VALUES (last, event[1], event[2], event[3], event[4], event[5], event[6],
+      event[7], event[8], hash_);
+    IF event[5] IN ('model.called', 'model.failed') THEN -- as journal/costs.py has it
+      facts := event[8]::jsonb;
+      SELECT coalesce(sum((facts ->> one)::bigint), 0) INTO used FROM unnest(ARRAY['tokens',
+        'input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens']) AS one;
+      usd_ := (facts ->> 'cost_usd')::double precision;
+      IF used < 0 OR usd_ < 0 THEN
+        RAISE EXCEPTION 'no call costs less than nothing' USING ERRCODE = 'PL003';
+      END IF;
+      INSERT INTO spent VALUES (
+        left(event[1], 14) || lpad((substr(event[1], 15, 2)::int / 15 * 15)::text, 2, '0'),
+        used, coalesce(usd_, 0), CASE WHEN usd_ IS NULL AND used > 0 THEN 1 ELSE 0 END)
+      ON CONFLICT (quarter) DO UPDATE SET tokens = spent.tokens + excluded.tokens,
+        usd = spent.usd + excluded.usd, unknown = spent.unknown + excluded.unknown;
+    END IF;
+  END LOOP;
+  UPDATE chain SET last_id = last, last_hash = hash_ WHERE cardinality(events) > 0;
+
+  IF refs_ <> '' THEN
+    INSERT INTO team_refs SELECT trace, generation, refs_ FROM team_work WHERE trace_id = trace
+    ON CONFLICT (trace_id, generation) DO UPDATE SET refs = excluded.refs;
+  END IF;
+  IF kind_ <> '' THEN
+    UPDATE team_work SET kind = kind_, result = result_ WHERE trace_id = trace AND kind = '';
+    PERFORM pg_notify('placet_host', '');
+  END IF;
+  INSERT INTO writers VALUES (me, turn_)
+  ON CONFLICT (writer) DO UPDATE SET turn = excluded.turn, at = excluded.at;
+END $$;
+
+-- Take a piece of work that nobody has, if its label is among the caller's; say whether it is its.
+CREATE OR REPLACE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+BEGIN
+  UPDATE team_work w SET worker = session_user, owner = owner_, level = level_ FROM team_workers r
+  WHERE r.name = session_user AND w.trace_id = trace AND w.generation = generation_
+    AND (w.worker IS NULL OR w.worker = session_user AND w.owner = owner_ AND w.token IS NULL)
+    AND split_part(w.queue, '/', 2) = ANY (string_to_array(r.labels, ','))
+    AND split_part(w.queue, '/', 3)::bigint <= level_;
+  IF FOUND THEN PERFORM pg_notify('placet_host', ''); END IF;
+  RETURN FOUND;
+END $$;
+
+-- Show a sign of life, which renews the leases of the work under way for `lease_s`; say False where
+-- another process of its name gave one in that time. `gone` is the owner of a process that ended.
+CREATE OR REPLACE FUNCTION worker_beat(owner_ text, level_ bigint, version_ text, slots_ bigint,
+  lease_s double precision, gone text, under_way text[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+DECLARE
+  now_s double precision := extract(epoch FROM clock_timestamp());
+BEGIN
+  INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
+  SELECT name, labels, level_, version_, slots_, owner_, now_s FROM team_workers
+  WHERE name = session_user
+  ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
+    version = excluded.version, slots = excluded.slots, owner = excluded.owner,
+    draining = m.draining AND m.owner = excluded.owner, beat_s = excluded.beat_s
+  WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone);
+  IF NOT FOUND THEN RETURN FALSE; END IF;
+  UPDATE leases l SET heartbeat_s = now_s, expires_s = now_s + lease_s FROM team_work w
+  WHERE w.trace_id = l.trace_id AND w.token = l.token AND l.held AND w.worker = session_user
+    AND w.owner = owner_ AND w.trace_id = ANY (under_way);
+  DELETE FROM team_members WHERE beat_s < now_s - 86400;
+  RETURN TRUE;
+END $$;
+
+-- Tell that the caller's process ends.
+CREATE OR REPLACE FUNCTION worker_leave(owner_ text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+  DELETE FROM team_members WHERE name = session_user AND owner = owner_
+$$;
+
+-- Hold a model call in the day's budget; say False unless `seen` is the last state of it. `key_` is
+-- the caller: a trace_id, the number of the conversation, the token of its lease.
+CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+BEGIN
+  IF NOT worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint)
+    OR tokens_ < 0 OR usd_::numeric < 0 THEN
+    RETURN FALSE;
+  END IF;
+  UPDATE team_day SET version = version + 1 WHERE version = seen;
+  IF NOT FOUND THEN
+    RETURN EXISTS (SELECT FROM team_held, team_day WHERE key = key_ AND tokens = tokens_
+      AND usd IS NOT DISTINCT FROM usd_ AND version = seen + 1); -- the answer was lost
+  END IF;
+  INSERT INTO team_held VALUES (key_, tokens_, usd_)
+  ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, usd = excluded.usd;
+  PERFORM worker_drop('');
+  RETURN TRUE;
+END $$;
+
+-- Hold a model call of the caller's no longer; whose lease is over holds none either.
+CREATE OR REPLACE FUNCTION worker_drop(key_ text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+  DELETE FROM team_held WHERE key = key_
+    AND worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint);
+  DELETE FROM team_held WHERE NOT EXISTS (SELECT FROM leases WHERE held
+    AND trace_id = split_part(key, ':', 1) AND token::text = split_part(key, ':', 3))
+$$;
+
+-- Workers see their own work, readers see all.
+DO $$
+DECLARE
+  of_worker text;
+  part text;
+BEGIN
+  FOR part, of_worker IN VALUES
+    ('team_work', 'worker = session_user'),
+    ('team_refs', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = team_refs.trace_id)'),
+    ('records', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = records.trace_id)'),
+    ('activity', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = activity.trace_id)'),
+    ('cases', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = cases.trace_id)'),
+    ('texts', 'EXISTS (SELECT FROM team_work w WHERE strpos(w.parcel, texts.digest) > 0)')
+  LOOP
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
+    EXECUTE format('DROP POLICY IF EXISTS workers ON %I', part);
+    EXECUTE format('DROP POLICY IF EXISTS readers ON %I', part);
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') THEN
+      EXECUTE format('CREATE POLICY workers ON %I FOR SELECT TO placet_worker USING (%s)',
+        part, of_worker);
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_reader') THEN
+      EXECUTE format('CREATE POLICY readers ON %I FOR SELECT TO placet_reader USING (TRUE)', part);
+    END IF;
+  END LOOP;
+END $$;
+
+DO $$
+DECLARE
+  one text;
+BEGIN
+  FOR one IN SELECT oid::regprocedure::text FROM pg_proc
+    WHERE pronamespace = 'placet'::regnamespace AND starts_with(proname, 'worker_')
+  LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', one);
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') THEN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO placet_worker', one);
+    END IF;
+  END LOOP;
+  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') THEN
+    GRANT USAGE ON SCHEMA placet TO placet_worker;
+    GRANT SELECT ON activity, cases, leases, paid, records, schema_number, spent, team_bodies,
+      team_day, team_held, team_members, team_refs, team_work, team_workers, texts
+      TO placet_worker;
+  END IF;
+END $$;

@@ -1,0 +1,220 @@
+"""What a worker's role in the database can do: its own work, by functions, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import pgkit
+from placet.activity import Action, Activity, Actor, Entity
+from placet.journal.database import address_file
+from placet.journal.maintenance import verify
+from placet.journal.writer import Journal
+from placet.journal.writes import (
+    AddActivity,
+    AddRecord,
+    Conflict,
+    Guard,
+    LeaseLost,
+    ReleaseLease,
+    Write,
+)
+from placet_team.engine import make_queue, queue_of
+from placet_team.postgres import PostgresConnection
+from placet_team.postgres_schema import make_ready
+from placet_team.team_journal import PutResult, PutWork
+from placet_team.team_rows import work_rows
+from teamkit import Workers, handed, journal_of
+from test_journal import World
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[pgkit.Server]:
+    with pgkit.server() as found:
+        yield found
+
+
+@pytest.fixture
+def workers(server: pgkit.Server) -> Workers:
+    address = server.fresh()
+    make_ready(address)
+    make_queue(address)
+    found = Workers(server, address)
+    for name in ("ann", "bob"):
+        assert found.beat(name)
+    return found
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, workers: Workers) -> Iterator[Journal]:
+    address_file(tmp_path / "journal.db").write_text(workers.address)
+    with World(tmp_path / "journal.db").open() as found:
+        yield found
+
+
+def event(trace: str, action: Action = Action.TOOL_CALLED, **facts: Any) -> AddActivity:
+    when = "2026-11-25T10:20:30Z"
+    return AddActivity(
+        Activity(
+            when, trace, Actor.AGENT, action, Entity.MISSION, "caf\u00e9 \U0001f4a1", "", facts
+        )
+    )
+
+
+def test_what_a_worker_appends_is_in_the_chain_and_in_the_sums(
+    daemon: Journal, workers: Workers
+) -> None:
+    token = handed(daemon, workers, "ann", "t1")
+    used = {"tokens": 1, "input_tokens": 3, "cost_usd": 0.25, "text": "\u00fc\n\0\ud800"}
+    with closing(journal_of(workers, "ann")) as journal:
+        call = AddRecord("t1", 1, 1, "intent", "attempt:1", b"{}")
+        journal.commit([Guard("t1", token), call, event("t1", Action.MODEL_CALLED, **used)])
+        daemon.commit([event("t2")])
+        reply = AddRecord("t1", 1, 2, "outcome", "reply:1", b"\0\xff")
+        journal.commit([Guard("t1", token), reply, event("t1"), event("t1"), PutResult("x", "y")])
+        with journal.read() as reader:
+            assert [one.body for one in reader.records("t1", 1)] == [b"{}", b"\0\xff"]
+            assert len(reader.activity()) == 3, "its own rows alone"
+    with daemon.read() as reader:
+        assert [row.id for row in reader.activity()] == [1, 2, 3, 4]
+        assert verify(daemon.path) is None
+        assert reader.calls.used_since("2026-11-25T10:00:00Z")[0] == 4
+        assert reader.connection.execute("SELECT count(*) FROM asked").fetchone() == (0,)
+        (row,) = work_rows(reader.connection)
+        assert row.kind == "x"
+
+
+def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(
+    daemon: Journal, workers: Workers
+) -> None:
+    token = handed(daemon, workers, "ann", "t1")
+    with closing(journal_of(workers, "ann")) as journal:
+        batch = [Guard("t1", token), AddRecord("t1", 1, 1, "intent", "x", b""), event("t1")]
+        journal.commit(batch)
+        (line,) = journal._idle
+        line.turn -= 1  # it knows nothing of the answer
+        journal.commit(batch)
+        with pytest.raises(Conflict, match="not the next"):
+            journal.commit(batch)
+        journal.commit([Guard("t1", token), event("t1")])
+        line.turn += 1  # the database was restored since
+        with pytest.raises(LeaseLost, match="was restored"):
+            journal.commit([Guard("t1", token), event("t1")])
+    with daemon.read() as reader:
+        assert len(reader.activity()) == 2
+    assert workers.call("ann", "worker_claim", "t1", 1, "{}", 2) is False
+    key = f"t1:1:{token}"
+    for _ in range(2):
+        assert workers.call("ann", "worker_hold", key, 5, "0.1", 0) is True
+    assert workers.call("ann", "worker_hold", key, 6, "0.1", 0) is False
+
+
+def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
+    mine = Guard("t1", token)
+    human = Activity(
+        *("2026-11-25T10:20:30Z", "t1", Actor.HUMAN, Action.PLAN_APPROVED, Entity.PLAN, "x", ""),
+        {"reviewed_by": "Ann", "via": "move"},
+    )
+    return {
+        "another's lease": [Guard("t2", theirs), event("t2")],
+        "another's token": [Guard("t1", token + 1), event("t1")],
+        "a person's row": [mine, AddActivity(human)],
+        "a decision": [mine, event("t1", Action.PLAN_APPROVED)],
+        "the end of a mission": [mine, event("t1", Action.EXECUTION_COMPLETED, cost_usd=1)],
+        "another's row": [mine, event("t2")],
+        "less than nothing": [mine, event("t1", Action.MODEL_CALLED, input_tokens=-5)],
+        "a gap": [mine, AddRecord("t1", 1, 3, "outcome", "x", b"")],
+    }
+
+
+def test_what_is_not_a_workers_to_write_is_refused_whole(daemon: Journal, workers: Workers) -> None:
+    token, theirs = (
+        handed(daemon, workers, name, trace) for name, trace in (("ann", "t1"), ("bob", "t2"))
+    )
+    with closing(journal_of(workers, "ann")) as journal:
+        for what, batch in refused_batches(token, theirs).items():
+            with pytest.raises((Conflict, LeaseLost)):
+                journal.commit([*batch[:1], AddRecord("t1", 1, 1, "intent", "x", b""), *batch[1:]])
+            with journal.read() as reader:
+                assert reader.records("t1", 1) == (), what
+        daemon.commit([ReleaseLease("t1", token)])
+        with pytest.raises(LeaseLost):
+            journal.commit([Guard("t1", token), event("t1")])
+    with daemon.read() as reader:
+        assert reader.activity() == ()
+
+
+def test_a_worker_sees_its_own_work_alone(daemon: Journal, workers: Workers) -> None:
+    for name, trace in (("ann", "t1"), ("bob", "t2")):
+        token = handed(daemon, workers, name, trace)
+        with closing(journal_of(workers, name)) as journal:
+            record = AddRecord(trace, 1, 1, "intent", "x", b"")
+            journal.commit([Guard(trace, token), record, event(trace)])
+    with closing(journal_of(workers, "ann")) as journal, journal.read() as reader:
+        for table in ("records", "activity", "team_work"):
+            sql = f"SELECT DISTINCT trace_id FROM {table}"
+            assert reader.connection.execute(sql).fetchall() == [("t1",)], table
+        assert reader.text("text of t1") == b"the plan"
+        assert reader.text("text of t2") is None
+
+
+def test_a_worker_takes_work_of_its_labels_alone(daemon: Journal, workers: Workers) -> None:
+    daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("gpu", 2), priority=0)])
+    assert not workers.call("ann", "worker_claim", "t1", 1, "{}", 3)
+    workers.beat("bob", labels="any,gpu")
+    assert not workers.call("bob", "worker_claim", "t1", 1, "{}", 1), "its sandbox is too weak"
+    assert workers.call("bob", "worker_claim", "t1", 1, "{}", 2)
+    assert not workers.call("ann", "worker_claim", "t1", 1, "{}", 3)
+
+
+TABLES = """activity asked cases chain intents leases outbox paid records schema_number seen spent
+ team_bodies team_day team_held team_members team_refs team_work team_workers texts writers"""
+
+
+def test_a_workers_role_writes_no_table_and_hides_from_none(
+    daemon: Journal, workers: Workers
+) -> None:
+    handed(daemon, workers, "ann", "t1")
+    with closing(PostgresConnection(workers.address)) as owner:
+        found = owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'placet'")
+        known = {name for (name,) in found if not name.startswith("procrastinate_")}
+    assert known == {*TABLES.split()}, "each new table is decided about here"
+    role = workers.address.replace("//placet@", "//ann@")
+    with closing(PostgresConnection(role)) as connection:
+        for table in TABLES.split():
+            for sql in (
+                f"INSERT INTO {table} SELECT * FROM {table}",
+                f"UPDATE {table} SET {{}} = NULL",
+                f"DELETE FROM {table}",
+                f"TRUNCATE {table}",
+                f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY",
+                f"DROP TABLE {table}",
+            ):
+                column = "one" if table in ("chain", "schema_number", "team_day") else "ctid"
+                with pytest.raises(psycopg.Error, match=r"permission denied|must be owner|ctid"):
+                    connection.execute(sql.replace("{}", column))
+        for sql in (
+            "CREATE TABLE more (one int)",
+            "CREATE FUNCTION worker_holds(text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
+            "SET ROLE placet",
+            "SET SESSION AUTHORIZATION bob",
+            "ALTER ROLE ann SUPERUSER",
+        ):
+            with pytest.raises(psycopg.Error, match=r"permission denied|must be"):
+                connection.execute(sql)
+
+
+def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> None:
+    database = workers.address.rpartition("/")[2]
+    workers.server.sql("CREATE ROLE eve LOGIN IN ROLE placet_worker", database)
+    assert workers.call("eve", "worker_beat", "{}", 3, "0.1.0", 1, 30.0, "", []) is False
+    workers.server.sql("CREATE ROLE mallory LOGIN", database)
+    with pytest.raises(psycopg.Error, match=r"does not exist|permission denied"):
+        workers.call("mallory", "worker_beat", "{}", 3, "0.1.0", 1, 30.0, "", [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -11,10 +13,14 @@ from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.cli.view import on_terminal
 from placet.errors import UserError, age, cannot_write, counted
-from placet.host.config import change, with_setting
+from placet.git.repository import is_repository
+from placet.git.run import place_of, run_git
+from placet.host.config import change, is_git_path, with_setting
+from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
+from placet_team.git_packs import clone_at
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_reader import READER
 from placet_team.postgres_schema import make_ready
@@ -27,12 +33,16 @@ def team_command() -> None:
 
 @team_command.command("init")
 @click.argument("address", metavar="ADDRESS")
+@click.option("--remote", metavar="PATH", help="Also make the git repository for workers there.")
 @site_option
-def team_init_command(site: Site, address: str) -> None:
+def team_init_command(site: Site, address: str, remote: str | None) -> None:
     """Make the journal's tables in the database at ADDRESS, and name it in System/placet.toml.
 
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
     ~/.pgpass or the systemd credential database-password.
+
+    With --remote, make a bare git repository at PATH if there is none, by which the commits of
+    workers travel, and name it as [team] work_remote.
     """
     from placet.disk.vault import Vault
 
@@ -44,9 +54,13 @@ def team_init_command(site: Site, address: str) -> None:
     has_readers = make_ready(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
         must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
-    text = with_setting(site.vault, ("team", "database"), address)
+    settings = {"database": address}
+    if remote is not None:
+        settings["work_remote"] = str(_made_remote(remote))
     try:
-        change(site.vault, site.env, text, [("team", "database")])
+        for name, value in settings.items():
+            key = ("team", name)
+            change(site.vault, site.env, with_setting(site.vault, key, value), [key])
     except OSError as error:
         raise cannot_write(site.vault / CONFIG_PATH, error) from error
     click.echo(address)
@@ -59,6 +73,40 @@ def team_init_command(site: Site, address: str) -> None:
         say("the journal is in a file still; stop the daemon, then: placet journal move")
     else:
         say("the daemon begins the journal there: placet run")
+
+
+_UPDATE = """#!/bin/sh
+# The daemon and workers of placet push here, below refs/placet alone.
+case "$1" in
+refs/placet/*) exit 0 ;;
+esac
+echo "only refs/placet/* can be pushed here, not $1" >&2
+exit 1
+"""
+
+
+def _made_remote(given: str) -> Path:
+    """Make the git repository by which commits travel, if there is none; return its path."""
+    if not is_git_path(given):
+        raise UserError(
+            f"{given} is no path: a repository elsewhere is made there.",
+            f"Make it, then: placet config set team.work_remote {quote(given)}",
+        )
+    path = from_home(given).absolute()
+    if is_repository(path):
+        return path
+    try:
+        if path.exists() and any(path.iterdir()):
+            raise UserError(f"{path} is not empty, and no repository.", "Name another folder.")
+        repo = clone_at(path, sha256=False)
+        run_git(place_of(repo), "config", "receive.fsckObjects", "true")
+        hook = path / "hooks" / "update"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(_UPDATE)
+        hook.chmod(0o755)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return path
 
 
 @team_command.command("status")

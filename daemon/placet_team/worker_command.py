@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -73,12 +74,20 @@ def own_settings(file: Path) -> Own:
     help="Pieces of work that it does at once.",
 )
 @click.option(
+    "--remote",
+    default="",
+    metavar="URL",
+    help="Git repository by which commits travel: what `[team] work_remote` names, from here.",
+)
+@click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="This worker's own settings: [model], [commands] and [remotes].",
 )
-def worker_command(address: str, name: str, labels: str, slots: int, config: Path | None) -> None:
+def worker_command(
+    address: str, name: str, labels: str, slots: int, remote: str, config: Path | None
+) -> None:
     """Carry out what the daemon of a team hands over, until it is stopped.
 
     ADDRESS is that of the team's database, as `[team] database` has it, or in PLACET_DATABASE; its
@@ -97,7 +106,7 @@ def worker_command(address: str, name: str, labels: str, slots: int, config: Pat
             exit_code=2,
         )
 
-    own = own_settings(config) if config else Own()
+    own = replace(own_settings(config) if config else Own(), remote=remote)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
         run(address, Badge(name, wanted, slots), own, folder, os.environ, say, ending)

@@ -55,6 +55,11 @@ class Troupe:
         return self.roles[name, labels]
 
     @property
+    def remote(self) -> Path:
+        """The git repository by which commits travel."""
+        return self.folder / "work.git"
+
+    @property
     def config(self) -> str:
         """The file with the settings of workers that have the vault's model and sandbox."""
         tables = tomllib.loads((self.vault.root / "System" / "placet.toml").read_text())
@@ -95,7 +100,8 @@ class Troupe:
     ) -> Any:
         """Start a worker with a state folder of its own, as on another machine."""
         home = {"PLACET_STATE_HOME": str(self.folder / f"state-{name}"), **env}
-        words = ("worker", self.role(name, labels), "--config", self.config, *words)
+        where = ("--config", self.config, "--remote", str(self.remote))
+        words = ("worker", self.role(name, labels), *where, *words)
         return self.start(*words, log=name, env=home, program=program)
 
     def log(self, name: str) -> str:
@@ -163,7 +169,8 @@ def team(
     """Give a team; with a `port` its host reaches the server through that one."""
     vault = vault or make_vault(folder)
     address = server.fresh()
-    vault.cli("team", "init", address.replace(str(server.port), str(port or server.port)))
+    reached = address.replace(str(server.port), str(port or server.port))
+    vault.cli("team", "init", reached, "--remote", str(folder / "work.git"))
     vault.cli("config", "set", "team.workers", "true")
     vault.cli("config", "set", "team.lease_s", f"{lease_s}")
     found = Troupe(vault, address, folder, server, lease_s)

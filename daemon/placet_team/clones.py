@@ -1,156 +1,201 @@
-"""A worker's clones: what it was lent of repositories, kept for the next time."""
+"""Keep a worker's clones: fetch what work begins from, push what a mission commits."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from placet.agent.record import Postponed
-from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.case.waiting import Why
-from placet.codec import Stored
-from placet.errors import UserError, passing
-from placet.git.run import GitError, Repo, RepositoryChanged, place_of, run_git
-from placet.host.state import make_empty, write_private
-from placet.journal.writer import JournalAccess
-from placet_team.git_fetching import fetch, said_of
+from placet.chat.cancel import Cancel
+from placet.disk.files import delete_tree
+from placet.errors import Interrupted, UserError, passing
+from placet.git.repository import is_repository
+from placet.git.run import GitError, Repo, RepositoryChanged, leavable, place_of, run_git
+from placet.host.clock import Clock
+from placet.host.state import write_private
+from placet.journal.writes import Write
+from placet_team.git_fetching import WORK, fetch, push, said_of
 from placet_team.git_packs import (
     clear_clone,
     clone_at,
-    is_whole,
+    has_tree,
+    loose_refs,
     move_refs,
     must_be_ours,
     refs_at,
 )
-from placet_team.packs import KEPT_SETTINGS, portal_of, take
-from placet_team.parcel import Loan
+from placet_team.parcel import KEPT_SETTINGS, Loan
+from placet_team.team_journal import PutRefs
 
 FETCH_RETRY_S = 5.0
 """Retry interval while a remote gives nothing."""
-_AS_LENT = "placet.json"
-"""The file in a clone that says how it was lent last."""
-_LOAN_JSON = Stored[Loan](Loan)
+PUSH_RETRY_S = 15.0
+"""Retry interval after a remote took nothing for `PUSH_PATIENCE_S`."""
+PUSH_PATIENCE_S = 120.0
+_LONGEST_WAIT_S = 16.0
 
 
-def fetched(folder: Path, loan: Loan, remotes: Mapping[str, str]) -> Path:
-    """Return where a worker's clone of a repository is, with what the remote has of the loan.
+def fetched(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Path:
+    """Return where a worker's clone of a repository is, with these commits in it.
 
-    `remotes` are the worker's own, by portal. Raises Postponed where the remote does not give it,
-    or for a clone that is damaged.
+    `url` is the worker's own. Raises Postponed without one, where the remote does not give the
+    commits, or for a damaged clone, which is then deleted.
     """
-    path, portal = folder / _name_of(loan), portal_of(loan.owner)
-    url = remotes.get(portal, "")
-    if loan.at_remote and not url:
+    path = folder / _name_of(loan)
+    if not url:
+        portal = json.dumps(loan.portal)
         raise Postponed(
-            f"a worker knows no git remote for the portal {portal}. In the file of its --config "
-            f'write [remotes] {json.dumps(portal)} = "URL", and start it again',
+            f"a worker knows no git remote for the portal {portal}. Start it with --remote URL, or "
+            f'write [remotes] {portal} = "URL" in the file of its --config',
             FETCH_RETRY_S,
             Why.MACHINE,
         )
-    with _undamaged(path):
+    try:
         repo = clone_at(path, sha256=loan.sha256)
         must_be_ours(repo, KEPT_SETTINGS)
-    try:
-        fetch(repo, url, loan.at_remote)
-    except GitError as error:
-        raise Postponed(
-            f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}. There, try: "
-            f"git ls-remote {shlex.quote(said_of(url))}. If that has the commit no more: "
-            f"git -C {shlex.quote(loan.path)} fetch",
-            FETCH_RETRY_S,
-            Why.MACHINE,
-        ) from error
-    return path
-
-
-def borrow(journal: JournalAccess, path: Path, loan: Loan) -> Repo:
-    """Return a worker's clone, brought up to what was lent.
-
-    Raises Postponed for one that is damaged, or for packs that are there no more.
-    """
-    with _undamaged(path):
-        return _borrow(journal, path, loan)
-
-
-@contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
-    try:
-        yield
     except (UserError, GitError, RepositoryChanged) as error:
-        if passing(error):
-            raise
-        write_private(path / _AS_LENT, json.dumps({"damaged": True}).encode())
-        raise Postponed(
-            f"the worker's clone {path} is damaged, or lacks commits: {error}. Where they are not "
-            "handed over again: stop the worker and start it again, which makes a new one",
-            MACHINE_RETRY_S,
-            Why.MACHINE,
-        ) from error
+        raise _damaged(path, error) from error
+    try:
+        fetch(repo, url, commits)
+        if has_tree(repo, commits):
+            return path
+        damage: Exception = RepositoryChanged("objects are missing")
+    except GitError as error:
+        if has_tree(repo, ["--all"]):
+            raise Postponed(
+                f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
+                FETCH_RETRY_S,
+                Why.MACHINE,
+            ) from error
+        damage = error
+    raise _damaged(path, damage)
 
 
-def _borrow(journal: JournalAccess, path: Path, loan: Loan) -> Repo:
-    repo = clone_at(path, sha256=loan.sha256)
-    known = _known(path)
-    taken = take(journal, repo, loan.owner, after=int(known.get("seq", 0)), until=loan.seq)
-    if {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))} == known:
-        return repo
-    if loan.shallow:
-        write_private(repo.git_dir / "shallow", loan.shallow.encode("utf-8", "surrogateescape"))
-    else:
-        (repo.git_dir / "shallow").unlink(missing_ok=True)
-    if not is_whole(repo, loan.commits, known.get("commits", ())):
-        # what it took was of another database, or is damaged
-        taken = take(journal, repo, loan.owner, until=loan.seq)
-        if not is_whole(repo, loan.commits):
-            raise RepositoryChanged(f"not all is there of {', '.join(loan.commits)}")
-    now = {"seq": taken, **json.loads(_LOAN_JSON.dump_json(loan))}
-    for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
-        (repo.git_dir / "info").mkdir(exist_ok=True)
-        write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
-    if known.get("settings") != loan.settings:
+def _damaged(path: Path, error: Exception) -> Exception:
+    """Delete a damaged clone, unless other work is in it; return the error that lets work wait."""
+    if passing(error):
+        return error
+    trees = path / "worktrees"
+    if not (trees.is_dir() and any(trees.iterdir())):
+        delete_tree(path)
+    return Postponed(
+        f"the worker's clone {path} was damaged ({said_of(str(error))}), and is made anew",
+        FETCH_RETRY_S,
+        Why.MACHINE,
+    )
+
+
+def borrow(path: Path, loan: Loan) -> Repo:
+    """Return a worker's clone with the settings, rules and references that a piece of work needs.
+
+    Raises Postponed for a damaged one.
+    """
+    try:
+        repo = clone_at(path, sha256=loan.sha256)
+        for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
+            (repo.git_dir / "info").mkdir(exist_ok=True)
+            write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
+        here = dict(item.partition("\n")[::2] for scope, item in repo.settings if scope == "local")
         for key in KEPT_SETTINGS:
-            run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
-            if (value := loan.settings.get(key)) is not None:
-                run_git(place_of(repo), "config", "--end-of-options", key, value)
-    there = refs_at(repo, [*loan.refs])
-    move_refs(repo, {name: commit for name, commit in loan.refs.items() if commit or name in there})
-    if loan.head:
-        run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
-    write_private(repo.git_dir / _AS_LENT, json.dumps(now).encode())
-    return clone_at(path, sha256=loan.sha256)  # with its settings read anew
+            if (value := loan.settings.get(key)) != here.get(key):
+                run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
+                if value is not None:
+                    run_git(place_of(repo), "config", "--end-of-options", key, value)
+        known = refs_at(repo, [*loan.refs])
+        move_refs(repo, {name: at for name, at in loan.refs.items() if at != known.get(name, "")})
+        if loan.head:
+            run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
+        return clone_at(path, sha256=loan.sha256)  # with its settings read anew
+    except (UserError, GitError, RepositoryChanged) as error:
+        raise _damaged(path, error) from error
 
 
 def _name_of(loan: Loan) -> str:
     """Return the name of a clone's folder: a portal's may be any text, and differ in case alone."""
-    owner = f"{loan.owner} {loan.sha256}"
-    shown = re.sub(r"[^A-Za-z0-9_-]", "_", loan.owner.removeprefix("portal/"))[:40] or "vault"
+    owner = f"portal/{loan.portal} {loan.sha256}"
+    shown = re.sub(r"[^A-Za-z0-9_-]", "_", loan.portal)[:40] or "vault"
     return f"{shown}-{sha256(owner.encode()).hexdigest()[:8]}.git"
 
 
 def clear_clones(folder: Path) -> None:
-    """Delete from all clones what a killed worker left of its work; their objects stay.
-
-    A damaged one goes, as nobody works in it now.
-    """
+    """Delete from all clones what a killed worker left of its work; their objects stay."""
     for path in folder.glob("*.git"):
-        known = _known(path)
-        if "seq" not in known:
-            make_empty(path)
-            continue
         clear_clone(path)
-        kept = {key: known[key] for key in ("seq", "commits") if key in known}
-        write_private(path / _AS_LENT, json.dumps(kept).encode())
 
 
-def _known(clone: Path) -> Mapping[str, Any]:
-    with suppress(OSError, ValueError):
-        found = json.loads((clone / _AS_LENT).read_bytes())
-        if isinstance(found, dict):
-            return found
-    return {}
+class PushCarrier:
+    """Pushes a mission's commits before its record names them.
+
+    Each local reference has two places on the remote, below the token of the lease: what is
+    recorded stays at one of them while the other takes the next commit.
+    """
+
+    def __init__(
+        self,
+        repo: Repo,
+        names: Sequence[str],
+        url: str,
+        whose: tuple[str, int],
+        lent: Collection[str],
+        cancel: Cancel,
+        leaving: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        """`whose` are trace_id and token; the remote has the commits `lent`."""
+        self._repo, self._names, self._url = repo, names, url
+        self._whose, self._lent, self._clock = whose, lent, clock
+        self._cancel, self._leaving = cancel, leaving
+        self._known = self._next = loose_refs(repo, names)
+        self._places = dict.fromkeys(names, 0)
+
+    def writes(self) -> list[Write]:
+        """Push what changed since `sent`; return the write that records it.
+
+        Raises Postponed where the remote takes nothing, Interrupted where work is to be left.
+        """
+        now = loose_refs(self._repo, self._names)
+        if now == self._known or not is_repository(self._repo.common_dir):
+            return []  # of a clone that was deleted no reference was
+        trace_id, token = self._whose
+        refs = {
+            f"{WORK}/{trace_id}/{token}/{n}-{1 - self._places[name]}": now[name]
+            for n, name in enumerate(self._names)
+            if name in now and now[name] != self._known.get(name) and now[name] not in self._lent
+        }
+        if refs:
+            self._push(refs)
+        self._next = now
+        return [PutRefs(json.dumps(now))]
+
+    def sent(self) -> None:
+        """Take note that it was recorded."""
+        for name in self._names:
+            if self._next.get(name) != self._known.get(name):
+                self._places[name] = 1 - self._places[name]
+        self._known = self._next
+
+    def _push(self, refs: Mapping[str, str]) -> None:
+        until_s, wait_s = self._clock.monotonic() + PUSH_PATIENCE_S, 1.0
+        while True:
+            try:
+                with leavable(self._cancel.must_leave):
+                    return push(self._repo, self._url, refs)
+            except GitError as error:
+                if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):
+                    raise Postponed(
+                        f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}",
+                        PUSH_RETRY_S,
+                        Why.MACHINE,
+                    ) from error
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _must_end(self, wait_s: float) -> bool:
+        """Wait before another try; return whether a person stops the mission meanwhile."""
+        self._clock.wait(wait_s, lambda: self._cancel.is_set() or self._leaving())
+        if self._cancel.must_leave() or self._leaving():
+            raise Interrupted("the work is to be left")
+        return self._cancel.is_set()

@@ -1,23 +1,38 @@
-"""Fetching from a remote: the one git command that reaches the network, as its user would."""
+"""Fetch from a git remote and push to it: the git commands that reach the network."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from urllib.parse import urlsplit
+from pathlib import Path
 
-from placet.git.repository import resolve
-from placet.git.run import BULK_TIMEOUT_S, Repo, ask, place_of, rows_of, run_git, text_of
-from placet_team.git_packs import FETCHED, loose_refs, move_refs
+from placet.git.run import (
+    BULK_TIMEOUT_S,
+    GitError,
+    Place,
+    Repo,
+    place_of,
+    rows_of,
+    run_git,
+    with_env,
+)
+from placet.host.config import is_git_path
+from placet.host.state import from_home
+from placet_team.git_packs import FETCHED, clone_at, is_whole, loose_refs, move_refs
 
 _MAX_KEPT = 100
+_MAX_REMOVED = 500
+"""References that one push deletes at most."""
 _ANSWER_S = 10.0
 """Seconds within which a remote has to answer a question, before much is asked of it."""
 _SILENT_S = 60
 """Seconds without a byte after which a line counts as dead; a server may think for a while."""
 _SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
+_ENDURING = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}")
 _PROTOCOLS = "file:http:https:ssh"
 """Not `git`, which nobody signs or encrypts, nor `ext`, which starts a program."""
 _USERS = re.compile(
@@ -28,46 +43,37 @@ _USERS = re.compile(
 """The names of a user's environment that git needs to reach a remote; no key is among them."""
 
 
-def url_of(repo: Repo, remote: str) -> str:
-    """Return where a remote of the person's repository is, without a password; "" for nowhere.
-
-    That is where git would look, with the person's `insteadOf`.
-    """
-    if not repo.setting(f"remote.{remote}.url"):
-        return ""
-    url = text_of(ask(repo, "ls-remote", "--get-url", remote))
-    if "://" not in url:
-        is_path = ":" not in url.partition("/")[0]  # else HOST:PATH
-        return str((repo.path / url).resolve()) if is_path else url
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    user = user.partition(":")[0] if parts.scheme == "ssh" else ""  # of http it may be a token
-    return parts._replace(netloc=f"{user}{at if user else ''}{host}").geturl()
+BASE, WORK = "refs/placet/base", "refs/placet/work"
+"""What a remote keeps: what work begins from, and what workers did."""
 
 
-def has_branches(repo: Repo, remote: str) -> bool:
-    """Return whether the repository has heard of any branch of a remote."""
-    return any(rows_of(place_of(repo), ("refname",), f"refs/remotes/{remote}/"))
+def address_of_git(given: str) -> str:
+    """Return the address of a repository as git takes it from any folder."""
+    return str(from_home(given).absolute()) if is_git_path(given) else given
 
 
-def met_at(repo: Repo, remote: str, commits: Sequence[str]) -> list[str]:
-    """Return those of the commits' history that a remote has, and whose parents it then has too.
-
-    That is what the person's repository has heard of the remote; nobody is asked.
-    """
-    found = list[str]()
-    for commit in commits:
-        asked = ("rev-list", "--boundary", commit, "--not", f"--remotes={remote}")
-        lines = ask(repo, *asked, timeout_s=BULK_TIMEOUT_S).decode().split()
-        edge = [line[1:] for line in lines if line.startswith("-")]
-        found += edge if lines else [commit]
-    return list(dict.fromkeys(found))
+def _reaching(place: Place) -> Place:
+    """Return a place where git reaches the network, as its user would and without placet's keys."""
+    env = {name: said for name, said in os.environ.items() if _USERS.fullmatch(name)}
+    env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
+    return replace(with_env(place, env), reaches=True)
 
 
-def has_all(repo: Repo, remote: str, commits: Sequence[str]) -> bool:
-    """Return whether a remote has all of these commits, by what the repository has heard of it."""
-    asked = ("rev-list", "--max-count=1", *commits, "--not", f"--remotes={remote}")
-    return all(resolve(repo, one) for one in commits) and not (commits and ask(repo, *asked))
+def asks(place: Place, url: str, *patterns: str) -> list[str]:
+    """Return the references of a remote that match; raises GitError where it does not answer."""
+    asked = ("ls-remote", "--quiet", "--", url, *patterns)
+    _, out = run_git(_reaching(place), *asked, timeout_s=_ANSWER_S)
+    return [line.partition("\t")[2] for line in out.decode("utf-8", "replace").splitlines()]
+
+
+def trouble_with(url: str) -> str:
+    """Return git's words where a remote does not answer, else ""."""
+    with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
+        try:
+            asks(place_of(clone_at(Path(folder) / "apart.git", sha256=False)), url, "HEAD")
+        except GitError as error:
+            return said_of(error.stderr)
+    return ""
 
 
 def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
@@ -78,20 +84,78 @@ def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
     wanted = [commit for commit in commits if not loose_refs(repo, [FETCHED + commit])]
     if not wanted:
         return
-    env = {name: said for name, said in os.environ.items() if _USERS.fullmatch(name)}
-    env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
-    place = replace(place_of(repo), env=env, reaches=True)
-    run_git(place, "ls-remote", "--quiet", "--", url, "HEAD", timeout_s=_ANSWER_S)
-    run_git(
-        place,
-        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--", url),
-        *(f"+{commit}:{FETCHED}{commit}" for commit in wanted),
-        config=("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}"),
-        timeout_s=BULK_TIMEOUT_S,
-    )
+    _fetch(place_of(repo), url, [f"+{commit}:{FETCHED}{commit}" for commit in wanted])
     kept = [name for (name,) in rows_of(place_of(repo), ("refname",), FETCHED)]
     if len(kept) > _MAX_KEPT:
         move_refs(repo, {name: "" for name in kept if name.removeprefix(FETCHED) not in commits})
+
+
+def fetch_home(repo: Repo, url: str, commits: Sequence[str], near: Sequence[str]) -> None:
+    """Fetch the objects of commits into a person's repository, those that are not there yet.
+
+    Git checks each object first. No reference changes. `near` are commits that the repository may
+    have, and the new ones build on. Raises GitError.
+    """
+    if not is_whole(repo, commits):
+        with _apart(repo, len(commits[0]) > 40, near) as place:
+            _fetch(place, url, commits, "fetch.fsckObjects=true")
+
+
+def _fetch(place: Place, url: str, wanted: Sequence[str], *config: str) -> None:
+    asks(place, url, "HEAD")
+    run_git(
+        _reaching(place),
+        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+        *("--refmap=", "--", url, *wanted),
+        config=(*_ENDURING, *config),
+        timeout_s=BULK_TIMEOUT_S,
+    )
+
+
+def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
+    """Push commits of a repository to references of a remote, whatever these were.
+
+    No hook and no setting of the repository has a say. Raises GitError.
+    """
+    with _apart(repo, any(len(one) > 40 for one in refs.values())) as place:
+        asks(place, url, "HEAD")
+        _push(place, url, [f"+{commit}:{name}" for name, commit in refs.items()])
+
+
+def remove(
+    repo: Repo, url: str, over: Callable[[Collection[str]], Collection[str]], *, sha256: bool
+) -> None:
+    """Delete what a remote keeps of work that is over, by its trace_ids. Raises GitError."""
+    with _apart(repo, sha256) as place:
+        there = asks(place, url, f"{BASE}/*", f"{WORK}/*")
+        whose = {name: name.split("/")[3] for name in there if name.startswith((BASE, WORK))}
+        gone = over({*whose.values()})
+        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in gone]:
+            _push(place, url, names[:_MAX_REMOVED])
+
+
+def _push(place: Place, url: str, wanted: Sequence[str]) -> None:
+    asked = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--", url, *wanted)
+    config = (*_ENDURING, "push.recurseSubmodules=no")
+    run_git(_reaching(place), *asked, config=config, timeout_s=BULK_TIMEOUT_S)
+
+
+@contextmanager
+def _apart(repo: Repo, sha256: bool, near: Sequence[str] = ()) -> Iterator[Place]:
+    """Give a place with the objects of a repository, and none of its settings and references.
+
+    A repository is data: its settings may name programs and servers. `near` are commits that git
+    then need not ask for.
+    """
+    with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
+        apart = clone_at(Path(folder) / "apart.git", sha256=sha256)
+        place = with_env(
+            place_of(apart), {"GIT_OBJECT_DIRECTORY": str(repo.common_dir / "objects")}
+        )
+        for commit in near:
+            if commit and is_whole(repo, [commit]):
+                run_git(place, "update-ref", FETCHED + commit, commit)
+        yield place
 
 
 def said_of(error: str) -> str:

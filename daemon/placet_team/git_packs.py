@@ -1,13 +1,10 @@
-"""Packs: the objects that travel between a person's repository and a worker's clone of it."""
+"""Make a worker's clone, check and clear it, and move references."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from placet.disk.files import delete_tree
 from placet.git.repository import is_repository, open_repo
@@ -21,54 +18,22 @@ from placet.git.run import (
     place_of,
     rows_of,
     run_git,
-    with_env,
 )
 from placet.git.worktree import Worktree, delete, registered
 
-
-@contextmanager
-def packed(repo: Repo, wants: Sequence[str], haves: Sequence[str]) -> Iterator[Path | None]:
-    """Give a file with all that `wants` (commits) reach and `haves` do not; None for nothing."""
-    # Git makes a pack beside the objects and renames it, which does not work across file systems:
-    # so new objects go into the folder, and the repository's are a further place to find some.
-    objects = str(repo.common_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
-    revisions = "".join(f"{one}\n" for one in (*wants, *(f"^{have}" for have in haves)))
-    with tempfile.TemporaryDirectory(prefix="placet-pack-") as folder:
-        asked = ("pack-objects", "--revs", "-q", "--delta-base-offset", str(Path(folder) / "p"))
-        aside = {
-            "GIT_OBJECT_DIRECTORY": folder,
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{objects}"',
-        }
-        place = with_env(place_of(repo), aside)
-        run_git(place, *asked, stdin=revisions.encode(), timeout_s=BULK_TIMEOUT_S)
-        found = next(Path(folder).glob("p-*.pack"), None)
-        # an empty pack has a header and a checksum alone
-        yield found if found is not None and found.stat().st_size > _EMPTY_BYTES else None
-
-
 FETCHED = "refs/lent/"
 """Where a clone keeps what it fetched, so that the next time git need not ask for it."""
-_EMPTY_BYTES = 44
-"""Size of a pack without objects, with the longer checksum of the two that git has."""
 
 
-def unpack(repo: Repo, pack: BinaryIO) -> None:
-    """Take the objects of a pack in; what is there already does no harm."""
-    run_git(place_of(repo), "index-pack", "--stdin", stdin=pack, timeout_s=BULK_TIMEOUT_S)
+def is_whole(repo: Repo, commits: Sequence[str]) -> bool:
+    """Return whether all is there that these commits need, beyond what the references do."""
+    asked = ("rev-list", "--objects", "--quiet", *commits, "--not", "--all")
+    return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
 
 
-def must_be_whole(repo: Repo, commits: Sequence[str]) -> None:
-    """Raise RepositoryChanged where something that these commits need is missing."""
-    try:
-        asked = ("rev-list", "--objects", "--quiet", *commits, "--not", "--all")
-        run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
-    except GitError as error:
-        raise RepositoryChanged(f"commits came without all that they need: {error}") from error
-
-
-def is_whole(repo: Repo, commits: Sequence[str], but: Sequence[str] = ()) -> bool:
-    """Return whether all is there that these commits need, and `but`, whole ones, do not."""
-    asked = ("rev-list", "--objects", "--quiet", *commits, *(f"^{one}" for one in but))
+def has_tree(repo: Repo, revisions: Sequence[str]) -> bool:
+    """Return whether these commits (`--all`: of all references) are there, with all their files."""
+    asked = ("rev-list", "--objects", "--quiet", "--no-walk", *revisions, "--")
     return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
 
 

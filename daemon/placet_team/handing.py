@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from placet.agent.commits import tidy_up
 from placet.agent.mission import broken, place_of_mission, unable
 from placet.agent.planner import Assignment, base_of
-from placet.agent.record import BRANCH, Postponed, Record
+from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, checkpoint_ref, repository
+from placet.agent.workplace import Ports, denied_in, repository
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.life_cycle import OPEN
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Finished, Stopped
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import look_after
-from placet.git.repository import current_branch, head, resolve
-from placet.git.run import GitError, Repo, RepositoryChanged
+from placet.git.repository import current_branch, head, identity, resolve
+from placet.git.run import Author, GitError, Repo, RepositoryChanged, leavable
+from placet.host.config import work_remote
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
+from placet_team.branch_checks import LeftScope
+from placet_team.git_fetching import BASE, push, remove, said_of
 from placet_team.home import (
     AWAY_RETRY_S,
     Mislaid,
     carry_out_here,
-    hand_over,
     kept_ref,
     may_move,
-    move,
+    needed_remote,
+    not_taken,
+    take_home,
+    without_checkpoints,
 )
 from placet_team.lookout import Lookout
-from placet_team.packs import lend, owner_of_mission, rows_of_mission
 from placet_team.parcel import (
+    KEPT_SETTINGS,
     LEFT,
     MISTAKE,
     PARCEL_JSON,
+    Loan,
     Parcel,
     Result,
     Wait,
@@ -48,13 +57,22 @@ from placet_team.parcel import (
     result_of,
 )
 from placet_team.team_journal import DropWork, HandWork, TellWorker
-from placet_team.team_rows import texts_of
+from placet_team.team_rows import began_here, refs_of, texts_of
 from placet_team.vault_copy import keep_for_workers
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What this process pushed for a case: commits of a repository, to a remote."""
+
+    repo: Repo
+    url: str
+    commits: frozenset[str]
 
 
 @dataclass(slots=True)
 class Handing:
-    """Hands work over. `lookout` knows what becomes of it; one repository is lent at a time.
+    """Hands work over. `lookout` knows what becomes of it; `sent` has what was pushed, by case.
 
     `lease_s` is how long a worker may be quiet.
     """
@@ -63,6 +81,7 @@ class Handing:
     lookout: Lookout
     lease_s: float
     lending: threading.Lock = field(default_factory=threading.Lock)
+    sent: dict[str, Sent] = field(default_factory=dict)
 
     def draft(self, ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
         """Let a worker write a plan; return what it came to.
@@ -71,7 +90,8 @@ class Handing:
         """
         assert job.token is not None, "a worker's planning has a lease"
         try:
-            came = self._came(ports, job.case, job.token, cancel, lambda: self._plan(ports, job))
+            parcel = partial(self._plan, ports, job, cancel)
+            came = self._came(ports, job.case, job.token, cancel, parcel)
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
@@ -80,38 +100,44 @@ class Handing:
             return PlanningFailed(job.case.generation, why, end.value, end=end)
         if not isinstance(came, Drafted | PlanningFailed):
             raise Mislaid(f"a worker planned, and gave back: {came!r:.200}")
+        if (sent := self.sent.get(job.case.trace_id)) is not None:
+            self._clear(ports, job.case, sent)
         return came
 
     def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         """Let a worker carry a mission out, and put its commits into the person's repository.
 
-        One that was stopped before a worker had it is ended here. Raises as
-        `agent.mission.carry_out` does.
+        One that was stopped before a worker had it, or that this daemon began, is carried out here.
+        Raises as `agent.mission.carry_out` does.
         """
         case = mission.case
         row = self.lookout.work.get(case.trace_id)
-        if cancel.reason and (row is None or row.token != mission.token):
-            return carry_out_here(ports, mission, cancel)
+        if row is None or row.token != mission.token:
+            with ports.journal.read() as reader:
+                here = began_here(reader.connection, case.trace_id, case.generation)
+            if cancel.reason or here:
+                return carry_out_here(ports, mission, cancel)
         record = Record.load(ports.journal, case, case.generation, ports.clock)
         began_s = ports.clock.monotonic()
         try:
             try:
-                came = self._came(
-                    ports, case, mission.token, cancel, lambda: self._mission(ports, mission)
-                )
+                parcel = partial(self._mission, ports, mission, cancel)
+                came = self._came(ports, case, mission.token, cancel, parcel)
             except Mislaid as error:
                 came = broken(ports, mission, error)
             if not isinstance(came, Finished | Stopped):
                 raise Mislaid(f"a worker carried out a plan, and gave back: {came!r:.200}")
-            return self._settled(ports, case, record, came)
+            record = Record.load(ports.journal, case, case.generation, ports.clock)
+            return self._settled(ports, mission, record, came, cancel)
         except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
             if not isinstance(error, PlacetError):
                 raise
-            owner = owner_of_mission(case.trace_id, case.generation)
-            if isinstance(error, UserError) and rows_of_mission(ports.journal, owner):
-                # the database has the only commits of it: they wait until they can be put in place
+            with ports.journal.read() as reader:
+                begun = refs_of(reader.connection, case.trace_id, case.generation) is not None
+            if isinstance(error, UserError) and begun:
+                # only the remote has its commits: they wait until they can be put in place
                 raise Postponed(str(error), AWAY_RETRY_S, Why.MACHINE) from error
             return unable(ports, mission, error, began_s, End.REPOSITORY, record)
 
@@ -125,7 +151,7 @@ class Handing:
                 text = PARCEL_JSON.dump_json(parcel()).decode()
                 worker = "" if row is None else row.worker
                 person = HandWork(case.trace_id, case.generation, worker, token, text)
-                # what is handed over may have taken longer than a lease to pack
+                # what is handed over may have taken longer than a lease to push
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
                 self.journal.commit([renewal, person])
             except (Conflict, LeaseLost) as error:
@@ -138,6 +164,7 @@ class Handing:
             raise Mislaid(text)
         match result_of(kind, text):
             case Wait() as wait:
+                self.sent.pop(case.trace_id, None)  # the remote may have lost it
                 raise wait.error()
             case Asked() as asked:
                 raise AsksPerson(asked)
@@ -179,66 +206,132 @@ class Handing:
 
     # --- what is handed over
 
-    def _plan(self, ports: Ports, job: Assignment) -> Parcel:
+    def _plan(self, ports: Ports, job: Assignment, cancel: Cancel) -> Parcel:
         case = job.case
         record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)
         repo = repository(ports, case.request.portal, record)
         base = base_of(ports, repo, record)
-        parcel = self._parcel(ports, case, repo, {"": base})
+        parcel = self._parcel(ports, case, repo, identity(repo), {"": base}, (), cancel)
         record.close()
         return replace(parcel, assignment=job)
 
-    def _mission(self, ports: Ports, mission: Mission) -> Parcel:
+    def _mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> Parcel:
         case = mission.case
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         repo = repository(ports, case.request.portal, record)
         place, _ = place_of_mission(ports, mission, repo, record)
+        if (author := record.get(AUTHOR)) is None:
+            author = identity(repo)
+            record.settle(AUTHOR, author)
         needed = {"": place.base}
         if case.plan.base_branch:
             name = f"refs/heads/{case.plan.base_branch}"
             needed[name] = resolve(repo, name) or ""  # empty: somebody deleted it
-        parcel = self._parcel(ports, case, repo, needed)
-        if record.has(BRANCH):  # begun, maybe by this daemon itself
-            hand_over(ports, case, repo, record, place, parcel.loan.commits)
+        with ports.journal.read() as reader:
+            recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
+        # what is home already may be gone from the remote
+        home = [one for one in {*recorded.values()} if resolve(repo, one)]
+        parcel = self._parcel(ports, case, repo, author, needed, home, cancel)
         record.close()
         return parcel
 
-    def _parcel(self, ports: Ports, case: Case, repo: Repo, needed: dict[str, str]) -> Parcel:
+    def _parcel(
+        self,
+        ports: Ports,
+        case: Case,
+        repo: Repo,
+        author: Author,
+        needed: dict[str, str],
+        home: Sequence[str],
+        cancel: Cancel,
+    ) -> Parcel:
         branch = current_branch(repo)
         needed[f"refs/heads/{branch}" if branch else "HEAD"] = head(repo)
+        wants = sorted({one for one in needed.values() if one})
+        with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+            self._send(ports, case, repo, [*wants, *home])
         with self.lending:
             vault = keep_for_workers(ports)
-            loan = lend(ports, repo, case.request.portal, needed)
-        return Parcel(
-            case,
-            None,
-            packed_config(ports.config),
-            vault,
-            int(ports.sandbox),
-            loan,
-            owner_of_mission(case.trace_id, case.generation),
+        settings = {key: value for key in KEPT_SETTINGS if (value := repo.setting(key)) is not None}
+        loan = Loan(
+            case.request.portal,
+            tuple(wants),
+            {name: commit for name, commit in needed.items() if name},
+            f"refs/heads/{branch}" if branch else "",
+            str(repo.path),
+            denied_in(repo, ports.vault),
+            sha256=len(wants[0]) > 40,
+            settings={**settings, "user.name": author.name, "user.email": author.email},
+            exclude=_text(repo.common_dir / "info" / "exclude"),
+            attributes=_text(repo.common_dir / "info" / "attributes"),
         )
+        return Parcel(case, None, packed_config(ports.config), vault, int(ports.sandbox), loan)
+
+    def _send(self, ports: Ports, case: Case, repo: Repo, commits: Sequence[str]) -> None:
+        """Push what work begins from, once; raises Postponed where that cannot be done."""
+        url = needed_remote(ports, case.request.portal)
+        if repo.is_shallow:
+            raise Postponed(
+                f"{repo.path} is a shallow clone, which workers cannot have. Fetch all of its "
+                f"history: {repo.by_hand} fetch --unshallow",
+                AWAY_RETRY_S,
+                Why.MACHINE,
+            )
+        before = self.sent.get(case.trace_id)
+        known = before.commits if before is not None and before.url == url else frozenset()
+        if not known.issuperset(commits):
+            names = {f"{BASE}/{case.trace_id}/{one}": one for one in commits if one not in known}
+            try:
+                push(repo, url, names)
+            except GitError as error:
+                why = f"cannot push to {said_of(url)}: {said_of(error.stderr)}"
+                raise Postponed(why, AWAY_RETRY_S, Why.MACHINE) from error
+            self.sent[case.trace_id] = Sent(repo, url, known.union(commits))
+
+    def _clear(self, ports: Ports, case: Case, sent: Sent) -> None:
+        """Delete what the remote keeps of a case, and of cases that are over, if that can be."""
+        self.sent.pop(case.trace_id, None)
+
+        def over(trace_ids: Collection[str]) -> Collection[str]:
+            with ports.journal.read() as reader:
+                known = reader.cases_of(trace_ids)
+            return {case.trace_id, *(row.trace_id for row in known if row.state not in OPEN)}
+
+        with suppress(GitError, OSError, UserError, Interrupted):
+            remove(sent.repo, sent.url, over, sha256=any(len(one) > 40 for one in sent.commits))
 
     # --- what comes back
 
-    def _settled(self, ports: Ports, case: Case, record: Record, ended: Ended) -> Ended:
-        """Put a mission's commits into the person's repository; return its end as it is there."""
+    def _settled(
+        self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel
+    ) -> Ended:
+        """Bring a mission's commits home; return its end as it is there."""
+        case, began_s = mission.case, ports.clock.monotonic()
         if ended.work.branch and not may_move(case, f"refs/heads/{ended.work.branch}"):
             raise Mislaid(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
-        owner = owner_of_mission(case.trace_id, case.generation)
-        rows = rows_of_mission(ports.journal, owner)
-        if rows:
-            last = rows[-1][1]
-            to = {name: at for name, at in last.items() if not name.startswith(checkpoint_ref(""))}
-            for name in last.keys() - to.keys():
-                if not ended.work.branch:  # a mistake ended it: nobody looked at what no commit has
-                    to[kept_ref(case)] = last[name]
-            move(ports.journal, case, repo, to, [refs for _, refs in rows])
+        with ports.journal.read() as reader:
+            to = refs_of(reader.connection, case.trace_id, case.generation) or {}
+        # a mistake ended it: nobody looked at what no commit has
+        to = without_checkpoints(to, "" if ended.work.branch else kept_ref(case))
+        try:
+            with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+                take_home(ports, mission, record, repo, to)
+        except LeftScope as error:
+            ended = not_taken(ports, mission, record, error, to, began_s)
         tidy_up(ports, repo, record)
+        if url := work_remote(ports.vault, ports.config, case.request.portal):
+            self._clear(ports, case, Sent(repo, url, frozenset([head(repo)])))
         work = replace(ended.work, repository=str(repo.path))
         if isinstance(ended, Stopped):
             return replace(ended, work=work, left_at="")
         into = case.plan.base_branch
         after = look_after(repo, work.branch, into) if ended.commit else None
         return replace(ended, work=work, after=after)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""

@@ -1,4 +1,4 @@
-"""Missions that change hands: from the daemon itself to workers, and back home.
+"""Bring a mission's commits home to the person's repository, and go on with it there.
 
 `[team] workers` may be set, or unset, while missions are under way.
 """
@@ -6,37 +6,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
-from placet.agent.checkpoints import keep_apart
 from placet.agent.mission import carry_out, unable
-from placet.agent.record import PLACE, MissionPlace, Postponed, Record
+from placet.agent.record import AUTHOR, ENDED, PLACE, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
-from placet.agent.workplace import Ports, repository
+from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
 from placet.case.case import Case
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended
-from placet.errors import End, PlacetError, ToolError, UserError, passing
+from placet.chat.result import Ended, Stopped
+from placet.errors import End, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
-from placet.git.run import GitError, Repo, RepositoryChanged
-from placet.git.worktree import add_worktree, clear_stale_locks, open_worktree
-from placet.journal.writer import JournalAccess
+from placet.git.history import is_ancestor
+from placet.git.repository import head, identity
+from placet.git.run import GitError, Repo, RepositoryChanged, leavable
+from placet.git.worktree import add_worktree
+from placet.host.config import work_remote
 from placet.journal.writes import Guard
-from placet_team.git_packs import forget_worktree, move_refs, must_be_whole, refs_at
-from placet_team.packs import (
-    LAST,
-    lend_mission,
-    owner_of_mission,
-    owner_of_portal,
-    rows_of_mission,
-    take,
-)
-from placet_team.team_journal import DropPacks, DropWork
-from placet_team.team_rows import has_queue, work_row
+from placet_team.branch_checks import Allowed, LeftScope, check_branch
+from placet_team.git_fetching import fetch_home, said_of
+from placet_team.git_packs import forget_worktree, move_refs, refs_at
+from placet_team.team_journal import DropRefs, DropWork
+from placet_team.team_rows import has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
-"""Retry interval while a person's repository is not there to take what a worker did."""
+"""Retry interval while the person's repository or the work remote is not there."""
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -50,68 +46,57 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     Raises as `agent.mission.carry_out` does.
     """
     case, began_s = mission.case, ports.clock.monotonic()
-    owner = owner_of_mission(case.trace_id, case.generation)
-    rows = [refs for _, refs in rows_of_mission(ports.journal, owner)]
+    drop = [DropWork(case.trace_id, case.generation), DropRefs(case.trace_id, case.generation)]
+    guard = Guard(case.trace_id, mission.token)
     with ports.journal.read() as reader:
+        to = refs_of(reader.connection, case.trace_id, case.generation)
         away = has_queue(reader.connection) and work_row(reader.connection, case.trace_id)
-    if rows:
+    if to is not None:
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         try:
-            _fetch(ports, mission, record, rows)
-        except RepositoryChanged as error:
-            return unable(ports, mission, error, began_s, End.REPOSITORY, record)
+            with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+                _fetch(ports, mission, record, to)
+        except (LeftScope, RepositoryChanged) as error:
+            ended = not_taken(ports, mission, record, error, to, began_s)
+            record.settle(ENDED, ended)
+            ports.journal.commit([guard, *drop])
+            return ended
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
             raise Postponed(why, AWAY_RETRY_S, Why.MACHINE) from error
         finally:
             record.close()
-    if rows or away:
-        guard = Guard(case.trace_id, mission.token)
-        drop = DropWork(case.trace_id, case.generation)
-        ports.journal.commit([guard, drop, DropPacks(owner, LAST)])
+    if to is not None or away:
+        ports.journal.commit([guard, *drop])
     return carry_out(ports, mission, cancel)
 
 
-def _fetch(
-    ports: Ports, mission: Mission, record: Record, rows: Sequence[Mapping[str, str]]
-) -> None:
+def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]) -> None:
     """Make references and worktree what they were at the last worker. Safe to repeat."""
-    case, last, place = mission.case, rows[-1], record.get(PLACE)
+    case, place = mission.case, record.get(PLACE)
     repo = repository(ports, case.request.portal, record)
     path = path_of(ports, case, record)
     forget_worktree(repo, path)
-    move(ports.journal, case, repo, last, rows)
-    if place is None or f"refs/heads/{place.branch}" not in last:
+    take_home(ports, mission, record, repo, to)
+    if place is None or f"refs/heads/{place.branch}" not in to:
         return
     by_name = mission.plan.scope.by_name()
     tree = add_worktree(repo, path, place.branch, place.base, by_name=by_name)
-    if kept := last.get(refs(case, place.name)[0]):
+    if kept := to.get(refs(case, place.name)[0]):
         restore(tree, kept)
 
 
-def hand_over(
-    ports: Ports, case: Case, repo: Repo, record: Record, place: MissionPlace, lent: Sequence[str]
-) -> None:
-    """Make sure that workers can have what this daemon did of a mission itself.
-
-    `lent` are commits that all have. Safe to repeat.
-    """
-    owner, path = owner_of_mission(case.trace_id, case.generation), path_of(ports, case, record)
-    names = [f"refs/heads/{place.branch}", *refs(case, place.name)]
-    ckpt = names[1]
-    if not rows_of_mission(ports.journal, owner):
-        if not refs_at(repo, names[:1]):
-            return
-        tree = open_worktree(repo, path, place.branch, place.base)
-        clear_stale_locks(tree, (ckpt,))
-        try:
-            keep_apart(ports, repo, tree, ckpt)
-        except ToolError as error:
-            raise Postponed(f"{path}: {error}", AWAY_RETRY_S, Why.MACHINE) from error
-        lend_mission(ports.journal, repo, names, owner, lent)
-    if path.exists():
-        forget_worktree(repo, path)
-        move_refs(repo, dict.fromkeys(refs_at(repo, [ckpt]), ""))
+def needed_remote(ports: Ports, portal: str) -> str:
+    """Return the git repository by which a portal's commits travel; raises Postponed without."""
+    if url := work_remote(ports.vault, ports.config, portal):
+        return url
+    what = f"the portal {portal}" if portal else "the vault"
+    raise Postponed(
+        f"no git repository is named by which workers get the commits of {what}. Name one: "
+        "placet config set team.work_remote ADDRESS",
+        AWAY_RETRY_S,
+        Why.MACHINE,
+    )
 
 
 def kept_ref(case: Case) -> str:
@@ -131,40 +116,87 @@ def may_move(case: Case, name: str) -> bool:
     return name.startswith(ours) and not re.search(r"\s", name)
 
 
-def move(
-    journal: JournalAccess,
-    case: Case,
-    repo: Repo,
-    to: Mapping[str, str],
-    rows: Sequence[Mapping[str, str]],
-) -> None:
-    """Set a mission's references to where a worker left them; `rows` are where they were.
-
-    Where somebody has moved one, the branch's commits are kept at a reference of placet's own, and
-    RepositoryChanged is raised.
-    """
+def must_be_names(case: Case, to: Mapping[str, str]) -> None:
+    """Raise Mislaid for references that a mission may not have, or no commits."""
     for name, commit in to.items():
         if not may_move(case, name) or not _COMMIT.fullmatch(commit):
             raise Mislaid(f"a worker gave back another reference: {name!r:.200}")
+
+
+def take_home(
+    ports: Ports, mission: Mission, record: Record, repo: Repo, to: Mapping[str, str]
+) -> None:
+    """Fetch a mission's commits, check its branch, and set its references. Safe to repeat.
+
+    Raises Postponed where the remote does not give them, and LeftScope for a branch that the plan
+    does not allow. Where somebody moved a reference, raises RepositoryChanged. In the last two
+    cases a reference of placet's own keeps the commits.
+    """
+    case = mission.case
+    must_be_names(case, to)
     if not to:
         return
-    take(journal, repo, owner_of_mission(case.trace_id, case.generation))
+    place = record.get(PLACE)
+    if place is None:
+        raise Mislaid("a worker gave back commits of a mission that has not begun")
+    url = needed_remote(ports, case.request.portal)
     try:
-        must_be_whole(repo, [*to.values()])
-    except RepositoryChanged:
-        # a person deleted what the mission began from; workers were lent that
-        take(journal, repo, owner_of_portal(case.request.portal))
-        must_be_whole(repo, [*to.values()])
-    gone = {name for row in rows for name in row if name not in rows[-1] and may_move(case, name)}
-    known = refs_at(repo, [*to, *gone])
-    to = {**to, **{name: "" for name in gone if name in known}}
-    moved = [
-        name
-        for name, commit in known.items()
-        if commit not in {to[name], *(row.get(name) for row in rows)}
-    ]
-    if not moved:
-        move_refs(repo, to, known)
-        return
-    move_refs(repo, {kept_ref(case): to[moved[0]]})
-    raise RepositoryChanged(f"{', '.join(moved)} was moved by somebody else; see {kept_ref(case)}")
+        fetch_home(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])
+    except GitError as error:
+        said = passing(error) or f"cannot fetch from {said_of(url)}: {said_of(error.stderr)}"
+        raise Postponed(said, AWAY_RETRY_S, Why.MACHINE) from error
+    allowed = Allowed(
+        place.base,
+        mission.plan.scope,
+        denied_in(repo, ports.vault),
+        record.get(AUTHOR) or identity(repo),
+        ports.secrets,
+    )
+    known = refs_at(repo, [*to])
+    moved = ""
+    for name, commit in to.items():
+        if name.startswith("refs/heads/"):
+            try:
+                check_branch(repo, commit, allowed)
+            except LeftScope:
+                move_refs(repo, {kept_ref(case): commit})
+                raise
+        before = known.get(name, commit)
+        if before != commit and not name.startswith(checkpoint_ref("")):
+            moved = moved or ("" if _is_ours(repo, place.base, before, commit) else name)
+    if moved:
+        move_refs(repo, {kept_ref(case): to[moved]})
+        raise RepositoryChanged(f"{moved} was moved by somebody else; see {kept_ref(case)}")
+    move_refs(repo, to, known)
+
+
+def _is_ours(repo: Repo, base: str, before: str, now: str) -> bool:
+    """Return whether `before` is a mission's own commit, which `now` builds on."""
+    return before != base and is_ancestor(repo, base, before) and is_ancestor(repo, before, now)
+
+
+def not_taken(
+    ports: Ports,
+    mission: Mission,
+    record: Record,
+    error: PlacetError,
+    to: Mapping[str, str],
+    began_s: float,
+) -> Stopped:
+    """Return the end of a mission whose branch was not taken: it left the scope, or was moved."""
+    end = End.SCOPE if isinstance(error, LeftScope) else End.REPOSITORY
+    ended = unable(ports, mission, error, began_s, end, record)
+    commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
+    if not commit:
+        return ended
+    return replace(ended, work=replace(ended.work, kept=kept_ref(mission.case)), kept_commit=commit)
+
+
+def without_checkpoints(to: Mapping[str, str], instead: str) -> Mapping[str, str]:
+    """Return references without a checkpoint, which `instead` keeps, if it is a name."""
+    found = dict(to)
+    for name in [one for one in to if one.startswith(checkpoint_ref(""))]:
+        commit = found.pop(name)
+        if instead:
+            found[instead] = commit
+    return found

@@ -139,13 +139,11 @@ def to_file(path: Path) -> str:
 
 
 def _must_have_no_commits(source: Connection) -> None:
-    """Raise UserError where workers' commits are in the database alone: they would stay there."""
-    missions = source.execute(
-        "SELECT count(DISTINCT owner) FROM team_refs WHERE owner LIKE 'mission/%'"
-    ).fetchone()[0]
+    """Raise UserError where only the database says what commits workers made."""
+    missions = source.execute("SELECT count(DISTINCT trace_id) FROM team_refs").fetchone()[0]
     if missions:
         raise UserError(
-            f"What workers did of {counted(missions, 'mission')} is in the database alone.",
+            f"Only the database knows what workers did of {counted(missions, 'mission')}.",
             "Set team.database again and start the daemon, without workers if you like: placet "
             "config set team.workers false. Let what is under way come to its end, with answers to "
             "its questions; then stop it and try again.",

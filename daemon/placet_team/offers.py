@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.lease import Owner
+from placet.case.life_cycle import State
 from placet.case.waiting import Why
 from placet.codec import Stored
 from placet.host.config import PortalTable
@@ -22,9 +23,8 @@ from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
 from placet_team.engine import needs, queue_of
 from placet_team.lookout import Lookout
-from placet_team.packs import LAST, owner_of_mission
-from placet_team.team_journal import DropPacks, DropWork, PutWork
-from placet_team.team_rows import ANY, MemberRow, WorkRow
+from placet_team.team_journal import DropRefs, DropWork, PutWork
+from placet_team.team_rows import ANY, MemberRow, WorkRow, began_here
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
@@ -81,10 +81,18 @@ class Team:
         self.lookout.look()
         return None
 
-    def is_free(self, case: Case) -> bool:
-        """Return whether no worker has a case's work: it was not handed over, or it is gone."""
+    def is_here(self, case: Case) -> bool:
+        """Return whether the daemon ends or carries out a mission itself.
+
+        No worker has it, and a person stopped it, or this daemon began it.
+        """
         row = self.lookout.work.get(case.trace_id)
-        return row is None or not row.token or self._is_stale(row)
+        if row is not None and row.token and not self._is_stale(row):
+            return False
+        if case.stop or case.state is not State.RUNNING:
+            return bool(case.stop)
+        with self.journal.read() as reader:
+            return began_here(reader.connection, case.trace_id, case.generation)
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Take back what was offered and is not wanted any more, of cases not in `wanted`.
@@ -98,8 +106,7 @@ class Team:
             if row.token:
                 with suppress(LeaseLost):
                     self.journal.commit([ReleaseLease(row.trace_id, row.token)])
-            owner = owner_of_mission(row.trace_id, row.generation)
-            void = [DropPacks(owner, LAST)] if row.token else []
+            void = [DropRefs(row.trace_id, row.generation)] if row.token else []
             self.journal.commit([DropWork(row.trace_id, row.generation), *void])
 
     def look(self) -> bool:
@@ -120,10 +127,9 @@ class Team:
         return bool(most) and sum(case.request.portal == portal for case in working) >= most
 
     def over(self, case: Case, *, ended: bool) -> list[Write]:
-        """Return the writes that clear a piece of work away, with its packs where it `ended`."""
-        owner = owner_of_mission(case.trace_id, case.generation)
-        packs: list[Write] = [DropPacks(owner, LAST)] if ended else []
-        return [DropWork(case.trace_id, case.generation), *packs]
+        """Return the writes that clear a piece of work away, its references too if it `ended`."""
+        refs: list[Write] = [DropRefs(case.trace_id, case.generation)] if ended else []
+        return [DropWork(case.trace_id, case.generation), *refs]
 
     def _is_stale(self, row: WorkRow) -> bool:
         """Return whether nobody does a piece of work that somebody took."""

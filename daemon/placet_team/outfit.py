@@ -25,14 +25,13 @@ from placet.journal.writes import (
 )
 from placet.loop.ports import model_opener, prices
 from placet.sandbox.box import Level
-from placet_team.clones import borrow, fetched
+from placet_team.clones import PushCarrier, borrow, fetched
 from placet_team.day import TeamDay
+from placet_team.git_fetching import address_of_git
 from placet_team.git_packs import forget_worktree, loose_refs, move_refs
-from placet_team.packs import PackCarrier, rows_of_mission, take
-from placet_team.parcel import (
-    Parcel,
-    config_of,
-)
+from placet_team.home import must_be_names
+from placet_team.parcel import Parcel, config_of
+from placet_team.team_rows import refs_of
 from placet_team.vault_copy import unpacked
 from placet_team.worker_journal import WorkerJournal
 
@@ -42,13 +41,18 @@ OF_MODEL = ("provider", "name", "base_url", "script")
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A worker's own settings: model and sandbox in `config`, the git remotes by portal.
+    """A worker's own settings: model and sandbox in `config`, git remotes by portal, or for all.
 
     They decide where its key goes and what it starts, so none of them comes with the work.
     """
 
     config: Config = field(default_factory=Config)
     remotes: Mapping[str, str] = field(default_factory=dict)
+    remote: str = ""
+
+    def remote_of(self, portal: str) -> str:
+        """Return where it fetches from and pushes to for a portal; empty for nowhere."""
+        return address_of_git(self.remotes.get(portal) or self.remote)
 
 
 def with_own(sent: Config, own: Own, name: str) -> Config:
@@ -97,26 +101,42 @@ class Outfit:
     @contextmanager
     def mission(
         self, parcel: Parcel, token: int, cancel: Cancel
-    ) -> Iterator[tuple[Ports, Mission, list[PackCarrier]]]:
+    ) -> Iterator[tuple[Ports, Mission, list[PushCarrier]]]:
         """Give what a mission needs: its ports, the plan, and what carries its commits.
 
         The clone has the mission's commits as they were recorded last, and no worktree of it.
         """
-        case, carriers = parcel.case, list[PackCarrier]()
+        case, carriers = parcel.case, list[PushCarrier]()
         with self.journal.read() as reader:
             raw = reader.text(case.approval.digest)
+            wanted = refs_of(reader.connection, case.trace_id, case.generation) or {}
         if raw is None:
             raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
-        ports, repo = self.ports(parcel, cancel, carriers)
+
+        def carry(repo: Repo, names: Sequence[str]) -> PushCarrier:
+            carriers.append(
+                PushCarrier(
+                    repo,
+                    names,
+                    self.own.remote_of(parcel.loan.portal),
+                    (case.trace_id, token),
+                    parcel.loan.commits,
+                    cancel,
+                    self.leaving.is_set,
+                    self.clock,
+                )
+            )
+            return carriers[-1]
+
+        ports, repo = self.ports(parcel, cancel, [*wanted.values()], carry)
         record = Record.load(self.journal, case, case.generation, self.clock)
         path = path_of(ports, case, record)
         place = record.get(PLACE)
         names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
         forget_worktree(repo, path)
         lost_mark(path).unlink(missing_ok=True)
-        rows = rows_of_mission(self.journal, parcel.mission)
-        take(self.journal, repo, parcel.mission)
-        there, wanted = loose_refs(repo, names), rows[-1][1] if rows else {}
+        must_be_names(case, wanted)
+        there = loose_refs(repo, names)
         move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
         try:
             yield ports, mission_of(case, raw, token), carriers
@@ -126,32 +146,29 @@ class Outfit:
             move_refs(repo, dict.fromkeys(loose_refs(repo, names), ""))
 
     def ports(
-        self, parcel: Parcel, cancel: Cancel, carriers: list[PackCarrier] | None = None
+        self,
+        parcel: Parcel,
+        cancel: Cancel,
+        recorded: Sequence[str] = (),
+        carry: Callable[[Repo, Sequence[str]], PushCarrier] | None = None,
     ) -> tuple[Ports, Repo]:
         """Return the ports for a piece of work, with the clone of its repository.
 
-        Raises Postponed where this worker has another model than the work is for, or no remote that
-        gives what it begins with.
+        `recorded` are the mission's commits, and `carry` makes what carries new ones. Raises
+        Postponed where this worker has another model than the work is for, or no remote that gives
+        the commits.
         """
         config = with_own(config_of(parcel.config), self.own, self.folder.name)
+        loan, commits = parcel.loan, list(dict.fromkeys([*parcel.loan.commits, *recorded]))
+        url = self.own.remote_of(loan.portal)
         with (
             leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
-            self.fetching.setdefault(parcel.loan.owner, threading.Lock()),
+            self.fetching.setdefault(loan.portal, threading.Lock()),
         ):
-            clone = fetched(self.folder / "clones", parcel.loan, self.own.remotes)
+            clone = fetched(self.folder / "clones", loan, url, commits)
         with self.making:
             vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
-            repo = borrow(self.journal, clone, parcel.loan)
-
-        def carry(repo: Repo, names: Sequence[str]) -> PackCarrier:
-            rows = rows_of_mission(self.journal, parcel.mission)
-            carrier = PackCarrier(
-                repo, names, parcel.mission, rows[-1][0] if rows else 0, parcel.loan.commits
-            )
-            if carriers is not None:
-                carriers.append(carrier)
-            return carrier
-
+            repo = borrow(clone, loan)
         level = self.level
         planning = parcel.assignment is not None
         ports = Ports(
@@ -169,7 +186,7 @@ class Outfit:
             making=self.making,
             leaving=self.leaving,
             daybook=self.daybook,
-            lent=Lent(repo.path, Path(parcel.loan.path), parcel.loan.denied, carry),
+            lent=Lent(repo.path, Path(loan.path), loan.denied, carry),
         )
         return ports, repo
 

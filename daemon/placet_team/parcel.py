@@ -17,6 +17,7 @@ from placet.case.waiting import Why
 from placet.chat.result import Ended
 from placet.codec import Stored
 from placet.disk.confine import Denied
+from placet.git.repository import KEPT_MARK
 from placet.host.config import Config
 
 LEFT = "left"
@@ -25,30 +26,30 @@ MISTAKE = "mistake"
 """The kind of a piece of work that met a mistake of placet's; its text is the error's."""
 
 
+KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MARK)
+"""Settings of git that a clone has from the person's repository."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loan:
     """A repository as a worker makes a clone of it.
 
-    Its objects are what the portal's git remote has up to the commits `at_remote`, and the packs of
-    `owner` up to number `seq`: together they have all of `commits`. `refs` are the
-    references to set (an empty commit deletes one), `head` is the one that the person has checked
-    out, at `path`. `settings`, `exclude` and `attributes` are the person's, as far as work depends
-    on them; `shallow` lists where its history ends. `denied` are the paths that nothing may write.
+    The work remote has all of `commits`. `refs` are the references to set (an empty commit deletes
+    one), `head` is the one that the person has checked out, at `path`. `settings`, `exclude` and
+    `attributes` are the person's, as far as work depends on them. `denied` are the paths that
+    nothing may write.
     """
 
-    owner: str
-    seq: int
+    portal: str
     commits: tuple[str, ...]
     refs: Mapping[str, str]
     head: str
     path: str
     denied: Denied
     sha256: bool = False
-    shallow: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     exclude: str = ""
     attributes: str = ""
-    at_remote: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Parcel:
 
     `assignment` is there for a planning, else the case's approved plan is carried out. `config` are
     the settings (JSON), `vault` names what the worker needs of the vault, `level` is the sandbox
-    that the daemon's plans promise. The commits of earlier workers are the packs of `mission`.
+    that the daemon's plans promise.
     """
 
     case: Case
@@ -66,7 +67,6 @@ class Parcel:
     vault: str
     level: int
     loan: Loan
-    mission: str
 
 
 @dataclass(frozen=True, slots=True)

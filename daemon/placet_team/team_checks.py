@@ -10,17 +10,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from placet.cli.doctor import Line, finding
-from placet.cli.portals import problem_of
 from placet.cli.site import Site
 from placet.errors import UserError, age, counted
-from placet.git.repository import open_repo
-from placet.git.run import GitError
 from placet.host.clock import Clock, wall
-from placet.host.config import Config, portal_path
+from placet.host.config import Config, work_remote
 from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
-from placet.note.paths import show as visible
-from placet_team.git_fetching import has_branches, url_of
+from placet_team.git_fetching import said_of, trouble_with
 from placet_team.team_rows import has_queue, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:
@@ -70,29 +66,23 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
 
 
 def _remotes(site: Site, config: Config) -> Iterator[Line]:
-    for name, portal in config.portals.items():
-        place = portal_path(site.vault, config, name)
-        # what is wrong with a portal has its own line
-        if not portal.remote or problem_of(site.vault, place):
+    answers = dict[str, str]()
+    for name in ("", *config.portals):
+        line, url = f"work remote of {name or 'the vault'}", work_remote(site.vault, config, name)
+        key = f"portals.{name}.work_remote" if name in config.portals else "team.work_remote"
+        helps = f"placet config set {quote(key)} ADDRESS"
+        if not url:
+            yield finding(line, "bad", "none is set, so its work waits for one", helps)
             continue
-        try:
-            repo = open_repo(place)
-            url, there = url_of(repo, portal.remote), has_branches(repo, portal.remote)
-        except (UserError, GitError):
+        if url not in answers:
+            answers[url] = trouble_with(url)
+        if why := answers[url]:
+            found = f"{said_of(url)} cannot be reached: {why}"
+            yield finding(line, "bad", found, f"Try: git ls-remote {quote(said_of(url))}")
             continue
-        if url and there:
-            said = f"each worker's --config needs [remotes] {json.dumps(name)} = {json.dumps(url)}"
-            yield finding(f"remote of {name}", "good", said)
-            continue
-        what = "has no branch here: workers get everything through the database"
-        yield finding(
-            f"remote of {name}",
-            "warn",
-            f"{portal.remote} of {visible(str(place))} {what}",
-            f"git -C {quote(str(place))} fetch {portal.remote}"
-            if url
-            else f"placet config set {quote(f'portals.{name}.remote')} ''",
-        )
+        own = "" if name not in config.portals or not config.portals[name].work_remote else name
+        how = f"[remotes] {json.dumps(own)} = " if own else "--remote "
+        yield finding(line, "good", f"it answers; each worker needs {how}{json.dumps(url)}")
 
 
 def _server(connection: PostgresConnection, name: str) -> Iterator[Line]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import closing
 from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -12,10 +15,14 @@ from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.cli.view import on_terminal
 from placet.errors import UserError, age, cannot_write, counted
-from placet.host.config import change, with_setting
+from placet.git.repository import is_repository
+from placet.git.run import place_of, run_git
+from placet.host.config import change, is_git_path, with_setting
+from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
+from placet_team.git_packs import clone_at
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_rows import ANY, WORKER
@@ -28,6 +35,9 @@ def team_command() -> None:
 
 @team_command.command("init")
 @click.argument("address", metavar="[ADDRESS]", default="")
+@click.option(
+    "--remote", metavar="PATH", default="", help="Make a git repository for workers there."
+)
 @click.option("--worker", metavar="NAME", default="", help="Let in a worker of this name.")
 @click.option(
     "--labels",
@@ -37,12 +47,15 @@ def team_command() -> None:
     help="Labels of the portals whose work it takes; `any` is that of portals without one.",
 )
 @site_option
-def team_init_command(site: Site, address: str, worker: str, labels: str) -> None:
+def team_init_command(site: Site, address: str, remote: str, worker: str, labels: str) -> None:
     """Make the journal's tables in the database at ADDRESS, and name it in System/placet.toml.
 
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
-    ~/.pgpass or the systemd credential database-password. Later it can be left out. --worker prints
-    the SQL with which an administrator makes the worker's role.
+    ~/.pgpass or the systemd credential database-password. Later it can be left out.
+
+    With --remote, make a bare git repository at PATH if there is none, by which the commits of
+    workers travel, and name it as [team] work_remote. --worker prints the SQL with which an
+    administrator makes the worker's role.
     """
     there = address_of(site.state.journal)
     if address and there and there != address:
@@ -66,8 +79,17 @@ def team_init_command(site: Site, address: str, worker: str, labels: str) -> Non
         )
     if worker:
         click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
-    elif given:
-        _name_database(site, address)
+    settings = {"database": address} if given else {}
+    if remote:
+        settings["work_remote"] = str(_made_remote(remote))
+    _name(site, settings)
+    if not given:
+        return
+    click.echo(address)
+    if is_begun(site.state.journal) and not there:
+        say("the journal is in a file still; stop the daemon, then: placet journal move")
+    else:
+        say("the daemon begins the journal there: placet run")
 
 
 def _made_ready(site: Site, address: str) -> tuple[str, ...]:
@@ -80,17 +102,14 @@ def _made_ready(site: Site, address: str) -> tuple[str, ...]:
     return missing
 
 
-def _name_database(site: Site, address: str) -> None:
-    text = with_setting(site.vault, ("team", "database"), address)
+def _name(site: Site, settings: Mapping[str, str]) -> None:
+    """Write settings of [team]."""
     try:
-        change(site.vault, site.env, text, [("team", "database")])
+        for name, value in settings.items():
+            key = ("team", name)
+            change(site.vault, site.env, with_setting(site.vault, key, value), [key])
     except OSError as error:
         raise cannot_write(site.vault / CONFIG_PATH, error) from error
-    click.echo(address)
-    if is_begun(site.state.journal) and not address_of(site.state.journal):
-        say("the journal is in a file still; stop the daemon, then: placet journal move")
-    else:
-        say("the daemon begins the journal there: placet run")
 
 
 def let_in(address: str, name: str, labels: str) -> str:
@@ -127,6 +146,40 @@ def checked_labels(labels: str) -> str:
             exit_code=2,
         )
     return ",".join(found)
+
+
+_UPDATE = """#!/bin/sh
+# The daemon and workers of placet push here, below refs/placet alone.
+case "$1" in
+refs/placet/*) exit 0 ;;
+esac
+echo "only refs/placet/* can be pushed here, not $1" >&2
+exit 1
+"""
+
+
+def _made_remote(given: str) -> Path:
+    """Make the git repository by which commits travel, if there is none; return its path."""
+    if not is_git_path(given):
+        raise UserError(
+            f"{given} is no path: a repository elsewhere is made there.",
+            f"Make it, then: placet config set team.work_remote {quote(given)}",
+        )
+    path = from_home(given).absolute()
+    if is_repository(path):
+        return path
+    try:
+        if path.exists() and any(path.iterdir()):
+            raise UserError(f"{path} is not empty, and no repository.", "Name another folder.")
+        repo = clone_at(path, sha256=False)
+        run_git(place_of(repo), "config", "receive.fsckObjects", "true")
+        hook = path / "hooks" / "update"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(_UPDATE)
+        hook.chmod(0o755)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return path
 
 
 @team_command.command("status")

@@ -1,8 +1,8 @@
 """The tables by which a team's machines tell each other what to do, and the writes to them.
 
-`team_work` has the pieces of work that workers may take, `team_members` the workers, `team_packs`
-and `team_refs` git's objects and references on their way, `team_bodies` what a worker needs of the
-vault. A row that another process waits for is announced to it.
+`team_work` has the pieces of work that workers may take, `team_members` the workers, `team_refs`
+where missions' references are, `team_bodies` what a worker needs of the vault. A row that another
+process waits for is announced to it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ HOST = "placet_host"
 """The daemon's channel of NOTIFY; what is missed there is found by looking once a second."""
 TASK = "placet.work"
 """The name of the queue's one task."""
-PART_BYTES = 8_000_000
-"""Maximum of a pack's part: a value's text is doubled on its way."""
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS team_work (
@@ -30,11 +28,9 @@ TABLES = (
      name text COLLATE "C" PRIMARY KEY, labels text NOT NULL, level bigint NOT NULL,
      version text NOT NULL, slots bigint NOT NULL, owner text NOT NULL,
      draining boolean NOT NULL DEFAULT FALSE, beat_s double precision NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS team_packs (
-     owner text COLLATE "C", seq bigint, part bigint, body bytea NOT NULL,
-     PRIMARY KEY (owner, seq, part))""",
     """CREATE TABLE IF NOT EXISTS team_refs (
-     owner text COLLATE "C", seq bigint, refs text NOT NULL, PRIMARY KEY (owner, seq))""",
+     trace_id text COLLATE "C", generation bigint, refs text NOT NULL,
+     PRIMARY KEY (trace_id, generation))""",
     """CREATE TABLE IF NOT EXISTS team_bodies (
      name text COLLATE "C" PRIMARY KEY, body bytea NOT NULL, at_s double precision NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS team_day (
@@ -149,43 +145,19 @@ class Drain(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class PutPart(Change):
-    """Keep the last part as yet of the pack `seq` of an owner: a repository, or a mission."""
-
-    owner: str
-    seq: int
-    part: int
-    body: bytes
-    SQL = (
-        "INSERT INTO team_packs VALUES (:owner, :seq, :part, :body) "
-        "ON CONFLICT (owner, seq, part) DO UPDATE SET body = excluded.body",
-        "DELETE FROM team_packs WHERE owner = :owner AND seq = :seq AND part > :part",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class PutRefs(Change):
-    """Say where an owner's references are once its packs up to `seq` are taken in (JSON)."""
+    """Say where a mission's references are now (JSON); only `worker_append` writes it."""
 
-    owner: str
-    seq: int
     refs: str
-    SQL = (
-        "INSERT INTO team_refs VALUES (:owner, :seq, :refs) "
-        "ON CONFLICT (owner, seq) DO UPDATE SET refs = excluded.refs",
-    )
 
 
 @dataclass(frozen=True, slots=True)
-class DropPacks(Change):
-    """Delete the packs and references of an owner before `seq`."""
+class DropRefs(Change):
+    """Forget where the references of a mission, and of earlier ones of its case, are."""
 
-    owner: str
-    before: int
-    SQL = (
-        "DELETE FROM team_packs WHERE owner = :owner AND seq < :before",
-        "DELETE FROM team_refs WHERE owner = :owner AND seq < :before",
-    )
+    trace_id: str
+    generation: int
+    SQL = ("DELETE FROM team_refs WHERE trace_id = :trace_id AND generation <= :generation",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from placet.agent.record import BRANCH
 from placet.journal.database import VAULT, Connection
 from placet.journal.reader import Reader
 
@@ -138,20 +140,21 @@ def member_rows(connection: Connection, name: str = "") -> list[MemberRow]:
     return _values(MemberRow, connection.execute(sql, {"name": name}))
 
 
-def refs_of(connection: Connection, owner: str) -> list[tuple[int, str]]:
-    """Return the numbers of an owner's packs, with its references after each (JSON), in order."""
-    rows = connection.execute(
-        "SELECT seq, refs FROM team_refs WHERE owner = ? ORDER BY seq", (owner,)
-    ).fetchall()
-    return [(int(seq), str(refs)) for seq, refs in rows]
-
-
-def part_of(connection: Connection, owner: str, seq: int, part: int) -> bytes | None:
-    """Return a part of a pack, from 0; None after the last one."""
+def refs_of(connection: Connection, trace_id: str, generation: int) -> Mapping[str, str] | None:
+    """Return where workers left a mission's references; None if no worker began it."""
     row = connection.execute(
-        "SELECT body FROM team_packs WHERE owner = ? AND seq = ? AND part = ?", (owner, seq, part)
+        "SELECT refs FROM team_refs WHERE trace_id = ? AND generation = ?", (trace_id, generation)
     ).fetchone()
-    return None if row is None else bytes(row[0])
+    return None if row is None else dict(json.loads(row[0]))
+
+
+def began_here(connection: Connection, trace_id: str, generation: int) -> bool:
+    """Return whether the daemon began a mission itself, so that no worker has its commits."""
+    begun = connection.execute(
+        "SELECT 1 FROM records WHERE trace_id = ? AND attempt = ? AND key = ? AND kind = 'outcome'",
+        (trace_id, generation, BRANCH.key),
+    ).fetchone()
+    return begun is not None and refs_of(connection, trace_id, generation) is None
 
 
 def body_of(connection: Connection, name: str) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -60,12 +61,18 @@ def own_settings(file: Path) -> Own:
     help="Pieces of work that it does at once.",
 )
 @click.option(
+    "--remote",
+    default="",
+    metavar="URL",
+    help="Git repository by which commits travel: what `[team] work_remote` names, from here.",
+)
+@click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="This worker's own settings: [model], [commands] and [remotes].",
 )
-def worker_command(address: str, slots: int, config: Path | None) -> None:
+def worker_command(address: str, slots: int, remote: str, config: Path | None) -> None:
     """Carry out what the daemon of a team hands over, until it is stopped.
 
     ADDRESS is that of the team's database, or in PLACET_DATABASE. Its user is this worker's own
@@ -75,7 +82,7 @@ def worker_command(address: str, slots: int, config: Path | None) -> None:
     ANTHROPIC_BASE_URL. Work for another model waits.
     """
     name = checked_name(user_of(checked(address)))
-    own = own_settings(config) if config else Own()
+    own = replace(own_settings(config) if config else Own(), remote=remote)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
         run(address, Badge(name, slots), own, folder, os.environ, say, ending)

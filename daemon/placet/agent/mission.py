@@ -378,7 +378,7 @@ def _carry_out(
 def _carry(ports: Ports, case: Case, repo: Repo, record: Record) -> None:
     """Let the commits of a mission of another machine go along with its record."""
     place = record.get(PLACE)
-    if ports.lent is not None and place is not None:
+    if ports.lent is not None and ports.lent.carry is not None and place is not None:
         names = [f"refs/heads/{place.branch}", *refs(case, place.name)]
         record.carrier = ports.lent.carry(repo, names)
 

@@ -44,7 +44,8 @@ from placet.chat.compaction import Compaction
 from placet.chat.messages import Reply, Turn, text_block, user_turn
 from placet.chat.result import Ended
 from placet.codec import Stored
-from placet.errors import End, PlacetError, Stop
+from placet.errors import End, Interrupted, PlacetError, Stop
+from placet.git.run import Author
 from placet.host.clock import Clock
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
@@ -171,6 +172,7 @@ EARLIER = Key("earlier", Amount)  # what earlier plannings of the request used
 
 # Of a mission. `S` is a step, from 1; `J` an action of a literal step, from 0.
 PLACE = Key("place", MissionPlace)
+AUTHOR = Key("author", Author)  # of its commits, where workers of a team make them
 BRANCH = Key("branch", str, "make the worktree")  # git's own folder of the worktree
 LITERAL = Key("literal", Outcome)  # :S:J; its intent is a Begun
 # :N after a turn, :literal:S:J before, :call:N:I where it asks a person, :after:call:N:I or
@@ -198,10 +200,13 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
 
 
 class Carrier(Protocol):
-    """Takes a mission's commits to other machines, in the transaction that records them."""
+    """Takes a mission's commits to other machines before they are recorded."""
 
     def writes(self) -> Sequence[Write]:
-        """Return the writes that bring what changed since `sent`."""
+        """Bring what changed since `sent`; return the writes that record it.
+
+        Raises Postponed or Interrupted where that cannot be done.
+        """
 
     def sent(self) -> None:
         """Take note that they were committed."""
@@ -443,7 +448,12 @@ class Record(Recorded):
 
     def _commit(self) -> None:
         guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
-        carried = () if self.carrier is None else self.carrier.writes()
+        try:
+            carried = () if self.carrier is None else self.carrier.writes()
+        except (Postponed, Interrupted):
+            # no other machine has these commits: what would name them is not recorded
+            self.carrier, self.held = None, []
+            raise
         batch, self.held = [*guard, *self.held, *carried], []
         try:
             self.journal.commit(batch)

@@ -71,7 +71,7 @@ class Lent:
     clone: Path
     original: Path
     denied: Denied
-    carry: Callable[[Repo, Sequence[str]], Carrier]
+    carry: Callable[[Repo, Sequence[str]], Carrier] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from unicodedata import normalize
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -41,7 +42,9 @@ FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
     ("commands",),
     ("daemon", "watch"),
     ("notify",),
-    ("team",),
+    ("team", "database"),
+    ("team", "workers"),
+    ("team", "lease_s"),
 )
 """The settings, or tables of them, that a running daemon keeps until it starts again."""
 
@@ -67,6 +70,29 @@ class _Table(BaseModel):
             raise ValueError("must be a finite number")
         return value
 
+
+def is_git_path(address: str) -> bool:
+    """Return whether the address of a git repository is a path, and neither URL nor HOST:PATH."""
+    return "://" not in address and ":" not in address.partition("/")[0]
+
+
+def _git_address(value: str) -> str:
+    """Return the address of a git repository, unless it is none or holds a password."""
+    scheme, with_scheme, rest = value.partition("://")
+    user, has_user, _ = rest.partition("/")[0].rpartition("@")
+    if not re.fullmatch(r"[^-\s][^\0\r\n]*|", value) or (
+        with_scheme and scheme not in ("file", "http", "https", "ssh")
+    ):
+        raise ValueError(
+            "must be the path of a git repository, or like https://host/path or host:path"
+        )
+    if has_user and (scheme.startswith("http") or ":" in user):
+        raise ValueError("must hold neither token nor password: leave them to git's own helper")
+    return value
+
+
+GitAddress = Annotated[str, AfterValidator(_git_address)]
+"""A path or URL of a git repository, or empty."""
 
 Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 """Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
@@ -115,12 +141,14 @@ class TeamTable(_Table):
 
     `database` is its address, without a password. With `workers` the work is done by those
     (`placet worker`), and not by the daemon. A daemon holds the vault, and a worker its work, for
-    `lease_s` from each sign of life on.
+    `lease_s` from each sign of life on. Commits travel by the git repository `work_remote`, except
+    where a portal has its own.
     """
 
     database: str = ""
     workers: bool = False
     lease_s: float = Field(default=30.0, ge=1, le=3600)
+    work_remote: GitAddress = ""
 
 
 class PriceRow(_Table):
@@ -275,13 +303,13 @@ class PortalTable(_Table):
     """A repository that requests may name.
 
     Of a team those workers take its work that have its `label`. `missions_at_once` 0 is no limit;
-    a git `remote`, if any, is where they fetch from.
+    `work_remote` is the git repository by which its commits travel, if it has its own.
     """
 
     path: str
     label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,30}$")
     missions_at_once: int = Field(default=0, ge=0, le=1000)
-    remote: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")
+    work_remote: GitAddress = ""
 
 
 class Config(_Table):
@@ -549,6 +577,16 @@ def portal_path(vault: Path, config: Config, portal: str) -> Path:
         return vault
     path = from_home(config.portals[portal].path)
     return path if path.is_absolute() else (vault / path)
+
+
+def work_remote(vault: Path, config: Config, portal: str) -> str:
+    """Return the git repository by which the commits of a portal travel; empty for none.
+
+    The empty name is the vault itself. A path is as in `portal_path`.
+    """
+    table = config.portals.get(portal)
+    address = (table.work_remote if table is not None else "") or config.team.work_remote
+    return str(vault / from_home(address)) if address and is_git_path(address) else address
 
 
 def repositories(vault: Path, config: Config) -> list[Path]:

@@ -38,13 +38,15 @@ Result = Drafted | PlanningFailed | MissionEnded
 class Job:
     """A worker under way for one case.
 
-    Set `cancel` and it leaves everything; with a reason, its mission ends.
+    Set `cancel` and it leaves everything; with a reason, its mission ends. If a worker of a team
+    has `taken` it, that worker renews its lease.
     """
 
     trace_id: str
     generation: int
     planning: bool
     token: int | None
+    taken: bool = False
     cancel: Cancel = field(default_factory=Cancel)
     thread: threading.Thread | None = None
 
@@ -181,8 +183,8 @@ class Workers(Protocol):
         `level` gives the sandbox that the work was promised.
         """
 
-    def is_free(self, case: Case) -> bool:
-        """Return whether no worker has a case's work."""
+    def is_here(self, case: Case) -> bool:
+        """Return whether the daemon ends or carries out a mission itself."""
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Take back what was offered of cases that are not in `wanted`.

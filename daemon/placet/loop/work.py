@@ -166,10 +166,11 @@ class Dispatch:
     def _start(self, case: Case, *, planning: bool) -> None:
         """Start a piece of work; a team's is offered first, and started once it is taken.
 
-        A mission that a person stopped needs no worker to end, where none has it.
+        A mission that a person stopped needs no worker to end, where none has it, nor does one
+        that this daemon began.
         """
         taker: Taker | None = None
-        if self.team is not None and not (case.stop and not planning and self.team.is_free(case)):
+        if self.team is not None and (planning or not self.team.is_here(case)):
             try:
                 taker = self.team.claim(case, partial(self._level, case), planning=planning)
             except Postponed as nobody:
@@ -211,10 +212,8 @@ class Dispatch:
         if now - self.beaten_at < HEARTBEAT_S:
             return
         self.beaten_at = now
-        if self.team is not None:
-            return  # its workers renew them
         for job in self.book.threads.jobs.values():
-            if job.token is None:
+            if job.token is None or job.taken:
                 continue
             try:
                 renewal = RenewLease(job.trace_id, job.token, LEASE_TTL_S)
@@ -239,7 +238,8 @@ class Dispatch:
             if case.plan.basis_digest and not case.is_elsewhere
             else None
         )
-        job = Job(case.trace_id, case.generation, planning=True, token=token)
+        taken = taker is not None
+        job = Job(case.trace_id, case.generation, planning=True, token=token, taken=taken)
         name = PurePosixPath(case.request_path).stem
         left = case.plan.left
         assignment = Assignment(
@@ -309,7 +309,8 @@ class Dispatch:
         if taker is None and not (case.stop or self._needs_no_model(case)):
             expect_model(ports)
         mission = mission_of(case, raw, token)
-        job = Job(case.trace_id, case.generation, planning=False, token=token)
+        taken = taker is not None
+        job = Job(case.trace_id, case.generation, planning=False, token=token, taken=taken)
         if case.stop:
             job.cancel.set(case.stop)
         self.book.threads.run_job(job, lambda: self._mission(mission, job, sandbox))

@@ -1,0 +1,119 @@
+"""Check a branch that workers made against the approved plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from posixpath import dirname, isabs, join, normpath
+
+from placet.disk.confine import Denied
+from placet.errors import PlacetError
+from placet.git.history import content
+from placet.git.run import BOT, Author, Repo, ask, items_of
+from placet.note.paths import show
+from placet.plan.scope import Scope
+from placet.tools.commit_secrets import secrets_in_commit
+
+_LINK, _MODULE = "120000", "160000"
+_MODES = ("000000", "100644", "100755", _LINK)
+_CRUD = " .,:;<>\"\\'"
+"""Characters that git takes off both ends of a name or address."""
+_MAX_LINK_BYTES = 4096
+_MAX_LINKS = 40
+"""Links that one path may lead through, as in Linux."""
+
+
+class LeftScope(PlacetError):  # noqa: N818 - named for what happened, as Stop is
+    """A branch has a commit that the approved plan does not allow; the text names the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a mission's commits may be: the approved scope, the author, the commit they begin at.
+
+    `denied` are the paths that nothing may write, `secrets` are known values.
+    """
+
+    base: str
+    scope: Scope
+    denied: Denied
+    author: Author
+    secrets: tuple[str, ...]
+
+
+def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
+    """Raise LeftScope unless all commits from the base up to `tip` are what a mission may make."""
+    parent = allowed.base
+    ours = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
+    for commit, parents, *names in _commits(repo, allowed.base, tip):
+        short = commit[:10]
+        if parents != parent:
+            raise LeftScope(f"The commit {short} does not follow {parent[:10]}")
+        if any(tuple(two) not in ours for two in (names[:2], names[2:])):
+            raise LeftScope(f"The commit {short} has another author: {show(names[0])}")
+        _check_files(repo, parent, commit, allowed)
+        parent = commit
+    if parent != tip:
+        raise LeftScope(f"The branch does not begin at the commit {allowed.base[:10]}")
+
+
+def _commits(repo: Repo, base: str, tip: str) -> Iterator[list[str]]:
+    """Give the commits since the base, the oldest first: name, parents, author, committer."""
+    form = "--format=%H%x00%P%x00%an%x00%ae%x00%cn%x00%ce"
+    how = ("--reverse", "--topo-order", "--no-notes", "--no-mailmap", "--end-of-options")
+    found = items_of(ask(repo, "log", "-z", form, *how, tip, f"^{base}"))
+    for n in range(0, len(found), 6):
+        yield found[n : n + 6]
+
+
+def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> None:
+    asked = ("diff-tree", "-r", "--no-renames", "--raw", "-z", "--end-of-options", parent, commit)
+    items = items_of(ask(repo, *asked))
+    there, links = list[str](), list[str]()
+    for what, path in zip(items[::2], items[1::2], strict=True):
+        before, after, *_ = what.removeprefix(":").split(" ")
+        if _MODULE in (before, after):
+            raise LeftScope(f"{show(path)} is a submodule, which no mission may change")
+        if after not in _MODES:
+            raise LeftScope(f"{show(path)} has the mode {after}")
+        if not allowed.scope.allows_write(path) or allowed.denied.protects(path):
+            raise LeftScope(f"{show(path)} is outside what the approved plan may write")
+        if after != _MODES[0]:
+            there.append(path)
+        if after == _LINK:
+            links.append(path)
+    if links:
+        known = _links(repo, commit)
+        for path in links:
+            if not (end := _end_of(path, known)) or allowed.denied.protects(end):
+                raise LeftScope(f"{show(path)} is a link out of what a mission may reach")
+    if found := secrets_in_commit(repo, allowed.base, commit, there, allowed.secrets):
+        raise LeftScope(f"A secret would be added: {found[0]}")
+
+
+def _links(repo: Repo, commit: str) -> Mapping[str, str]:
+    """Return the symbolic links of a commit, with what they say."""
+    rows = (row.split("\t", 1) for row in items_of(ask(repo, "ls-tree", "-r", "-z", commit)))
+    paths = [path for what, path in rows if what.startswith(_LINK)]
+    return {
+        path: os.fsdecode(content(repo, commit, path, max_bytes=_MAX_LINK_BYTES)) for path in paths
+    }
+
+
+def _end_of(path: str, links: Mapping[str, str]) -> str:
+    """Return where a path leads, through links; "" for out of the repository, or to its top."""
+    left, at, followed = path.split("/"), "", 0
+    while left:
+        name = left.pop(0)
+        if name == ".." and not at:
+            return ""
+        at = normpath(join(at, name)).removeprefix(".")
+        if (said := links.get(at)) is not None:
+            if isabs(said):
+                return ""
+            followed += 1
+            if followed > _MAX_LINKS:
+                return path  # no system follows it
+            at, left = dirname(at), [*said.split("/"), *left]
+    return at

@@ -202,11 +202,11 @@ class Workers:
     def beat(self, name: str, labels: str = "any", **other: Any) -> bool:
         """Let a worker in, and show a sign of life of it."""
         values = {"owner": name, "level": 3, "version": __version__, "slots": 2}
-        values = {**values, "lease_s": 30.0, "gone": "", "under_way": [], **other}
+        values = {**values, "gone": "", "under_way": [], **other}
         if not values["owner"].startswith("{"):
             values["owner"] = owner_json(values["owner"])
         let_in(self.server, self.address, name, labels)
-        return bool(self.call(name, "worker_beat", *values.values()))
+        return bool(self.call(name, "worker_beat", *values.values())[0] != "taken")
 
 
 def journal_of(workers: Workers, name: str) -> WorkerJournal:

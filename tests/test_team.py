@@ -168,7 +168,7 @@ def test_a_worker_refuses_settings_that_it_does_not_take(
     tmp_path: Path, text: str, said: str
 ) -> None:
     (tmp_path / "worker.toml").write_text(text)
-    words = ["postgresql://x/y", "--name", "ann", "--config", str(tmp_path / "worker.toml")]
+    words = ["postgresql://ann@x/y", "--config", str(tmp_path / "worker.toml")]
     done = CliRunner().invoke(main, ["worker", *words])
     assert done.exit_code == 2
     assert said in done.stderr

@@ -139,11 +139,11 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(
     journal: Journal, workers: Workers, address: str
 ) -> None:
     """A daemon took work from its worker, as it had seen again what it was before it was handed."""
-    lookout = Lookout(journal, address, HOST, lambda: None)
+    lookout = Lookout(journal, address, lambda: None)
     has_seen, goes_on = threading.Event(), threading.Event()
 
-    def slowly(connection: Connection, name: str) -> list[MemberRow]:
-        found = member_rows(connection, name)
+    def slowly(connection: Connection) -> list[MemberRow]:
+        found = member_rows(connection)
         if threading.current_thread() is slow:
             has_seen.set()
             assert goes_on.wait(30)
@@ -182,7 +182,7 @@ def worker_of(folder: Path, workers: Workers) -> Iterator[tuple[subprocess.Popen
 def beating(workers: Workers, owner: str, worker: subprocess.Popen[bytes]) -> None:
     """Let another worker of that name show signs of life until this one ends."""
     while worker.poll() is None:
-        workers.beat("ann", owner=owner, lease_s=LEASE_S)
+        workers.beat("ann", owner=owner)
         time.sleep(0.2)
 
 
@@ -209,7 +209,7 @@ def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
     """Two machines that were made from one picture have one name, and start at the same moment."""
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     theirs = owner_json("x", host=this_process().host)
-    workers.beat("ann", owner=theirs, lease_s=LEASE_S)
+    workers.beat("ann", owner=theirs)
     with worker_of(tmp_path, workers) as (worker, said):
         beating(workers, theirs, worker)
     text = said.read_text()
@@ -222,7 +222,7 @@ def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     theirs = owner_json("x")
-    workers.beat("ann", owner=theirs, lease_s=LEASE_S)
+    workers.beat("ann", owner=theirs)
     with closing(PostgresConnection(address)) as connection:
         connection.execute("UPDATE team_members SET beat_s = beat_s - 100")
     with worker_of(tmp_path, workers) as (worker, said):
@@ -289,13 +289,13 @@ def test_one_that_comes_back_after_another_machine_took_its_name_ends(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
-    workers.beat("ann", owner=owner_json("x", boot_id="before"), lease_s=LEASE_S)
+    workers.beat("ann", owner=owner_json("x", boot_id="before"))
     with worker_of(tmp_path, workers) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start once the other is quiet", 60)
         worker.send_signal(signal.SIGSTOP)
         time.sleep(LEASE_S + 0.5)
         theirs = owner_json("x")
-        workers.beat("ann", owner=theirs, lease_s=LEASE_S)
+        workers.beat("ann", owner=theirs)
         worker.send_signal(signal.SIGCONT)
         beating(workers, theirs, worker)
     assert worker.returncode == 2, said.read_text()
@@ -689,7 +689,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         assert vault.cli(*words).stdout == roles
         server.sql(roles, database)
         theirs = found.address.replace("//placet@", "//build-1@")
-        found.start("worker", theirs, "--config", found.config, log="build-1")
+        where = ("--config", found.config, "--remote", str(found.remote))
+        found.start("worker", theirs, *where, log="build-1")
         vault.drop("Say hello.\n")
         found.until("plan.created")
         until(vault.plan().exists)

@@ -553,7 +553,7 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
     (body,) = squad.troupe.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
     case = CASE_JSON.validate_json(body)
     with journal_at(squad.troupe.folder / "aside", squad.server.fresh()) as journal:
-        lookout = Lookout(journal, HOST, lambda: None)
+        lookout = Lookout(journal, squad.troupe.address, lambda: None)
         offers = Team(journal, lookout, LEASE_S, dict)
         journal.commit([Beat("ann", "any", 3, __version__, 1, "{}", 30, "")])
         lookout.look()

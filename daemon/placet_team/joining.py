@@ -12,12 +12,12 @@ from placet.errors import UserError
 from placet.host.config import Config
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
-from placet.journal.writes import JournalPaused
+from placet.journal.writes import JournalPaused, LeaseLost
 from placet.loop.threads import Workers
 from placet.loop.work import CarryOut, Draft
 
-HEAR_S = 0.25
-"""Seconds between two looks for rows that workers wrote."""
+HEAR_S = 2.0
+"""Seconds after which it looks for rows though none were announced."""
 MOST_ROWS = 1_000
 
 
@@ -52,10 +52,9 @@ def hands(
     from placet_team.handing import Handing
     from placet_team.lookout import Lookout
     from placet_team.offers import Team
-    from placet_team.team_journal import HOST
 
     make_queue(address)
-    lookout = Lookout(journal, address, HOST, ring)
+    lookout = Lookout(journal, address, ring)
     stack.enter_context(lookout.looking())
     team = Team(journal, lookout, config.team.lease_s, lambda: settings().portals)
     handing = Handing(journal, lookout, config.team.lease_s)
@@ -66,16 +65,16 @@ def hands(
 @contextmanager
 def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]) -> Iterator[None]:
     """Call `on_rows` with the rows that anybody writes from now on, in a thread of its own."""
+    from placet_team.postgres import ROWS, announcements
+
     with journal.read() as reader:
         last = reader.last()[0]
     over = threading.Event()
 
     def hear() -> None:
         nonlocal last
-        done = False
         with suppress(JournalPaused):
-            while not done:
-                done = over.wait(HEAR_S)
+            for _ in announcements(address_of(journal.path), ROWS, HEAR_S, over):
                 with journal.read() as reader:
                     rows = reader.activity(after_id=last, limit=MOST_ROWS)
                 if rows:
@@ -88,4 +87,6 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
         yield
     finally:
         over.set()
+        with suppress(JournalPaused, LeaseLost):
+            journal.commit([])  # which is announced, and wakes the thread
         thread.join()

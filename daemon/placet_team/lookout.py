@@ -9,38 +9,33 @@ from contextlib import contextmanager, suppress
 import psycopg
 
 from placet.host.lock import boottime_s
-from placet.journal.database import DatabaseAway
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import JournalPaused
-from placet_team.postgres import PostgresConnection
+from placet_team.postgres import announcements
+from placet_team.team_journal import HOST
 from placet_team.team_rows import MemberRow, WorkRow, member_rows, work_rows
 
-LOOK_S = 1.0
+LOOK_S = 2.0
 """Seconds after which it looks though nothing was announced: an announcement may be lost."""
-GAP_S = 2.5
+GAP_S = 5.0
 """Seconds without a look after which the database, or this machine, counts as having been away."""
 
 
 class Lookout:
     """The work and the members as they were at the last look; `changed` is called after a change.
 
-    `channel` of the database at `address` is where news are announced. A worker (`name`, `owner`)
-    looks at its own alone. `looks` counts the looks; `failed` is trouble that does not pass: after
-    it there are none. May be asked by any thread: of looks that overlap the one counts that began
-    last.
+    News are announced by the database at `address`. `looks` counts the looks; `failed` is trouble
+    that does not pass: after it there are none. May be asked by any thread: of looks that overlap
+    the one counts that began last.
     """
 
     def __init__(
         self,
         journal: JournalAccess,
         address: str,
-        channel: str,
         changed: Callable[[], None],
-        name: str = "",
-        owner: str = "",
     ) -> None:
         self._journal, self._changed = journal, changed
-        self._channel, self._name, self._owner = channel, name, owner
         self._address = address
         self._over = threading.Event()
         self._news = threading.Condition()
@@ -58,8 +53,8 @@ class Lookout:
             self._begun += 1
             number = self._begun
         with self._journal.read() as reader:
-            work = {row.trace_id: row for row in work_rows(reader.connection, self._owner)}
-            members = {row.name: row for row in member_rows(reader.connection, self._name)}
+            work = {row.trace_id: row for row in work_rows(reader.connection)}
+            members = {row.name: row for row in member_rows(reader.connection)}
         now_s = boottime_s()
         with self._news:
             if number < self._last:
@@ -109,19 +104,7 @@ class Lookout:
                 self._news.notify_all()
 
     def _run(self) -> None:
-        line: PostgresConnection | None = None
-        while not self._over.is_set():
-            try:
-                if line is None:
-                    line = PostgresConnection(self._address)
-                line.notices(self._channel, LOOK_S)
-            except DatabaseAway:
-                if line is not None:
-                    line.close()
-                line = None
-                self._over.wait(LOOK_S)
+        for _ in announcements(self._address, HOST, LOOK_S, self._over):
             with suppress(JournalPaused):
                 if not self._over.is_set():
                     self.look()
-        if line is not None:
-            line.close()

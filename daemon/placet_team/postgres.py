@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ _LINE: dict[str, Any] = {
     "tcp_user_timeout": 10_000,  # ms: a line that is cut is noticed
     "application_name": "placet",
 }
-_TAKE_CHAIN = "BEGIN; SELECT 1 FROM chain FOR UPDATE; "
+ROWS = "placet_rows"
+"""The channel of NOTIFY for new rows."""
+_TAKE_CHAIN = "BEGIN; NOTIFY placet_rows; SELECT 1 FROM chain FOR UPDATE; "
 _LEAVE_TURN = (
     "WITH before AS (SELECT turn FROM writers WHERE writer = '{0}') "
     "INSERT INTO writers VALUES ('{0}', {1}) ON CONFLICT (writer) "
@@ -169,6 +172,30 @@ class PostgresConnection:
     def close(self) -> None:
         """Close it."""
         self._connection.close()
+
+
+def announcements(
+    address: str, channel: str, every_s: float, over: threading.Event
+) -> Iterator[None]:
+    """Yield after each NOTIFY on a channel, and at least every `every_s`, until `over` is set.
+
+    While the database is away it yields, too. Raises psycopg.Error for trouble that does not pass.
+    """
+    line: PostgresConnection | None = None
+    try:
+        while not over.is_set():
+            try:
+                line = line or PostgresConnection(address)
+                line.notices(channel, every_s)
+            except DatabaseAway:
+                if line is not None:
+                    line.close()
+                line = None
+                over.wait(every_s)
+            yield
+    finally:
+        if line is not None:
+            line.close()
 
 
 def _portions(rows: Iterable[Any]) -> Iterator[list[Any]]:

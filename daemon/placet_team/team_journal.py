@@ -8,12 +8,11 @@ process waits for is announced to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import md5
 
 from placet.journal.writes import Change
 
 HOST = "placet_host"
-"""The daemon's channel of NOTIFY; what is missed there is found by looking once a second."""
+"""The channel of NOTIFY for work that was taken or given back."""
 TASK = "placet.work"
 """The name of the queue's one task."""
 
@@ -40,16 +39,7 @@ TABLES = (
      key text COLLATE "C" PRIMARY KEY, tokens bigint NOT NULL, usd text)""",
 )
 
-_TELL_WORKER = (
-    "SELECT pg_notify('placet_' || md5(worker), '') FROM team_work "
-    "WHERE trace_id = :trace_id AND worker IS NOT NULL"
-)
 _OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
-
-
-def channel_of(worker: str) -> str:
-    """Return a worker's channel of NOTIFY."""
-    return f"placet_{md5(worker.encode(), usedforsecurity=False).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +76,6 @@ class HandWork(Change):
     SQL = (
         f"UPDATE team_work SET token = :token, parcel = :parcel {_OF_WORK} "  # noqa: S608 - our own
         "AND worker = :worker AND token IS NULL",
-        _TELL_WORKER,
     )
     ELSE = "{trace_id} is not with {worker} any more"
 
@@ -98,10 +87,7 @@ class TellWorker(Change):
     trace_id: str
     token: int
     told: str
-    SQL = (
-        "UPDATE team_work SET told = :told WHERE trace_id = :trace_id AND token = :token",
-        _TELL_WORKER,
-    )
+    SQL = ("UPDATE team_work SET told = :told WHERE trace_id = :trace_id AND token = :token",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +105,6 @@ class DropWork(Change):
     trace_id: str
     generation: int
     SQL = (
-        _TELL_WORKER,
         f"DELETE FROM team_work {_OF_WORK}",  # noqa: S608 - our own
         "DELETE FROM team_held WHERE split_part(key, ':', 1) = :trace_id",
         f"""DELETE FROM procrastinate_jobs WHERE status = 'todo' AND task_name = '{TASK}'
@@ -137,10 +122,7 @@ class Drain(Change):
 
     name: str
     draining: bool
-    SQL = (
-        "UPDATE team_members SET draining = :draining WHERE name = :name",
-        "SELECT pg_notify('placet_' || md5(:name), '')",
-    )
+    SQL = ("UPDATE team_members SET draining = :draining WHERE name = :name",)
     ELSE = "there is no worker named {name}"
 
 

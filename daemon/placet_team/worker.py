@@ -25,6 +25,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import Ended
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
+from placet.host.lock import boottime_s
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -32,7 +33,6 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.lookout import Lookout
 from placet_team.outfit import Outfit
 from placet_team.parcel import (
     LEFT,
@@ -42,11 +42,15 @@ from placet_team.parcel import (
     packed_result,
 )
 from placet_team.team_journal import PutResult
-from placet_team.team_rows import LEASE_S, WorkRow, quiet_limit_s, texts_of
+from placet_team.team_rows import LEASE_S, WorkRow, texts_of, work_row, work_rows
 from placet_team.worker_journal import WorkerJournal
 
 BEATS = 5
 """Signs of life within the time that one is good for."""
+LOOK_S = 1.0
+"""Seconds between two looks for what the daemon says of work under way."""
+FIRST_LOOK_S = 0.05
+"""Seconds after which a worker looks first whether it was handed what it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,18 @@ class Badge:
 class Worker:
     """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
 
-    `failed` is trouble that does not pass: the database refuses, or another worker has its name.
+    `under_way` has the token of each piece of work, and what stops it, by trace_id. `failed` is
+    trouble that does not pass: the database refuses, or another worker has its name.
     """
 
     badge: Badge
     journal: WorkerJournal
-    lookout: Lookout
     outfit: Outfit
     say: Callable[[str], None]
     owner: str
-    under_way: dict[str, Cancel] = field(default_factory=dict)
+    under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
     lease_s: float = LEASE_S
+    draining: bool = False
     failed: UserError | psycopg.Error | None = None
 
     # --- signs of life
@@ -80,22 +85,26 @@ class Worker:
     def alive(self, gone: str = "") -> Iterator[None]:
         """Show signs of life, in a thread of its own; after it the team knows that it ended.
 
-        `gone` is the owner (JSON) of a process that had this name and has ended. Raises UserError
-        where another worker has the name.
+        The thread also tells work under way what the daemon says. `gone` is the owner (JSON) of a
+        process that had this name and has ended. Raises UserError where another worker has it.
         """
         over = threading.Event()
         self._beat(gone)
 
-        def beat() -> None:
+        def live() -> None:
+            last_s = boottime_s()
             try:
-                while not over.wait(self.lease_s / BEATS):
-                    self._beat()
+                while not over.wait(min(LOOK_S, self.lease_s / BEATS)):
+                    self._heed()
+                    if boottime_s() - last_s >= self.lease_s / BEATS:
+                        last_s = boottime_s()
+                        self._beat()
             except (UserError, psycopg.Error) as error:
                 self.failed = error
             except JournalPaused:
                 return
 
-        thread = threading.Thread(target=beat, name="beat", daemon=True)
+        thread = threading.Thread(target=live, name="alive", daemon=True)
         thread.start()
         try:
             yield
@@ -104,23 +113,26 @@ class Worker:
             with suppress(JournalPaused):
                 self.journal.call("worker_leave", self.owner)
 
-    def ask_limit(self) -> None:
-        """Learn how long a sign of life is good for: a daemon may have started with another one."""
-        with self.journal.read() as reader:
-            self.lease_s = quiet_limit_s(reader)
-
     def _beat(self, gone: str = "") -> None:
-        self.ask_limit()
         level, slots = int(self.outfit.level), self.badge.slots
-        beat = (self.owner, level, __version__, slots, self.lease_s, gone, [*self.under_way])
-        if not self.journal.call("worker_beat", *beat):
+        beat = (self.owner, level, __version__, slots, gone, [*self.under_way])
+        said, lease_s = self.journal.call("worker_beat", *beat)
+        if said == "taken":
             raise name_taken(self.badge.name)
+        self.draining, self.lease_s = said == "draining", float(lease_s)
 
-    @property
-    def draining(self) -> bool:
-        """Whether it was told to take no more work; what an earlier one was told does not count."""
-        member = self.lookout.members.get(self.badge.name)
-        return member is not None and member.draining and member.owner == self.owner
+    def _heed(self) -> None:
+        """Tell the work under way what the daemon says."""
+        if not self.under_way:
+            return
+        with self.journal.read() as reader:
+            rows = {row.trace_id: row for row in work_rows(reader.connection, self.owner)}
+        for trace_id, (token, cancel) in list(self.under_way.items()):
+            row = rows.get(trace_id)
+            if row is None or row.token != token:
+                cancel.set()
+            elif row.told:
+                cancel.set(row.told)
 
     # --- work
 
@@ -145,14 +157,16 @@ class Worker:
 
     def _handed(self, trace_id: str, generation: int) -> WorkRow | None:
         """Wait until a piece of work is handed over; return None where it is taken away."""
-        self.lookout.look()
+        wait_s = FIRST_LOOK_S
         while not self.outfit.leaving.is_set():
-            row = self.lookout.work.get(trace_id)
+            with self.journal.read() as reader:
+                row = work_row(reader.connection, trace_id)
             if row is None or (row.generation, row.owner) != (generation, self.owner):
                 return None
             if row.token:
                 return row
-            self.lookout.wait()
+            self.outfit.clock.wait(wait_s, self.outfit.leaving.is_set)
+            wait_s = min(2 * wait_s, LOOK_S)
         return None
 
     def _carry(self, row: WorkRow) -> None:
@@ -161,10 +175,9 @@ class Worker:
         if texts is None:
             return
         cancel = Cancel()
-        watch = threading.Thread(target=self._heed, args=(row, cancel), daemon=True)
-        self.under_way[row.trace_id] = cancel
+        self.under_way[row.trace_id] = row.token, cancel
         try:
-            kind, text, writes = self._done(texts[0], row.token, cancel, watch)
+            kind, text, writes = self._done(texts[0], row.token, cancel)
             guard = Guard(row.trace_id, row.token)
             self.journal.commit([guard, *writes, PutResult(kind, text)])
         except LeaseLost:
@@ -172,26 +185,9 @@ class Worker:
         finally:
             del self.under_way[row.trace_id]
 
-    def _heed(self, row: WorkRow, cancel: Cancel) -> None:
-        """Tell the work under way what the daemon says."""
-        while self.under_way.get(row.trace_id) is cancel:
-            now = self.lookout.work.get(row.trace_id)
-            if now is None or now.token != row.token:
-                cancel.set()
-                return
-            if now.told:
-                cancel.set(now.told)
-            self.lookout.wait()
-
-    def _done(
-        self, text: str, token: int, cancel: Cancel, watch: threading.Thread
-    ) -> tuple[str, str, list[Write]]:
+    def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
         """Do a piece of work (a parcel as JSON); return what came of it, and writes with that."""
         writes = list[Write]()
-        try:
-            watch.start()
-        except RuntimeError as error:  # so Python says that the system has no thread left to give
-            return *packed_result(Wait(str(error), MACHINE_RETRY_S, Why.MACHINE)), writes
         try:
             parcel = PARCEL_JSON.validate_json(text)
             what = "plans" if parcel.assignment is not None else "carries out"

@@ -94,7 +94,10 @@ BEGIN
         usd = spent.usd + excluded.usd, unknown = spent.unknown + excluded.unknown;
     END IF;
   END LOOP;
-  UPDATE chain SET last_id = last, last_hash = hash_ WHERE cardinality(events) > 0;
+  IF cardinality(events) > 0 THEN
+    UPDATE chain SET last_id = last, last_hash = hash_;
+    PERFORM pg_notify('placet_rows', '');
+  END IF;
 
   IF refs_ <> '' THEN
     INSERT INTO team_refs SELECT trace, generation, refs_ FROM team_work WHERE trace_id = trace
@@ -122,13 +125,17 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Show a sign of life, which renews the leases of the work under way for `lease_s`; say False where
--- another process of its name gave one in that time. `gone` is the owner of a process that ended.
+-- Show a sign of life, which renews the leases of the work `under_way`. Return whether the worker
+-- may take work ('ok'), is 'draining', or its name is 'taken' by another process that lives; and
+-- for how many seconds the sign is good. `gone` is the owner of a process that ended.
 CREATE OR REPLACE FUNCTION worker_beat(owner_ text, level_ bigint, version_ text, slots_ bigint,
-  lease_s double precision, gone text, under_way text[]) RETURNS boolean
+  gone text, under_way text[]) RETURNS text[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
 DECLARE
   now_s double precision := extract(epoch FROM clock_timestamp());
+  lease_s double precision := coalesce(
+    (SELECT expires_s - heartbeat_s FROM leases WHERE trace_id = 'vault'), 30);
+  drains boolean;
 BEGIN
   INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
   SELECT name, labels, level_, version_, slots_, owner_, now_s FROM team_workers
@@ -136,13 +143,14 @@ BEGIN
   ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
     version = excluded.version, slots = excluded.slots, owner = excluded.owner,
     draining = m.draining AND m.owner = excluded.owner, beat_s = excluded.beat_s
-  WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone);
-  IF NOT FOUND THEN RETURN FALSE; END IF;
+  WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone)
+  RETURNING draining INTO drains;
+  IF NOT FOUND THEN RETURN ARRAY['taken', lease_s::text]; END IF;
   UPDATE leases l SET heartbeat_s = now_s, expires_s = now_s + lease_s FROM team_work w
   WHERE w.trace_id = l.trace_id AND w.token = l.token AND l.held AND w.worker = session_user
     AND w.owner = owner_ AND w.trace_id = ANY (under_way);
   DELETE FROM team_members WHERE beat_s < now_s - 86400;
-  RETURN TRUE;
+  RETURN ARRAY[CASE WHEN drains THEN 'draining' ELSE 'ok' END, lease_s::text];
 END $$;
 
 -- Tell that the caller's process ends.

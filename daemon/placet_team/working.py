@@ -21,13 +21,12 @@ from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
 from placet_team.engine import is_ready, queues_for, reached, work
-from placet_team.lookout import LOOK_S, Lookout
+from placet_team.lookout import GAP_S
 from placet_team.offers import OWNER_JSON
 from placet_team.outfit import Outfit, Own
 from placet_team.postgres import shown
-from placet_team.team_journal import channel_of
-from placet_team.team_rows import labels_of, server_now_s
-from placet_team.worker import Badge, Worker, name_taken
+from placet_team.team_rows import labels_of, member_rows, quiet_limit_s, server_now_s
+from placet_team.worker import LOOK_S, Badge, Worker, name_taken
 from placet_team.worker_journal import WorkerJournal
 
 
@@ -100,25 +99,22 @@ def _work(
         if level is Level.NONE and own.config.commands.sandbox != "none":
             say("This machine has no sandbox: it takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
-        channel = channel_of(badge.name)
-        lookout = Lookout(journal, address, channel, lambda: None, badge.name, owner)
-        stack.enter_context(lookout.looking())
         outfit = Outfit(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
-        worker = Worker(badge, journal, lookout, outfit, say, owner)
+        worker = Worker(badge, journal, outfit, say, owner)
         if not _join(stack, worker, say, ending):
             return
         said = f"{counted(badge.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
         say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
-            if ending.is_set() or lookout.failed or worker.failed:
+            if ending.is_set() or worker.failed:
                 outfit.leaving.set()
             return outfit.leaving.is_set() or worker.draining
 
         queues = queues_for(labels, int(level))
         work(address, queues, badge.slots, worker.take, over, say)
-        if error := worker.failed or lookout.failed:
-            raise error
+        if worker.failed:
+            raise worker.failed
         if worker.draining:
             say(f"{badge.name} was told to take no more work, and has ended what it had.")
 
@@ -130,26 +126,32 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     machine's once nothing was heard of it for `lease_s` in which the database was there all the
     time. Raises UserError where it lives.
     """
-    told, name, mine = False, worker.badge.name, OWNER_JSON.validate_json(worker.owner)
+    name, mine = worker.badge.name, OWNER_JSON.validate_json(worker.owner)
+    told, began_s = False, boottime_s()
+    looked_s = began_s
     while not ending.is_set():
-        worker.ask_limit()
-        member, gone = worker.lookout.members.get(name), ""
-        if member is not None:
-            other = OWNER_JSON.validate_json(member.owner)
+        with worker.journal.read() as reader:
+            found, lease_s = member_rows(reader.connection, name), quiet_limit_s(reader)
+        gone = ""
+        if found:
+            other = OWNER_JSON.validate_json(found[0].owner)
             if (other.host, other.boot_id) == (mine.host, mine.boot_id):
                 if is_alive(other):
                     raise name_taken(name, "this machine")
-                gone = member.owner
-        if member is None or gone or worker.lookout.watched_s() >= worker.lease_s:
+                gone = found[0].owner
+        now_s = boottime_s()
+        began_s = now_s if now_s - looked_s > GAP_S else began_s  # the database was away
+        looked_s = now_s
+        if not found or gone or now_s - began_s >= lease_s:
             try:
                 stack.enter_context(worker.alive(gone))
             except UserError:
-                if member is not None and not gone:
+                if found and not gone:
                     raise
             else:
                 return True
         if not told and not gone:  # else another one was quicker: the next look says who
-            told, waits = True, f"This one waits {worker.lease_s:.0f} s: that may have ended."
+            told, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)
     return False

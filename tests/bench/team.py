@@ -19,21 +19,19 @@ import pgkit
 from placet.activity import Action, Activity, Actor, Entity
 from placet.chat.cancel import Cancel
 from placet.chat.result import Finished, Spent, WorkDone
-from placet.host.clock import Clock, wall
-from placet.host.lock import boot_id, boottime_s, this_process
-from placet.journal.database import address_file
-from placet.journal.writer import Journal
+from placet.host.clock import Clock
+from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
 from placet_team.engine import queues_for, work
-from placet_team.lookout import Lookout
 from placet_team.offers import OWNER_JSON
 from placet_team.outfit import Outfit, Own
 from placet_team.parcel import packed_result
 from placet_team.postgres import PostgresConnection
-from placet_team.team_journal import PutResult, channel_of
+from placet_team.team_journal import PutResult
 from placet_team.team_rows import WorkRow
 from placet_team.worker import Badge, Worker
+from placet_team.worker_journal import WorkerJournal
 from teamkit import Troupe, team
 from vaultkit import PLAN, make_vault, until
 
@@ -164,23 +162,18 @@ class Simulated(Worker):
         done = Finished(
             work=WorkDone(iterations=ROUNDS, spent=Spent(), duration_s=1.0, repository="")
         )
-        result = PutResult(row.trace_id, row.token, *packed_result(done))
-        self.journal.commit([guard, result])
+        self.journal.commit([guard, PutResult(*packed_result(done))])
         del self.under_way[row.trace_id]
 
 
 def simulate(address: str, name: str, folder: Path) -> None:
-    address_file(folder / "journal.db").write_text(address)
     owner = OWNER_JSON.dump_json(this_process()).decode().replace('"pid"', f'"of":"{name}","pid"')
-    with Journal(
-        folder / "journal.db", now=wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=print
-    ) as journal:
-        lookout = Lookout(journal, channel_of(name), lambda: None, name, owner)
+    role = address.replace("//placet@", f"//{name}@", 1)
+    with closing(WorkerJournal(role, folder / "journal", print)) as journal:
         outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print, Own())
-        badge = Badge(name, ("any",), 1)
-        worker = Simulated(badge, journal, lookout, outfit, print, owner)
-        with lookout.looking(), worker.alive():
-            work(address, queues_for(["any"], 3), 1, worker.take, lambda: False, print)
+        worker = Simulated(Badge(name, 1), journal, outfit, print, owner)
+        with worker.alive():
+            work(role, queues_for(["any"], 3), 1, worker.take, lambda: False, print)
 
 
 def main() -> None:

@@ -75,10 +75,10 @@ def fetched(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Path:
     raise _damaged(path, damage)
 
 
-def _damaged(path: Path, error: Exception) -> Exception:
+def _damaged(path: Path, error: Exception) -> Postponed:
     """Delete a damaged clone, unless other work is in it; return the error that lets work wait."""
-    if passing(error):
-        return error
+    if why := passing(error):
+        return Postponed(why, FETCH_RETRY_S, Why.MACHINE)
     trees = path / "worktrees"
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
@@ -144,11 +144,12 @@ class PushCarrier:
         cancel: Cancel,
         leaving: Callable[[], bool],
         clock: Clock,
+        say: Callable[[str], None],
     ) -> None:
         """`whose` are trace_id, generation and token; the remote has the commits `lent`."""
         self._repo, self._names, self._url = repo, names, url
         self._whose, self._lent, self._clock = whose, lent, clock
-        self._cancel, self._leaving = cancel, leaving
+        self._cancel, self._leaving, self._say = cancel, leaving, say
         self._known = self._next = loose_refs(repo, names)
         self._places = dict.fromkeys(names, 0)
 
@@ -185,12 +186,11 @@ class PushCarrier:
                 with leavable(self._cancel.must_leave):
                     return push(self._repo, self._url, refs)
             except GitError as error:
+                why = f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}"
+                if wait_s == 1.0:
+                    self._say(f"{why}. It tries again")
                 if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):
-                    raise Postponed(
-                        f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}",
-                        PUSH_RETRY_S,
-                        Why.MACHINE,
-                    ) from error
+                    raise Postponed(why, PUSH_RETRY_S, Why.MACHINE) from error
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _must_end(self, wait_s: float) -> bool:

@@ -48,8 +48,8 @@ BASE, WORK = "refs/placet/base", "refs/placet/work"
 
 
 def address_of_git(given: str) -> str:
-    """Return the address of a repository as git takes it from any folder."""
-    return str(from_home(given).absolute()) if is_git_path(given) else given
+    """Return the address of a repository as git takes it from any folder; empty for none."""
+    return str(from_home(given).absolute()) if given and is_git_path(given) else given
 
 
 def _reaching(place: Place) -> Place:

@@ -124,6 +124,7 @@ class Outfit:
                     cancel,
                     self.leaving.is_set,
                     self.clock,
+                    self.say,
                 )
             )
             return carriers[-1]

@@ -12,14 +12,16 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo, settle_home
-from placet.agent.record import Postponed
+from placet.agent.record import CHECKPOINT, Postponed, Record
 from placet.chat.cancel import Cancel
 from placet.disk.confine import ALWAYS
 from placet.errors import Interrupted
 from placet.git.repository import open_repo, resolve
 from placet.git.run import GitError, place_of, run_git
 from placet.host.clock import Clock
-from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow, fetched
+from placet.journal.writes import Write
+from placet.loop.app import daemon
+from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_home, push, remove, said_of
 from placet_team.git_packs import FETCHED, clone_at
 from placet_team.outfit import Own
@@ -198,7 +200,7 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
     evil = {"core.gitProxy": "p", "core.gitproxy": "p", "credential.helper": "h", "alias.x": "!y"}
     loan = loan_of(commit, {"user.name": "Ann", **evil})
-    clone = borrow(fetched(tmp_path / "clones", loan, str(remote), [commit]), loan).path
+    clone = borrow(tmp_path / "clones", loan, str(remote), [commit]).path
     said = (clone / "config").read_text()
     assert "name = Ann" in said
     assert not [one for one in ("roxy", "helper", "alias") if one in said]
@@ -208,22 +210,22 @@ def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
     own = Own(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
     assert (own.remote_of("code"), own.remote_of("")) == ("ssh://one/a", "ssh://two/a")
     with pytest.raises(Postponed, match='knows no git remote for the portal "code"'):
-        fetched(tmp_path / "clones", loan_of("0" * 40, {}), Own().remote_of("code"), ["0" * 40])
+        borrow(tmp_path / "clones", loan_of("0" * 40, {}), Own().remote_of("code"), ["0" * 40])
 
 
 def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
     made, loan = tmp_path / "made", loan_of(commit, {})
-    clone = fetched(tmp_path / "clones", loan, str(remote), [commit])
+    clone = borrow(tmp_path / "clones", loan, str(remote), [commit]).path
     git(clone, "config", "credential.helper", f"!touch {made}")
     (clone / "worktrees" / "other").mkdir(parents=True)  # other work is in it
     for _ in range(2):
         with pytest.raises(Postponed, match="placet does not make: credential"):
-            fetched(tmp_path / "clones", loan, str(remote), [commit])
+            borrow(tmp_path / "clones", loan, str(remote), [commit])
     (clone / "worktrees" / "other").rmdir()
     with pytest.raises(Postponed, match="is made anew"):
-        fetched(tmp_path / "clones", loan, str(remote), [commit])
-    fetched(tmp_path / "clones", loan, str(remote), [commit])
+        borrow(tmp_path / "clones", loan, str(remote), [commit])
+    borrow(tmp_path / "clones", loan, str(remote), [commit])
     assert not made.exists()
 
 
@@ -236,7 +238,7 @@ class Carried:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.remote, commit = served(folder)
         loan = loan_of(commit, {})
-        self.repo = borrow(fetched(folder / "clones", loan, str(self.remote), [commit]), loan)
+        self.repo = borrow(folder / "clones", loan, str(self.remote), [commit])
         self.cancel, self.said, self.leaving = Cancel(), list[str](), False
         self.names = ["refs/heads/feat/x", "refs/placet/ckpt/x"]
         self.at = commit
@@ -308,6 +310,33 @@ def test_a_push_is_tried_again_until_it_is_told_otherwise(tmp_path: Path, why: s
     assert (passed_s >= PUSH_PATIENCE_S) == (why == "patience")
     assert passed_s < PUSH_PATIENCE_S + 20
     assert len(work.said) == 1
+
+
+def test_nothing_names_a_commit_that_nobody_has(tmp_path: Path) -> None:
+    class Away:
+        def writes(self) -> list[Write]:
+            raise Postponed("away", 1.0)
+
+        def sent(self) -> None:
+            raise AssertionError
+
+    vault = make_vault(tmp_path)
+    vault.drop("Say hello\n")
+    vault.here()
+    with daemon(vault.root, vault.env, lambda _: None) as one:
+        (case,) = one.loop.cases.values()
+        for _ in range(4):  # more than crashes in a row that end a mission
+            record = Record.load(one.journal, case, 99, Clock())
+            assert record.start_run() == 0
+            record.carrier = Away()
+            record.settle(CHECKPOINT.at(1), "held", hold=True)
+            for _ in range(2):
+                with pytest.raises(Postponed):
+                    record.settle(CHECKPOINT.at(2), "named")
+            record.end_run()
+            record.close()
+            known = Record.load(one.journal, case, 99, Clock())
+            assert not [n for n in (1, 2) if known.has(CHECKPOINT.at(n))]
 
 
 # --- a team

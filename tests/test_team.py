@@ -100,7 +100,8 @@ def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
         assert found.rows("execution.completed")
         branch = git(code, "branch", "--list", "feat/*").strip()
         assert git(code, "show", f"{branch}:hello.txt") == "hello"
-        assert found.sql("SELECT count(*) FROM team_packs WHERE owner LIKE 'mission/%'") == [(0,)]
+        assert found.sql("SELECT count(*) FROM team_refs") == [(0,)]
+        assert git(found.remote, "for-each-ref") == ""
 
 
 @pytest.mark.sweep

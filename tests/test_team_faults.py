@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,13 +29,11 @@ from linekit import Line, line
 from messages_api import Answer, Json, MessagesApi, call, reply
 from placet import __version__
 from placet.case.case import CASE_JSON
-from placet.git.repository import head, open_repo
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
 from placet_team.engine import make_queue
-from placet_team.git_packs import clone_at, packed, unpack
 from placet_team.lookout import Lookout
 from placet_team.offers import Team
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
@@ -170,7 +167,7 @@ class Squad:
                 [
                     *(sys.executable, str(FAIL), str(at), str(log)),
                     *("worker", self.troupe.address, "--name", name),
-                    *("--config", self.troupe.config, *words),
+                    *("--config", self.troupe.config, "--remote", str(self.troupe.remote), *words),
                 ],
                 env={**self.vault.env, **home, "FAULT_SIGNAL": how},
                 stdout=said,
@@ -299,8 +296,7 @@ class Squad:
             f"{table}: {row[0]}"
             for table, where in (
                 ("team_work", f"trace_id = '{trace}'"),
-                ("team_packs", f"owner LIKE 'mission/{trace}/%'"),
-                ("team_refs", f"owner LIKE 'mission/{trace}/%'"),
+                ("team_refs", f"trace_id = '{trace}'"),
                 ("team_held", f"key LIKE '{trace}:%'"),
                 ("procrastinate_jobs", f"args->>'trace_id' = '{trace}' AND status = 'todo'"),
                 ("leases", f"trace_id = '{trace}' AND held"),
@@ -706,7 +702,7 @@ def all_written(squad: Squad) -> set[tuple[Any, ...]]:
     for what in (
         "'event', trace_id, action_type, id FROM activity WHERE trace_id <> ''",
         "'record', trace_id, attempt, seq FROM records",
-        "'pack', owner, seq FROM team_refs WHERE owner LIKE 'mission/%'",
+        "'refs', trace_id, refs FROM team_refs",
         "'work', trace_id, generation, worker, token, kind FROM team_work",
     ):
         found |= set(squad.troupe.sql(f"SELECT {what}"))
@@ -838,51 +834,21 @@ def test_killed_around_a_failure_and_a_question(squad: Squad, kind: str) -> None
 # --- what is handed over
 
 
-def test_a_pack_is_made_where_temporary_files_are_on_another_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make_repo(tmp_path / 'a "repository": with \\ odd name', {"a.txt": "a\n"})
-    with small_disk_at(tmp_path / "small", "4M") as other:
-        monkeypatch.setattr(tempfile, "tempdir", str(other))
-        repo = open_repo(path)
-        with packed(repo, [head(repo)], []) as pack:
-            assert pack is not None
-            clone = clone_at(tmp_path / "clone.git", sha256=False)
-            with pack.open("rb") as source:
-                unpack(clone, source)
-        assert list(other.iterdir()) == []
-    assert git(clone.path, "show", f"{head(repo)}:a.txt") == "a"
-
-
 def commit_more(squad: Squad, content: str) -> None:
-    """Commit in the person's repository, so that a pack has to be lent."""
+    """Commit in the person's repository, so that there is something to push."""
     (squad.repo / "more.md").write_text(content)
     git(squad.repo, "add", "more.md")
     git(squad.repo, "commit", "-qm", "More")
 
 
-def test_half_a_pack_of_a_killed_daemon_does_no_harm(squad: Squad) -> None:
-    first = squad.ask("whole")
-    one = squad.troupe.worker("puzzled")
-    squad.planned(first)
-    squad.troupe.change(
-        "INSERT INTO team_packs SELECT owner, max(seq) + 1, 1, 'half' FROM team_refs "
-        "WHERE owner = 'portal/code' GROUP BY owner"
-    )
-    commit_more(squad, "more\n")
-    ident = squad.ask("whole")
-    squad.planned(ident)
-    squad.fire(one)
-
-
 @pytest.mark.sweep
-def test_packing_longer_than_a_lease_begins_work_once(squad: Squad) -> None:
+def test_pushing_longer_than_a_lease_begins_work_once(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     commit_more(squad, "even more\n")
     slow = squad.troupe.folder / "bin"
     slow.mkdir()
     (slow / "git").write_text(
-        f'#!/bin/sh\ncase "$*" in *pack-objects*) sleep {LEASE_S + 2} ;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *" push "*) sleep {LEASE_S + 2} ;; esac\n'
         f'exec {shutil.which("git")} "$@"\n'
     )
     (slow / "git").chmod(0o755)

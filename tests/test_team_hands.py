@@ -57,7 +57,7 @@ def ended(found: Troupe) -> None:
     assert git(code, "show", f"{branch}:hello.txt") == "one\nmore\nmore"
     assert not [ref for ref in refs if ref.startswith("refs/placet/")]
     assert len(git(code, "worktree", "list").splitlines()) == 1
-    assert found.sql("SELECT 1 FROM team_refs WHERE owner LIKE 'mission/%'") == []
+    assert found.sql("SELECT 1 FROM team_refs") == []
 
 
 @pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
@@ -73,7 +73,7 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
     troupe.vault.cli("config", "set", "team.workers", "false")
     troupe.vault.cli("config", "set", "team.database", "")
     refused = troupe.vault.cli("journal", "move", check=False)
-    assert "What workers did of 1 mission is in the database alone." in refused.stderr
+    assert "Only the database knows what workers did of 1 mission." in refused.stderr
     troupe.vault.cli("config", "set", "team.database", troupe.address)
     troupe.host()
     ended(troupe)
@@ -99,7 +99,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
     assert "was taken away" not in troupe.log("ann")
 
 
-def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None:
+def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:
     troupe.vault.cli("config", "set", "team.workers", "false")
     host = troupe.host()
     approved(troupe.vault)
@@ -110,6 +110,62 @@ def test_a_worker_goes_on_with_what_the_daemon_had_begun(troupe: Troupe) -> None
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
+    assert "carries out" not in troupe.log("ann")
+    assert not [row for row in troupe.rows("lease.acquired") if "worker" in str(row[2])]
+
+
+FORGED = {
+    "scope": ("100644", "notes.md"),
+    "module": ("160000", "sub.txt"),
+    "link": ("120000", "out.txt"),
+}
+
+
+def forge(found: Troupe, what: str) -> str:
+    """Put a commit of somebody's on top of what a worker recorded; return the commit."""
+    ((trace, text),) = found.sql("SELECT trace_id, refs FROM team_refs")
+    refs = json.loads(text)
+    name = next(one for one in refs if one.startswith("refs/heads/"))
+    copy, (mode, path) = found.folder / "forger", FORGED[what]
+    git(found.folder, "init", "-q", str(copy))
+    git(copy, "fetch", "-q", str(found.remote), refs[name])
+    git(copy, "checkout", "-q", "--detach", refs[name])
+    said = git(copy, "hash-object", "-w", "--stdin", stdin=b"../../../etc/passwd")
+    thing = refs[name] if what == "module" else said
+    git(copy, "update-index", "--add", "--cacheinfo", f"{mode},{thing},{path}")
+    name_, email = git(copy, "log", "-1", "--format=%an%n%ae").splitlines()
+    who = {"NAME": name_, "EMAIL": email}
+    roles = ("AUTHOR", "COMMITTER")
+    git(copy, "commit", "-qm", "F", **{f"GIT_{a}_{b}": who[b] for a in roles for b in who})
+    forged = git(copy, "rev-parse", "HEAD")
+    git(copy, "push", "-q", str(found.remote), f"HEAD:refs/placet/work/{trace}/9/0-0")
+    found.change(f"UPDATE team_refs SET refs = '{json.dumps({**refs, name: forged})}'")
+    return forged
+
+
+@pytest.mark.parametrize(
+    "what", ["scope", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("module", "link"))]
+)
+@pytest.mark.parametrize("workers", ["true", pytest.param("false", marks=pytest.mark.sweep)])
+def test_a_branch_that_left_the_scope_does_not_appear(
+    troupe: Troupe, what: str, workers: str
+) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    approved(troupe.vault)
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    forged = forge(troupe, what)
+    troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.host()
+    troupe.until("report.written")
+    assert FORGED[what][1] in str(troupe.rows("execution.failed")), troupe.logs()
+    assert not troupe.rows("execution.completed")
+    code = troupe.folder / "code"
+    assert git(code, "for-each-ref", "refs/heads/feat*") == ""
+    assert forged in git(code, "for-each-ref", "refs/placet/failed")
 
 
 def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
@@ -178,18 +234,17 @@ def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe)
 
 EVIL = """
 import json
-import placet_team.packs as packs
-real = packs.PackCarrier.writes
+import placet_team.clones as clones
+real = clones.PushCarrier.writes
 def writes(self):
     found = real(self)
     for n, one in enumerate(found):
-        if isinstance(one, packs.PutRefs):
-            refs = json.loads(one.refs)
-            ref, commit = next(iter(refs.items()))
-            refs[NAME.format(ref=ref, commit=commit)] = commit
-            found[n] = packs.PutRefs(one.owner, one.seq, json.dumps(refs))
+        refs = json.loads(one.refs)
+        ref, commit = next(iter(refs.items()))
+        refs[NAME.format(ref=ref, commit=commit)] = commit
+        found[n] = clones.PutRefs(one.trace_id, one.generation, json.dumps(refs))
     return found
-packs.PackCarrier.writes = writes
+clones.PushCarrier.writes = writes
 from placet.cli.main import main
 main()
 """

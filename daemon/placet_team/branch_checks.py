@@ -15,8 +15,8 @@ from placet.note.paths import show
 from placet.plan.scope import Scope
 from placet.tools.commit_secrets import secrets_in_commit
 
-_LINK, _MODULE = "120000", "160000"
-_MODES = ("000000", "100644", "100755", _LINK)
+_GONE, _LINK, _MODULE = "000000", "120000", "160000"
+"""Modes that git shows of a changed file, beside those of plain ones; any odd one is the last."""
 _CRUD = " .,:;<>\"\\'"
 """Characters that git takes off both ends of a name or address."""
 _MAX_LINK_BYTES = 4096
@@ -75,11 +75,9 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> None
         before, after, *_ = what.removeprefix(":").split(" ")
         if _MODULE in (before, after):
             raise LeftScope(f"{show(path)} is a submodule, which no mission may change")
-        if after not in _MODES:
-            raise LeftScope(f"{show(path)} has the mode {after}")
         if not allowed.scope.allows_write(path) or allowed.denied.protects(path):
             raise LeftScope(f"{show(path)} is outside what the approved plan may write")
-        if after != _MODES[0]:
+        if after != _GONE:
             there.append(path)
         if after == _LINK:
             links.append(path)
@@ -108,7 +106,8 @@ def _end_of(path: str, links: Mapping[str, str]) -> str:
         name = left.pop(0)
         if name == ".." and not at:
             return ""
-        at = normpath(join(at, name)).removeprefix(".")
+        at = normpath(join(at, name))
+        at = "" if at == "." else at
         if (said := links.get(at)) is not None:
             if isabs(said):
                 return ""

@@ -22,7 +22,7 @@ from placet_team.git_fetching import WORK, fetch, push, said_of
 from placet_team.git_packs import (
     clear_clone,
     clone_at,
-    has_tree,
+    has_all,
     loose_refs,
     move_refs,
     must_be_ours,
@@ -39,8 +39,8 @@ PUSH_PATIENCE_S = 120.0
 _LONGEST_WAIT_S = 16.0
 
 
-def fetched(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Path:
-    """Return where a worker's clone of a repository is, with these commits in it.
+def borrow(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Repo:
+    """Return a worker's clone of a repository, with these commits and all that a loan says.
 
     `url` is the worker's own. Raises Postponed without one, where the remote does not give the
     commits, or for a damaged clone, which is then deleted.
@@ -57,28 +57,49 @@ def fetched(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Path:
     try:
         repo = clone_at(path, sha256=loan.sha256)
         must_be_ours(repo, KEPT_SETTINGS)
+        _fetch(repo, url, commits)
+        _set_up(repo, loan)
+        return clone_at(path, sha256=loan.sha256)  # with its settings read anew
     except (UserError, GitError, RepositoryChanged) as error:
         raise _damaged(path, error) from error
+
+
+def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
     try:
         fetch(repo, url, commits)
-        if has_tree(repo, commits):
-            return path
-        damage: Exception = RepositoryChanged("objects are missing")
     except GitError as error:
-        if has_tree(repo, ["--all"]):
-            raise Postponed(
-                f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
-                FETCH_RETRY_S,
-                Why.MACHINE,
-            ) from error
-        damage = error
-    raise _damaged(path, damage)
+        if not has_all(repo, "--no-walk", "--all"):
+            raise  # the clone is damaged
+        raise Postponed(
+            f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
+            FETCH_RETRY_S,
+            Why.MACHINE,
+        ) from error
+    if not has_all(repo, "--no-walk", *commits):
+        raise RepositoryChanged("objects are missing")
 
 
-def _damaged(path: Path, error: Exception) -> Exception:
+def _set_up(repo: Repo, loan: Loan) -> None:
+    """Give a clone the settings, rules and references of a loan."""
+    for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
+        (repo.git_dir / "info").mkdir(exist_ok=True)
+        write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
+    here = dict(item.partition("\n")[::2] for scope, item in repo.settings if scope == "local")
+    for key in KEPT_SETTINGS:
+        if (value := loan.settings.get(key)) != here.get(key):
+            run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
+            if value is not None:
+                run_git(place_of(repo), "config", "--end-of-options", key, value)
+    known = refs_at(repo, [*loan.refs])
+    move_refs(repo, {name: at for name, at in loan.refs.items() if at != known.get(name, "")})
+    if loan.head:
+        run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
+
+
+def _damaged(path: Path, error: Exception) -> Postponed:
     """Delete a damaged clone, unless other work is in it; return the error that lets work wait."""
-    if passing(error):
-        return error
+    if why := passing(error):
+        return Postponed(why, FETCH_RETRY_S, Why.MACHINE)
     trees = path / "worktrees"
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
@@ -87,31 +108,6 @@ def _damaged(path: Path, error: Exception) -> Exception:
         FETCH_RETRY_S,
         Why.MACHINE,
     )
-
-
-def borrow(path: Path, loan: Loan) -> Repo:
-    """Return a worker's clone with the settings, rules and references that a piece of work needs.
-
-    Raises Postponed for a damaged one.
-    """
-    try:
-        repo = clone_at(path, sha256=loan.sha256)
-        for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
-            (repo.git_dir / "info").mkdir(exist_ok=True)
-            write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
-        here = dict(item.partition("\n")[::2] for scope, item in repo.settings if scope == "local")
-        for key in KEPT_SETTINGS:
-            if (value := loan.settings.get(key)) != here.get(key):
-                run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
-                if value is not None:
-                    run_git(place_of(repo), "config", "--end-of-options", key, value)
-        known = refs_at(repo, [*loan.refs])
-        move_refs(repo, {name: at for name, at in loan.refs.items() if at != known.get(name, "")})
-        if loan.head:
-            run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
-        return clone_at(path, sha256=loan.sha256)  # with its settings read anew
-    except (UserError, GitError, RepositoryChanged) as error:
-        raise _damaged(path, error) from error
 
 
 def _name_of(loan: Loan) -> str:
@@ -144,11 +140,12 @@ class PushCarrier:
         cancel: Cancel,
         leaving: Callable[[], bool],
         clock: Clock,
+        say: Callable[[str], None],
     ) -> None:
         """`whose` are trace_id and token; the remote has the commits `lent`."""
         self._repo, self._names, self._url = repo, names, url
         self._whose, self._lent, self._clock = whose, lent, clock
-        self._cancel, self._leaving = cancel, leaving
+        self._cancel, self._leaving, self._say = cancel, leaving, say
         self._known = self._next = loose_refs(repo, names)
         self._places = dict.fromkeys(names, 0)
 
@@ -185,17 +182,18 @@ class PushCarrier:
                 with leavable(self._cancel.must_leave):
                     return push(self._repo, self._url, refs)
             except GitError as error:
+                why = f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}"
+                if wait_s == 1.0:
+                    self._say(f"{why}. It tries again")
                 if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):
-                    raise Postponed(
-                        f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}",
-                        PUSH_RETRY_S,
-                        Why.MACHINE,
-                    ) from error
+                    raise Postponed(why, PUSH_RETRY_S, Why.MACHINE) from error
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _must_end(self, wait_s: float) -> bool:
         """Wait before another try; return whether a person stops the mission meanwhile."""
         self._clock.wait(wait_s, lambda: self._cancel.is_set() or self._leaving())
-        if self._cancel.must_leave() or self._leaving():
+        if self._cancel.reason:
+            return True
+        if self._cancel.is_set() or self._leaving():
             raise Interrupted("the work is to be left")
-        return self._cancel.is_set()
+        return False

@@ -22,7 +22,7 @@ from placet.git.run import (
 )
 from placet.host.config import is_git_path
 from placet.host.state import from_home
-from placet_team.git_packs import FETCHED, clone_at, is_whole, loose_refs, move_refs
+from placet_team.git_packs import FETCHED, clone_at, has_all, loose_refs, move_refs
 
 _MAX_KEPT = 100
 _MAX_REMOVED = 500
@@ -48,8 +48,8 @@ BASE, WORK = "refs/placet/base", "refs/placet/work"
 
 
 def address_of_git(given: str) -> str:
-    """Return the address of a repository as git takes it from any folder."""
-    return str(from_home(given).absolute()) if is_git_path(given) else given
+    """Return the address of a repository as git takes it from any folder; empty for none."""
+    return str(from_home(given).absolute()) if given and is_git_path(given) else given
 
 
 def _reaching(place: Place) -> Place:
@@ -96,7 +96,7 @@ def fetch_home(repo: Repo, url: str, commits: Sequence[str], near: Sequence[str]
     Git checks each object first. No reference changes. `near` are commits that the repository may
     have, and the new ones build on. Raises GitError.
     """
-    if not is_whole(repo, commits):
+    if not has_all(repo, *commits, "--not", "--all"):
         with _apart(repo, len(commits[0]) > 40, near) as place:
             _fetch(place, url, commits, "fetch.fsckObjects=true")
 
@@ -153,7 +153,7 @@ def _apart(repo: Repo, sha256: bool, near: Sequence[str] = ()) -> Iterator[Place
             place_of(apart), {"GIT_OBJECT_DIRECTORY": str(repo.common_dir / "objects")}
         )
         for commit in near:
-            if commit and is_whole(repo, [commit]):
+            if commit and has_all(repo, commit, "--not", "--all"):
                 run_git(place, "update-ref", FETCHED + commit, commit)
         yield place
 

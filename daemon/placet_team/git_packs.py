@@ -25,15 +25,9 @@ FETCHED = "refs/lent/"
 """Where a clone keeps what it fetched, so that the next time git need not ask for it."""
 
 
-def is_whole(repo: Repo, commits: Sequence[str]) -> bool:
-    """Return whether all is there that these commits need, beyond what the references do."""
-    asked = ("rev-list", "--objects", "--quiet", *commits, "--not", "--all")
-    return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
-
-
-def has_tree(repo: Repo, revisions: Sequence[str]) -> bool:
-    """Return whether these commits (`--all`: of all references) are there, with all their files."""
-    asked = ("rev-list", "--objects", "--quiet", "--no-walk", *revisions, "--")
+def has_all(repo: Repo, *what: str) -> bool:
+    """Return whether a repository has all objects that these words of `git rev-list` reach."""
+    asked = ("rev-list", "--objects", "--quiet", *what, "--")
     return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
 
 

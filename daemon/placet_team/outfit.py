@@ -25,7 +25,7 @@ from placet.journal.writes import (
 )
 from placet.loop.ports import model_opener, prices
 from placet.sandbox.box import Level
-from placet_team.clones import PushCarrier, borrow, fetched
+from placet_team.clones import PushCarrier, borrow
 from placet_team.day import TeamDay
 from placet_team.git_fetching import address_of_git
 from placet_team.git_packs import forget_worktree, loose_refs, move_refs
@@ -124,6 +124,7 @@ class Outfit:
                     cancel,
                     self.leaving.is_set,
                     self.clock,
+                    self.say,
                 )
             )
             return carriers[-1]
@@ -165,10 +166,9 @@ class Outfit:
             leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
             self.fetching.setdefault(loan.portal, threading.Lock()),
         ):
-            clone = fetched(self.folder / "clones", loan, url, commits)
+            repo = borrow(self.folder / "clones", loan, url, commits)
         with self.making:
             vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
-            repo = borrow(clone, loan)
         level = self.level
         planning = parcel.assignment is not None
         ports = Ports(

@@ -298,6 +298,8 @@ class Record(Recorded):
     ran: list[float] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
     carrier: Carrier | None = None
+    # no other machine has the last commits, so what would name them is not recorded
+    failed: Postponed | Interrupted | None = None
 
     @classmethod
     def load(
@@ -406,6 +408,8 @@ class Record(Recorded):
 
     def end_run(self) -> None:
         """Write down, once, that the conversation is left as it is on purpose."""
+        if self.failed is not None:
+            self.failed, self.carrier, self.held = None, None, []
         entry = LIFE.at(self._lives())
         if self.cut_off(entry):
             self.settle(entry, self.progress)
@@ -448,11 +452,12 @@ class Record(Recorded):
 
     def _commit(self) -> None:
         guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
+        if self.failed is not None:
+            raise self.failed
         try:
             carried = () if self.carrier is None else self.carrier.writes()
-        except (Postponed, Interrupted):
-            # no other machine has these commits: what would name them is not recorded
-            self.carrier, self.held = None, []
+        except (Postponed, Interrupted) as error:
+            self.failed, self.held = error, []
             raise
         batch, self.held = [*guard, *self.held, *carried], []
         try:

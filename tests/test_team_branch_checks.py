@@ -1,0 +1,148 @@
+"""A branch that workers made is held against the plan: each kind of commit that it may not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gitkit import commit_all, git, make_repo, write
+from placet.disk.confine import ALWAYS
+from placet.git.repository import identity, open_repo
+from placet.plan.scope import Scope
+from placet_team.branch_checks import Allowed, LeftScope, check_branch
+
+BASE = {"src/deep/down/a.txt": "a\n", "top.txt": "top\n", "secret.txt": "AKIAIOSFODNN7EXAMPLE\n"}
+WHO = {f"GIT_{role}_NAME": "Ann Jr." for role in ("AUTHOR", "COMMITTER")}
+SCOPE = Scope(write=("*.txt", "src/**", "!src/not.txt"))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    path = make_repo(tmp_path / "code", BASE)
+    (path / "src/out").symlink_to("/etc")
+    (path / "src/deep/down/up").symlink_to("../../../top.txt")
+    commit_all(path, "Links")
+    git(path, "config", "user.name", "Ann Jr.")
+    git(path, "config", "user.email", "ann@example.org")
+    git(path, "tag", "base")
+    return path
+
+
+def checked(code: Path, tip: str = "HEAD") -> None:
+    repo = open_repo(code)
+    base, head = git(code, "rev-parse", "base"), git(code, "rev-parse", tip)
+    check_branch(repo, head, Allowed(base, SCOPE, ALWAYS, identity(repo), ()))
+
+
+def commit(code: Path, message: str = "More") -> None:
+    """Commit as placet does: the person is the author and the committer."""
+    git(code, "add", "-A")
+    git(code, "commit", "-q", "--allow-empty", "-m", message, **WHO)
+
+
+def test_what_a_mission_may_do_is_allowed(code: Path) -> None:
+    checked(code)
+    write(
+        code,
+        {"hello.txt": "hello\n", "src/deep/b": "b\n", "secret.txt": f"{BASE['secret.txt']}x\n"},
+    )
+    (code / "src/inside").symlink_to("deep/down/a.txt")
+    (code / "src/loop.txt").symlink_to("loop.txt")
+    (code / "src/nothing").symlink_to("not-there")
+    commit(code)
+    (code / "top.txt").unlink()
+    (code / "hello.txt").chmod(0o755)
+    commit(code)
+    checked(code)
+
+
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("src/a", "/etc/passwd"),
+        ("src/a", "../../outside"),
+        ("src/a", ".."),
+        ("src/a", "out/passwd"),
+        ("src/a", "deep/down/up/../../.."),
+        ("src/a", "../.git/config"),
+        ("a.txt", "."),
+        ("a.txt", "src/deep/../../../x"),
+    ],
+)
+def test_no_link_leads_out(code: Path, path: str, to: str) -> None:
+    (code / path).symlink_to(to)
+    commit(code)
+    with pytest.raises(LeftScope, match=f"^{path} is a link"):
+        checked(code)
+
+
+def test_no_link_leads_out_through_another(code: Path) -> None:
+    (code / "src/deep/down/short").symlink_to("../../../src")
+    commit(code)
+    checked(code)
+    (code / "src/deep/down/long").symlink_to("short/../../x")
+    commit(code)
+    with pytest.raises(LeftScope, match="long is a link"):
+        checked(code)
+
+
+@pytest.mark.parametrize("path", ["notes.md", "src/not.txt", "src/NOT.txt", ".obsidian"])
+def test_no_file_outside_of_the_scope_is_changed(code: Path, path: str) -> None:
+    write(code, {path: "x\n"})
+    commit(code)
+    (code / path).unlink()
+    commit(code, "Nothing of it is left in the end")
+    with pytest.raises(LeftScope, match=f"{path} is outside what"):
+        checked(code)
+
+
+def test_no_submodule_comes_or_goes(code: Path) -> None:
+    module = ("--add", "--cacheinfo", f"160000,{git(code, 'rev-parse', 'HEAD')},src/sub")
+    git(code, "update-index", *module)
+    git(code, "commit", "-qm", "Sub", **WHO)
+    with pytest.raises(LeftScope, match="src/sub is a submodule"):
+        checked(code)
+    git(code, "tag", "-f", "base")
+    git(code, "update-index", "--force-remove", "src/sub")
+    git(code, "commit", "-qm", "Sub", **WHO)
+    with pytest.raises(LeftScope, match="src/sub is a submodule"):
+        checked(code)
+
+
+def test_no_other_mode_is_taken(code: Path) -> None:
+    blob = bytes.fromhex(git(code, "rev-parse", "HEAD:top.txt"))
+    made = ("hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+    tree = git(code, *made, stdin=b"10644 top.txt\0" + blob)  # a pipe
+    odd = git(code, "commit-tree", "-p", "HEAD", "-m", "Odd", tree, **WHO)
+    with pytest.raises(LeftScope, match=r"top\.txt is a submodule"):
+        checked(code, odd)
+
+
+@pytest.mark.parametrize("content", ["key = AKIAIOSFODNN7EXAMPLF\n", "x" * (16 * 1024 * 1024 + 1)])
+def test_no_secret_is_added(code: Path, content: str) -> None:
+    write(code, {"hello.txt": content})
+    commit(code)
+    write(code, {"hello.txt": "hello\n"})
+    commit(code, "It is in the history still")
+    with pytest.raises(LeftScope, match=r"secret.*hello\.txt"):
+        checked(code)
+
+
+def test_every_commit_is_placets_and_follows_the_one_before(code: Path) -> None:
+    commit(code)
+    git(code, "branch", "side")
+    git(code, "commit", "-q", "--allow-empty", "-m", "Mallory's", "--author", "Mallory <m@x.org>")
+    with pytest.raises(LeftScope, match="another author: Mallory"):
+        checked(code)
+    git(code, "checkout", "-q", "--orphan", "other")
+    commit(code, "From nowhere")
+    with pytest.raises(LeftScope, match="does not follow"):
+        checked(code)
+    git(code, "checkout", "-q", "side")
+    git(code, "merge", "-q", "--allow-unrelated-histories", "-s", "ours", "-m", "M", "other", **WHO)
+    with pytest.raises(LeftScope, match="does not follow"):
+        checked(code)
+    git(code, "checkout", "-q", "base~1")
+    with pytest.raises(LeftScope, match="does not begin at"):
+        checked(code)

@@ -363,7 +363,7 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
         runner.FileChange("old", "D", 0, 1),
         runner.FileChange("sub/new file\n", "A", None, None),
     ]
-    assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot")]
+    assert history.log(wt.repo, base, sha) == [history.Commit("Write a file", "Bob Bot")]
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
     removal.remove_worktree(wt)
     removal.remove_worktree(wt)

@@ -6,12 +6,11 @@ import re
 import shlex
 import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.story import facts
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import view
@@ -24,17 +23,14 @@ from placet.plan.comment_blocks import REMARKS
 from placet.plan.comments import comments
 from vaultkit import TestVault
 
+pytestmark = pytest.mark.bare
+
 
 def one_fails(ask: Ask) -> Reply:
     """What `greeter` says; a request that is named so fails."""
     if ask.purpose is Purpose.EXECUTE and ask.request_id == "fails":
         return says(("give_up", {"reason": "No."}))
     return greeter(ask)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
 
 
 def carried_out(run: Running, *names: str) -> None:

@@ -10,15 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 from placet.cli.main import COMMANDS, EXAMPLES, GROUPS, main
-from vaultkit import TestVault, make_vault
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
+from vaultkit import TestVault
 
 
 def commands(

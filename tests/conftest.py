@@ -7,10 +7,16 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from pgkit import Server
+    from vaultkit import TestVault
 
 # A loaded machine is no defect. Limits of time in tests are those at which something hangs; speed
 # is shown by tests/bench.
@@ -49,6 +55,33 @@ def _journals_begin_here(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
     if request.path.name != "test_journal.py":
         monkeypatch.setattr("placet.journal.writer.migrate_aside", migrate_near)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a home folder with a git identity in force."""
+    from gitkit import settle_home
+
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def vault(tmp_path: Path, request: pytest.FixtureRequest) -> TestVault:
+    """Make a vault as `placet init` makes it, or a bare one for a module marked `bare`."""
+    from looping import bare_vault
+    from vaultkit import make_vault
+
+    return (bare_vault if request.node.get_closest_marker("bare") else make_vault)(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Start a PostgreSQL server for the tests of a module."""
+    import pgkit
+
+    with pgkit.server() as found:
+        yield found
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,12 +18,12 @@ from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.commands import Decision, Publish, Rewrite, Stamp
 from placet.case.decide import decide
-from placet.case.decision_builder import sha256
 from placet.case.events import PlanGone, RequestGone, Started
 from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.case.observe import observe
 from placet.case.sorting import CaseNotes, sort_notes
+from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
 from placet.note.box import BEGIN, END

@@ -16,7 +16,9 @@ from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.watch import Mode
 from placet.note.frontmatter import read_note, stamp
-from vaultkit import PLAN, TestVault
+from vaultkit import PLAN, TestVault, rows
+
+pytestmark = pytest.mark.bare
 
 QUESTION = {
     "question": "Which greeting?",
@@ -24,15 +26,6 @@ QUESTION = {
     "why": "The file says it.",
 }
 WIDER = {"why": "The greeting has a test.", "write": ["test_hello.py"], "run": ["pytest -q"]}
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
-
-
-def rows(vault: TestVault, action: str) -> list[dict[str, Any]]:
-    return [row["metadata"] for row in vault.rows(action)]
 
 
 def state(run: Running) -> State:

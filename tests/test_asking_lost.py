@@ -28,13 +28,12 @@ from test_asking import (
     asker,
     drop_and_approve,
     question,
-    rows,
     state,
     tick,
     widener,
     written,
 )
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import PLAN, TestVault, make_vault, rows, running, until
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["cp hello.txt other.txt"]}
 MORE = {

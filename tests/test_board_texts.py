@@ -356,7 +356,7 @@ def shape(board: Board, name: str, values: Mapping[str, Any], text: str) -> list
     request = Request({"type": "http", "path": f"/r/{text}/x", "headers": [], "query_string": b""})
     request.state.session = Session(text, "i")
     mine = poisoned(values, text)
-    if name == "new.html":  # as `form_of` gives them: what is chosen is what is shown
+    if name == "new.html":  # as `actions.form` gives them: what is chosen is what is shown
         mine |= {"templates": [seen_name(text)], "chosen": seen_name(text)}
     html = bytes(board.page(request, name, **mine).body).decode()
     html = html.replace(f'<div class="note">{html_of(text)}</div>', "")

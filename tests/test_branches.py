@@ -45,11 +45,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
-
-
 # --- portals
 # --------------------------------------------------------------------------------------------------
 

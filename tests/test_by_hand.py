@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from looping import Fake, Time, bare_vault, looping, says
+from looping import Fake, Time, looping, says
 from placet.case.life_cycle import State
 from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import stamp
@@ -21,16 +19,9 @@ from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from test_asking import amendment, asker, drop_and_approve, question, state, widener, written
 from test_parts import PARTS, TICKED, planned
-from vaultkit import TestVault
+from vaultkit import TestVault, rows
 
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
-
-
-def rows(vault: TestVault, action: str) -> list[dict[str, Any]]:
-    return [row["metadata"] for row in vault.rows(action)]
+pytestmark = pytest.mark.bare
 
 
 # --- boxes

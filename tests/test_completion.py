@@ -12,16 +12,11 @@ import pytest
 
 from placet.cli.completion import SHELLS
 from placet.cli.main import COMMANDS
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import PLAN, TestVault
 
 PLACET = Path(sys.executable).with_name("placet")
 
 pytestmark = pytest.mark.skipif(not PLACET.exists(), reason="placet is not installed as a program")
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
 
 
 @pytest.fixture

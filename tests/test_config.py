@@ -33,11 +33,6 @@ NUMBERS = [
 PRICE = '[[model.price]]\nmodel = "x"\nsince = 2026-01-01\noutput = 1\ncache_read = 1\ncache_write = 1\ninput = '
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
-
-
 @pytest.mark.parametrize(
     "value", ["nan", "inf", "-inf", "-1", "1e400", "true", '"5"', "[5]", f"1{'0' * 400}"]
 )

@@ -7,19 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.approval import NO_RECORD
 from placet.case.callout import box_of
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
 from placet.note.frontmatter import Frontmatter, read_note, stamp
-from vaultkit import PLAN, TestVault
+from vaultkit import PLAN, TestVault, rows
 
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
+pytestmark = pytest.mark.bare
 
 
 def failing(ask: Ask) -> Reply:
@@ -40,10 +37,6 @@ def planned(run: Running, ident: str = "hello") -> Path:
     run.vault.drop("Please say hello.\n", f"{ident}.md")
     run.settle()
     return run.vault.plan(ident)
-
-
-def rows(vault: TestVault, action: str) -> list[dict]:
-    return [row["metadata"] for row in vault.rows(action)]
 
 
 def look(run: Running) -> None:

@@ -24,7 +24,7 @@ from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope
-from vaultkit import ME, PLAN, TestVault
+from vaultkit import ME, PLAN, TestVault, rows
 
 TWO = {
     **PLAN,
@@ -62,10 +62,6 @@ def agent(*plans: Mapping[str, Any]) -> Callable[[Ask], Reply]:
 def plan_of(run: Running) -> Path:
     run.settle()
     return run.vault.plan("hello")
-
-
-def rows(vault: TestVault, action: str) -> list[Mapping[str, Any]]:
-    return [row["metadata"] for row in vault.rows(action)]
 
 
 def change(path: Path, old: str, new: str, **keys: str) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from gitkit import commit_all, fingerprint, git, make_repo, write
 from looping import looping
 from placet.agent.drift import what_changed
 from placet.case.drift import Drift, DriftVerdict, Facts, judge
 from placet.git.run import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling, nobody_writes
+
+pytestmark = pytest.mark.usefixtures("home")
 
 OLD, NEW = "a" * 40, "b" * 40
 
@@ -46,12 +48,6 @@ def test_the_verdict(
 
 def test_where_nothing_is_known_it_counts_as_changed() -> None:
     assert judge(Facts(OLD, NEW, None, {}), {}, ()).verdict is DriftVerdict.UNDER
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settle_home(tmp_path / "home").items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

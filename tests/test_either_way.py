@@ -28,12 +28,6 @@ OF_THE_WAY = {"git.ran", "config.accepted"}
 """Rows that say how it was done, and when somebody looked, and not what."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 def calls(*found: tuple[str, Mapping[str, Any]], **more: Any) -> Mapping[str, Any]:
     return {"calls": found, **more}
 

@@ -6,14 +6,14 @@ import re
 import shlex
 import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
+from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.story import facts
 from placet.chat.messages import Ask, Purpose, Reply
+from placet.cli import view
 from placet.cli.demo import called
 from placet.cli.main import main
 from placet.cli.status import plans, status
@@ -23,17 +23,14 @@ from placet.plan.comment_blocks import REMARKS
 from placet.plan.comments import comments
 from vaultkit import TestVault
 
+pytestmark = pytest.mark.bare
+
 
 def one_fails(ask: Ask) -> Reply:
     """What `greeter` says; a request that is named so fails."""
     if ask.purpose is Purpose.EXECUTE and ask.request_id == "fails":
         return says(("give_up", {"reason": "No."}))
     return greeter(ask)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
 
 
 def carried_out(run: Running, *names: str) -> None:
@@ -46,7 +43,7 @@ def carried_out(run: Running, *names: str) -> None:
 
 
 def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
-    vault: TestVault,
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with looping(vault, model=lambda: Fake(one_fails), time=Time()) as run:
         carried_out(run, "fails", "hello")
@@ -56,7 +53,8 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
         assert rows[1].endswith("; next: placet diff hello, placet merge hello")
         found = status(vault.site)
         assert [case["request_id"] for case in plans(vault.site)] == ["fails"]
-        screen = status_screen(found, width=80, now=run.loop.ports.clock.wall())
+        monkeypatch.setattr(view, "wall", run.loop.ports.clock.wall)
+        screen = status_screen(found)
         assert "Waits for you (1)" in screen
         assert "placet diff hello, placet merge hello" in screen
         vault.click("merge", "hello")

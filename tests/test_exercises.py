@@ -13,16 +13,12 @@ from pathlib import Path
 import pytest
 
 from exercises import EXERCISES, Exercise
-from gitkit import git, make_repo, settle_home, write
+from gitkit import git, make_repo, write
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from vaultkit import PLAN, TestVault, make_vault
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settle_home(tmp_path / "home").items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def solve(tmp_path: Path, exercises: Sequence[Exercise], at_once: int) -> tuple[TestVault, Path]:

@@ -313,7 +313,7 @@ def test_a_batch_is_all_or_nothing(world, journal):
         assert reader.activity() == ()
         assert reader.pending_commands() == ()
         assert reader.seen() == ()
-        assert [case.state for case in reader.cases()] == ["planned"]
+        assert len(reader.cases("planned")) == 1
     assert world.rows == []
 
 
@@ -369,8 +369,8 @@ def test_a_case_moves_on_only_from_the_version_that_was_seen(journal):
         with pytest.raises(Conflict):
             journal.commit([PutCase("t", "r", "active", "{}", stale)])
     with journal.read() as reader:
-        (case,) = reader.cases()
-        assert (case.state, case.body, case.version) == ("planned", '{"a":2}', 2)
+        (case,) = reader.cases("planned")
+        assert (case.body, case.version) == ('{"a":2}', 2)
 
 
 def test_of_many_who_saw_the_same_version_one_wins(journal):
@@ -414,7 +414,7 @@ def test_a_reader_sees_one_moment(journal):
         assert reader.cases() == before
         assert len(reader.activity()) == 1
     with journal.read() as reader:
-        assert [case.state for case in reader.cases()] == ["planned"]
+        assert len(reader.cases("planned")) == 1
 
 
 # records and texts
@@ -1116,7 +1116,7 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
     assert verify(world.path) is None, "an older journal can still be checked and queried"
     assert query(world.path, "SELECT count(*) FROM cases")[1] == [(1,)]
     with world.open() as journal, journal.read() as reader:
-        assert [case.state for case in reader.cases()] == ["new"]
+        assert len(reader.cases("new")) == 1
         assert query(world.path, "SELECT note FROM cases")[1] == [("",)]
         journal.commit([event(2)])
     saved = world.path.with_name(f"journal.before-schema-{schema.latest(NEXT)}.db")
@@ -1148,7 +1148,7 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
         journal.commit([event(2)])
     monkeypatch.setattr(schema, "SCHEMA", NEXT)
     with world.open() as journal, journal.read() as reader:
-        assert [case.state for case in reader.cases()] == ["new"]
+        assert len(reader.cases("new")) == 1
         journal.commit([event(3)])
     assert ns(world.path) == [1, 2, 3]
     assert query(world.path, "SELECT name FROM _sqlite_migrations")[1] == [

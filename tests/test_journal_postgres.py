@@ -78,12 +78,6 @@ pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 ELSEWHERE = Owner("elsewhere", "boot-2", 11, "110")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 @pytest.fixture
 def own_server() -> Iterator[pgkit.Server]:
     """A server for a test that stops it."""

@@ -27,10 +27,7 @@ from placet.note.frontmatter import stamp
 from test_why import CASE, Row
 from vaultkit import ME, PLAN, TestVault, make_vault
 
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
+pytestmark = pytest.mark.bare
 
 
 def one_line(text: str) -> str:

@@ -131,7 +131,7 @@ def test_the_extra_for_pictures_says_what_it_needs() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("name", ["placet@.service", "placet-worker@.service"])
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "systemd").iterdir()))
 def test_the_service_unit_is_valid(tmp_path: Path, name: str) -> None:
     unit = tmp_path / name
     text = (ROOT / "systemd" / name).read_text()
@@ -146,6 +146,11 @@ def test_the_service_unit_is_valid(tmp_path: Path, name: str) -> None:
     )
     assert name.partition(".")[0] not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["placet@.service", "placet-worker@.service"])
+def test_a_unit_starts_without_the_key_file(name: str) -> None:
+    text = (ROOT / "systemd" / name).read_text()
     # systemd.exec(5), SetCredential=: "will act as default"; not being able to load the file is
     # then not fatal.
     assert text.index("\nLoadCredential=anthropic_api_key:") < text.index(
@@ -173,6 +178,14 @@ def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> No
     assert given == {"address": address, "slots": 2, "config": None}
     assert "\nEnvironment=PGUSER=%i\n" in texts[1]
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
+
+
+def test_the_boards_unit_starts_the_board_without_a_key() -> None:
+    text = (ROOT / "systemd" / "placet-board@.service").read_text()
+    (line,) = re.findall(r"(?m)^ExecStart=(.*)$", text)
+    program, command, *options = line.split()
+    assert (program, command, options) == ("%h/.local/bin/placet", "board", ["--vault", "%f"])
+    assert "Credential" not in text
 
 
 def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:

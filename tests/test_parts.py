@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gitkit import git
-from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
+from looping import Fake, Running, Time, looping, results, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.decide import proposal, proposal_text
 from placet.disk.vault import Vault
@@ -20,7 +20,9 @@ from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope
-from vaultkit import TestVault
+from vaultkit import TestVault, rows
+
+pytestmark = pytest.mark.bare
 
 TICKED, UNTICKED = f"- [x] {BOX_WORDS}", f"- [ ] {BOX_WORDS}"
 
@@ -42,11 +44,6 @@ PARTS = {
     "scope": {"write": ["one.txt", "two.txt", "three.txt", "four.txt", "five.txt"]},
     "risks": [],
 }
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
 
 
 def writer(ask: Ask) -> Reply:
@@ -85,10 +82,6 @@ def edit(run: Running, plan: Path, text: str) -> str:
 def approve(run: Running, plan: Path) -> None:
     plan.rename(run.vault.root / "System/Active" / plan.name)
     run.settle()
-
-
-def rows(vault: TestVault, action: str) -> list[dict]:
-    return [row["metadata"] for row in vault.rows(action)]
 
 
 def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) -> None:

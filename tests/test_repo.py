@@ -26,7 +26,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
+from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, write
 from placet.disk.files import delete_tree
 from placet.errors import PlacetError, ToolError, UserError, passing
 from placet.git import (
@@ -56,12 +56,6 @@ def check_pins(wt: worktree.Worktree, pinned: committing.Pins) -> None:
 MESSAGE = committing.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settle_home(tmp_path / "home").items():
-        monkeypatch.setenv(name, value)
-
-
 class People:
     """The persons' repositories of one test, each with what it looked like when the test handed it
     over.
@@ -81,7 +75,7 @@ class People:
 
 
 @pytest.fixture(autouse=True)
-def person(tmp_path: Path, _home: None) -> Iterator[People]:
+def person(tmp_path: Path, home: None) -> Iterator[People]:
     people = People(tmp_path)
     yield people
     for path, before in people.seen.items():
@@ -363,7 +357,7 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
         runner.FileChange("old", "D", 0, 1),
         runner.FileChange("sub/new file\n", "A", None, None),
     ]
-    assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot")]
+    assert history.log(wt.repo, base, sha) == [history.Commit("Write a file", "Bob Bot")]
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
     removal.remove_worktree(wt)
     removal.remove_worktree(wt)

@@ -17,6 +17,7 @@ import pytest
 
 from looping import Fake, bare_vault, greeter, looping
 from placet.chat.messages import Ask, Reply, Usage
+from placet.cli import view
 from placet.cli.status import plans, show, status
 from placet.cli.view import call_under_way, status_screen, turn
 from placet.disk.errors import VaultTrouble
@@ -137,10 +138,13 @@ def test_json_has_age_and_estimate_and_all_that_it_had(known: TestVault) -> None
     assert show(known.site, "one")["estimate"] is None
 
 
-def test_what_ended_before_yesterday_is_counted(known: TestVault) -> None:
+def test_what_ended_before_yesterday_is_counted(
+    known: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = status(known.site)
-    now = status_screen(found, width=80)
-    later = status_screen(found, width=80, now=wall() + timedelta(days=3))
+    now = status_screen(found)
+    monkeypatch.setattr(view, "wall", lambda: wall() + timedelta(days=3))
+    later = status_screen(found)
     assert "Ended since yesterday" in now
     assert "Ended since yesterday" not in later
     assert "3 ended earlier" in seen(later)
@@ -153,7 +157,7 @@ def test_what_runs_has_a_bar(known: TestVault) -> None:
         "state": "running",
         "progress": {"step": 1, "of": 2, "iterations": 3, "cost_usd": 0.25, "budget_usd": 1.0},
     }
-    text = seen(status_screen({**found, "cases": [case], "daemon": "pid 1"}, width=80))
+    text = seen(status_screen({**found, "cases": [case], "daemon": "pid 1"}))
     assert "Under way (1)" in text
     assert "━" * 10 + "─" * 10 in text
     assert "step 1 of 2 done, 3 iterations, $0.2500 of $1.00" in " ".join(text.split())

@@ -12,12 +12,7 @@ import pytest
 from placet.cli.settings import allowed
 from placet.host.config import Config, table_at
 from placet.note.paths import CONFIG_PATH
-from vaultkit import TestVault, make_vault
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
+from vaultkit import TestVault
 
 
 def config(vault: TestVault) -> Path:

@@ -14,17 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from gitkit import commit_all, git, make_repo, settle_home, write
+from gitkit import commit_all, git, make_repo, write
 from placet.git.commit import not_kept_here
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
 from vaultkit import PLAN, TestVault, make_vault
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settle_home(tmp_path / "home").items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,16 @@ from typing import Any
 
 import pytest
 
-from gitkit import commit_changes, git, make_repo, settle_home, write
+from gitkit import commit_changes, git, make_repo, write
 from placet.errors import PlacetError, passing
 from placet.git import checkpoint, index, repository, worktree
 from placet.git import commit as committing
 from placet.git import run as runner
 
+pytestmark = pytest.mark.usefixtures("home")
+
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOB = runner.Author("Bob Bot", "bob@example.org")
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settle_home(tmp_path / "home").items():
-        monkeypatch.setenv(name, value)
 
 
 def mission(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:

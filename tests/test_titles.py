@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from looping import Fake, Time, bare_vault, looping, says
+from looping import Fake, Time, looping, says
 from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.watch import Mode
@@ -20,19 +19,12 @@ from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from placet.plan.widening import with_scope
 from test_asking import WIDER, amendment, drop_and_approve, state, widener, written
-from vaultkit import PLAN, TestVault
+from vaultkit import PLAN, TestVault, rows
+
+pytestmark = pytest.mark.bare
 
 TITLES = ["Scope", "Review Comments", "review  comments:", "Rejection", "Rejection: do more"]
 SCOPE = Scope(("a.txt",), ())
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return bare_vault(tmp_path)
-
-
-def rows(vault: TestVault, action: str) -> list[dict[str, Any]]:
-    return [row["metadata"] for row in vault.rows(action)]
 
 
 @pytest.mark.parametrize("title", TITLES)

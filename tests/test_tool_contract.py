@@ -26,7 +26,7 @@ from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level, Ran
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Toolbox
-from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
+from placet.tools.registry import BY_NAME, TOOLS
 from test_confine import CANARY, naive, payloads, plant, snapshot, spellings
 
 FILES: dict[str, str | bytes] = {
@@ -329,11 +329,8 @@ def test_an_unknown_tool_is_told_with_a_hint(at: Bench) -> None:
 
 
 def test_the_schemas_are_as_the_messages_api_takes_them() -> None:
-    assert (
-        [t["name"] for t in AGENT_TOOLS]
-        == [t.name for t in TOOLS]
-        == [spec.name for spec in InMemoryToolDispatcher().offered()]
-    )
+    tools = [tool.spec() for tool in TOOLS]
+    assert [t.name for t in tools] == [t.name for t in InMemoryToolDispatcher().offered()]
     contract = {
         "read_file": ["path"],
         "write_file": ["path", "content"],
@@ -352,14 +349,13 @@ def test_the_schemas_are_as_the_messages_api_takes_them() -> None:
         "finish": ["summary"],
         "give_up": ["reason"],
     }
-    assert {t["name"]: t["input_schema"].get("required", []) for t in AGENT_TOOLS} == contract
-    for tool in AGENT_TOOLS:
-        assert set(tool) == {"name", "description", "input_schema"}
-        schema = tool["input_schema"]
+    assert {t.name: t.input_schema.get("required", []) for t in tools} == contract
+    for tool in tools:
+        schema = dict(tool.input_schema)
         assert (schema["type"], schema["additionalProperties"]) == ("object", False)
         json.dumps(schema)
-        if BY_NAME[tool["name"]].effect is not Effect.CONTROL:
-            assert all("description" in p for p in schema["properties"].values()), tool["name"]
+        if BY_NAME[tool.name].effect is not Effect.CONTROL:
+            assert all("description" in p for p in schema["properties"].values()), tool.name
 
 
 JSON = st.recursive(

@@ -31,11 +31,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> TestVault:
-    return make_vault(tmp_path)
-
-
 def to_hello(
     text: str = "hi\n", path: str = "hello.txt", **more: Any
 ) -> tuple[tuple[str, list[dict[str, Any]]], ...]:

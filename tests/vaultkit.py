@@ -372,6 +372,11 @@ class TestVault:
         return sorted((self.root / "Knowledge" / "Reports").glob("*.md"))
 
 
+def rows(vault: TestVault, action: str) -> list[dict[str, Any]]:
+    """Return the details of a vault's journal rows about an action."""
+    return [row["metadata"] for row in vault.rows(action)]
+
+
 def make_vault(folder: Path, **extra: str) -> TestVault:
     """Make a vault in a folder: what `placet init` makes, copied, with an id of its own."""
     vault = TestVault(folder / "vault", folder / "state", dict(extra))

@@ -1,8 +1,9 @@
-"""Values as JSON, written and read again."""
+"""Write values as JSON, read them again, and name texts by their digest."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import types
 from base64 import b64decode, b64encode
@@ -25,6 +26,11 @@ FLAT: Mapping[str, Any] = {"flat": True}
 def stored_as(name: str) -> Mapping[str, Any]:
     """Return the metadata of a field that is stored under another name than its own."""
     return {"stored_as": name}
+
+
+def sha256(raw: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hex."""
+    return hashlib.sha256(raw).hexdigest()
 
 
 class Stored(Generic[T]):

@@ -204,10 +204,10 @@ def counted(number: object, noun: str, several: str = "") -> str:
     return f"{shown} {noun if number == 1 else several or f'{noun}s'}"
 
 
-def with_numbers(noun: str, numbers: Sequence[int]) -> str:
-    """Return numbers with their noun: `step 2`, `steps 2, 3 and 5`."""
+def numbered_steps(numbers: Sequence[int]) -> str:
+    """Return steps by their numbers: `step 2`, `steps 2, 3 and 5`."""
     *some, last = numbers
-    return f"{noun}s {', '.join(map(str, some))} and {last}" if some else f"{noun} {last}"
+    return f"steps {', '.join(map(str, some))} and {last}" if some else f"step {last}"
 
 
 def megabytes(number: float) -> str:

@@ -1,4 +1,4 @@
-"""The daybook: the vault's budget of a day, shared by all workers.
+"""Keep the vault's budget of a day, shared by all workers.
 
 Its use is read from the journal, so a restart changes nothing; what is held for calls under way is
 kept in memory, and of a team's machines in their database. A day is the local one.

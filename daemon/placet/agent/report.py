@@ -336,12 +336,12 @@ def _next_steps(ended: Stopped, at: ReportData) -> str:
 
 
 MAX_DETAIL = 200
-MAX_COMMAND = 100
-"""Characters of a command that a report shows; the journal has all of them."""
 """Characters of why a mission failed that its row in the journal has.
 
 The report has all of them.
 """
+MAX_COMMAND = 100
+"""Characters of a command that a report shows; the journal has all of them."""
 
 MAX_NAMED = 10
 """Maximum of files that one sentence of a report names."""

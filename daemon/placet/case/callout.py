@@ -27,6 +27,7 @@ from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
 from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_note
 from placet.note.hidden_text import find_unseen
+from placet.plan.changes import yes_or_no
 from placet.plan.comment_blocks import REMARKS
 from placet.plan.dangers import dangers
 from placet.plan.left_out import contradictions, left_out
@@ -321,8 +322,8 @@ def permissions(scope: Scope, turns: int | None = None) -> list[str]:
         cost += f"; at most {counted(turns, 'turn')}"
     lines = [
         f"It may write {codes(scope.write)}; run "
-        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_yes(scope.network)}; "
-        f"shell: {_yes(scope.shell)}; cost: {cost}."
+        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {yes_or_no(scope.network)}; "
+        f"shell: {yes_or_no(scope.shell)}; cost: {cost}."
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
@@ -333,7 +334,3 @@ def permissions(scope: Scope, turns: int | None = None) -> list[str]:
     if risky := dangers(scope):
         lines += ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]
     return lines
-
-
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "no"

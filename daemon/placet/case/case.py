@@ -227,9 +227,9 @@ SOMEBODY = Person()
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
-    `version` is the ledger row's. `generation` counts up whenever work under way becomes void.
-    Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys that the
-    daemon stamps. Times are RFC 3339. A group changes as one; all are stored flat.
+    `version` is that of its row in the table `cases`. `generation` counts up whenever work under
+    way becomes void. Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys
+    that the daemon stamps. Times are RFC 3339. A group changes as one; all are stored flat.
     """
 
     trace_id: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from placet.case.callout import box_lines, box_of, with_marks
 from placet.case.case import SOMEBODY, Approval, Asking, Case, NoteSeen, Person, Request, row_of
 from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
 from placet.case.life_cycle import STATUSES, State
+from placet.codec import sha256
 from placet.errors import local
 from placet.note.box import find_box
 from placet.note.frontmatter import (
@@ -116,9 +116,6 @@ class DecisionBuilder:
 
     def take_keys(self, request: Request | None) -> None:
         """Plan for the request's keys as they are now; without a request, as they were last."""
-        plan = self.case.plan
-        if plan.revision and not plan.keys:  # of a journal that is older than this
-            self.set_plan(keys=self.case.request.keys)
         if request is not None:
             self.set(request=request)
 
@@ -220,11 +217,6 @@ def _written(state: State) -> Iterable[str]:
 def cleared_decision(plan: NoteSeen) -> Mapping[str, str]:
     """Return the stamp that clears a plan's `decision`, empty for a plan without the key."""
     return NO_DECISION if "decision" in plan.meta else {}
-
-
-def sha256(raw: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hex: the name of a stored text."""
-    return hashlib.sha256(raw).hexdigest()
 
 
 def plan_path(case: Case) -> str:

@@ -292,7 +292,6 @@ Gesture = (
     | ApprovalVoid
     | FilesChanged
     | RejectionExplained
-    | PlanEdited
     | PlanSuperseded
     | PlanMisplaced
     | BoxStale

@@ -1,6 +1,6 @@
 """Explain a case's state and name the next step.
 
-`why_failed` explains failed missions.
+`what_happened` explains failed missions.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from typing import Literal, get_args
 
 from placet.case.case import Case, NoteSeen, Person
 from placet.case.commands import Decision, Edit, Move
-from placet.case.decision_builder import plan_path, sha256
+from placet.case.decision_builder import plan_path
 from placet.case.explain import state_sentence
 from placet.case.life_cycle import EventKind
 from placet.case.notes import look_at
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import lost_keys
-from placet.codec import Stored
+from placet.codec import Stored, sha256
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_comments

@@ -169,6 +169,8 @@ DRAFTING = frozenset({S.PLANNING, S.REVISING})
 """States in which a plan is written."""
 OPEN = WORKING | {S.REVIEW, S.ASKING}
 """States in which it is somebody's turn; the case's notes should be there."""
+OVER = frozenset(S) - OPEN
+"""States in which nothing follows until you act."""
 
 
 def diagram() -> str:

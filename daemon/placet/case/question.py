@@ -12,13 +12,14 @@ from placet.activity import Action, Actor, Entity
 from placet.case.callout import box_of
 from placet.case.case import Approval, Asking
 from placet.case.commands import Move, Publish, Stamp
-from placet.case.decision_builder import DecisionBuilder, archived_question, sha256
+from placet.case.decision_builder import DecisionBuilder, archived_question
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.life_cycle import State
+from placet.case.notes import body_of
 from placet.case.question_note import amendment_note, question_note, shown_digest
+from placet.codec import sha256
 from placet.errors import rfc3339
-from placet.note.box import without_box
-from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text, read_note
+from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text
 from placet.note.paths import Folder, amendment_name, question_name
 from placet.plan.parse import parse_plan
 from placet.plan.scope import Scope
@@ -69,7 +70,7 @@ def _moment(d: DecisionBuilder) -> str:
 def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
     number = d.case.amendments + 1
     path = f"{Folder.PLANS}/{amendment_name(d.case.request_id, number)}"
-    approved, first = parse_plan(_body(e.approved)), parse_plan(_body(e.first))
+    approved, first = parse_plan(body_of(e.approved)), parse_plan(body_of(e.first))
     scope = widened(approved.scope, wider.write, wider.commands, network=wider.network)
     at = _moment(d)
     note = amendment_note(d.case, e, first.scope, scope, number, at)
@@ -92,7 +93,7 @@ def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
 
 def _amended(plan: bytes, scope: Scope) -> bytes:
     """Return a plan's text with another scope."""
-    body = _body(plan)
+    body = body_of(plan)
     text = plan_text(plan)
     return text[: len(text) - len(body.encode())] + with_scope(body, scope).encode()
 
@@ -166,7 +167,3 @@ def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
             Move(path, archived_question(d.case, asking)),
         ]
     return asking
-
-
-def _body(raw: bytes) -> str:
-    return without_box(read_note(raw).body)

@@ -25,11 +25,6 @@ NEAR = 0.75
 `porta` (0.91) and `budget` (0.75) reach it.
 """
 
-"""A request longer than this is refused with a reason.
-
-It would not fit into a model's context together with the repository.
-"""
-
 
 class RequestProblems(PlacetError):  # noqa: N818 - it carries problems, plural
     """All problems of a request, each a sentence for the person who wrote it."""

@@ -38,11 +38,11 @@ from placet.case.decision_builder import (
     archived_path,
     cleared_decision,
     plan_path,
-    sha256,
 )
 from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, PlanningFailed
 from placet.case.life_cycle import EventKind, State
 from placet.case.notes import decision_of
+from placet.codec import sha256
 from placet.note.box import find_box
 from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp
 from placet.note.paths import Folder
@@ -301,6 +301,11 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     """
     meta = note.meta
     revision = meta.get("revision")
+    asked = Request(
+        title=_title(note.raw),
+        agent=str(meta.get("agent") or ""),
+        portal=str(meta.get("portal") or ""),
+    )
     case = Case(
         note.trace_id,
         str(meta.get("request_id") or ""),
@@ -310,12 +315,9 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
             digest=note.digest,
             box=with_marks("", _place_lines(note.raw)),
             revision=revision if type(revision) is int and 0 < revision <= _MOST_REVISIONS else 1,
+            keys=asked.keys,
         ),
-        request=Request(
-            title=_title(note.raw),
-            agent=str(meta.get("agent") or ""),
-            portal=str(meta.get("portal") or ""),
-        ),
+        request=asked,
         since=now,
     )
     raw = settled(note.raw, case, note.path)

@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileHistory:
-    """The accumulated looks. Start with `Looks()`; each SettleVerdict has the next."""
+    """The accumulated looks. Start with `FileHistory()`; each SettleVerdict has the next."""
 
     seen: Mapping[str, Seen] = field(default_factory=dict)
     missing: Mapping[str, float] = field(default_factory=dict)
@@ -93,10 +93,10 @@ def look(
     """Weigh a look at the folders against the earlier ones.
 
     `now_s` is the monotonic time of this look, in seconds. `hinted` are paths that were closed
-    after writing or moved into place since the last look. `expected` are paths that should be there
-    (the ledger's): one that was deleted while nobody looked is gone too, and stays gone as long as
-    it is expected. `unlisted` are folders that this look could not list: what was known below them
-    stays as it was, neither settled now nor gone.
+    after writing or moved into place since the last look. `expected` are the paths of open cases,
+    which should be there: one that was deleted while nobody looked is gone too, and stays gone as
+    long as it is expected. `unlisted` are folders that this look could not list: what was known
+    below them stays as it was, neither settled now nor gone.
     """
     hints = frozenset(hinted)
     below = tuple(f"{folder}/" for folder in unlisted)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.errors import counted, dollars, one_line, with_numbers
+from placet.errors import counted, dollars, numbered_steps, one_line
 from placet.note.paths import Folder
 from placet.plan.differences import without_difference
 
@@ -226,7 +226,7 @@ def _plan_waits(data: Mapping[str, Any]) -> str:
 
 def _without(data: Mapping[str, Any]) -> str:
     left_out = data.get("steps_left_out")
-    return f", without {with_numbers('step', left_out)}" if left_out else ""
+    return f", without {numbered_steps(left_out)}" if left_out else ""
 
 
 def _answered(data: Mapping[str, Any]) -> str:
@@ -259,7 +259,7 @@ def _changed_after(data: Mapping[str, Any]) -> str:
 
 
 def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
-    """Return what goes on of what `left_over` found, and what waits for a person.
+    """Return what goes on of the work that a stop or start found, and what waits for a person.
 
     Empty where nothing does. `one` and `many` say what a mission does, or several: `goes on at the
     next start`, `are taken up again`.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from shlex import join
@@ -19,7 +19,7 @@ from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen
 from placet.case.explain import state_sentence
 from placet.case.intents import Intent, OutdatedError, What, change_of
-from placet.case.life_cycle import State
+from placet.case.life_cycle import OVER, State
 from placet.case.notes import look_at, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
@@ -34,14 +34,12 @@ from placet.errors import UserError, local
 from placet.host import intents
 from placet.host.clock import Clock
 from placet.journal.reader import open_reader
-from placet.note.frontmatter import UnsafeEdit, read_note
+from placet.note.frontmatter import read_note
 from placet.note.paths import Folder, request_id
 from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
-
-_OVER = (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED)
 
 
 def to_retry(site: Site, ident: str) -> tuple[Case, str]:
@@ -50,7 +48,7 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
     Raises UserError for any other, and where the request was taken away.
     """
     case = site.case(ident)
-    is_over = case.state in _OVER
+    is_over = case.state in OVER
     again = case.state is State.REVIEW and case.outcome.report_path
     path = case.request_path
     if case.state is State.COMPLETED:
@@ -442,21 +440,6 @@ def must_say_something(what: str, said: Sequence[str], helps: str, example: str)
     """Raise UserError for an empty text of the option `what`; `helps` with an `example`."""
     if not all(one.strip() for one in said):
         raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
-
-
-@contextmanager
-def can_be_edited(what: str) -> Iterator[None]:
-    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
-    try:
-        yield
-    except UnsafeEdit as error:
-        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error
-
-
-def say_if_down(site: Site) -> None:
-    """Tell the person that nothing follows until the daemon runs, if it does not run."""
-    if site.daemon is None:
-        say("the daemon is not running; nothing follows before: placet run")
 
 
 NOT_ANSWERED = "Saved. The daemon has not answered yet."

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,6 @@ from placet.journal.database import address_of, database_of, is_begun
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import CaseRow
-from placet.note.paths import show
 from placet.note.paths import show as visible
 
 FOLLOW_STEP_S = 0.2
@@ -330,7 +329,7 @@ class StderrWriter:
             lines.insert(0, self._day.isoformat())
         stamp = f"{at:%H:%M:%S} " if self._times else ""
         for number, line in enumerate(lines):
-            shown = "".join(c if c == "\\" else show(c) for c in line)
+            shown = "".join(c if c == "\\" else visible(c) for c in line)
             self._echo(
                 (stamp if not number or not line.startswith(" ") else " " * len(stamp)) + shown,
                 loud,
@@ -382,18 +381,12 @@ class LogLine:
         return f"{shown_time(self.timestamp)} {harmless(self.text)}"
 
 
-@dataclass(slots=True)
-class LogPrinter:
-    """Tells rows in their order; what need be said only once is said once."""
-
-    story: Story = field(default_factory=Story)
-
-    def tell(self, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
-        """Give the sentences about rows; about many there is none."""
-        for row in rows:
-            told = self.story.line(row)
-            if told is not None and told[0] <= Verbosity.EVENT and told[1]:
-                yield LogLine(row.timestamp, told[1], told[0] is Verbosity.TROUBLE)
+def log_lines(story: Story, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
+    """Give the story's sentences about its next rows; about many there is none."""
+    for row in rows:
+        told = story.line(row)
+        if told is not None and told[0] <= Verbosity.EVENT and told[1]:
+            yield LogLine(row.timestamp, told[1], told[0] is Verbosity.TROUBLE)
 
 
 def print_told(told: LogLine) -> None:
@@ -514,7 +507,7 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
     `wait` returns when it is worth a look. Raises UserError with exit code 1 where it ended in
     another way than completed.
     """
-    last, teller, daemon, waits_since = 0, LogPrinter(), Presence(site), ""
+    last, story, daemon, waits_since = 0, Story(), Presence(site), ""
     while True:
         look = partial(_look, site, trace, last, routine=as_json)
         rows, found, busy = patiently(look, wait)
@@ -534,7 +527,7 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
             for row in rows:
                 click.echo(line_of(event_of(row)).decode(), nl=False)
         else:
-            for told in teller.tell(rows):
+            for told in log_lines(story, rows):
                 print_told(told)
         # who asked for a retry, which the daemon has not performed yet, waits for that
         if ended and trace not in {one.trace_id for one in waiting_in(site.state.intents)}:

@@ -16,7 +16,7 @@ from placet.activity import Action, CommittedRow
 from placet.agent.day_budget import used_today
 from placet.case.case import CASE_JSON, Case
 from placet.case.intents import Intent
-from placet.case.life_cycle import OPEN, State
+from placet.case.life_cycle import OPEN, OVER, State
 from placet.case.notes import body_of, look_at
 from placet.chat.budget import Amount
 from placet.cli.events import bell, patiently
@@ -129,7 +129,6 @@ def _unchanging(found: dict[str, Any]) -> str:
     return json.dumps({**found, "cases": cases}, default=str)
 
 
-OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
 LATEST = 20
 """Maximum of cases that are over, the last ones of each state."""
 

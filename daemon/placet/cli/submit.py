@@ -20,7 +20,6 @@ import click
 from placet.agent.prompts import agents
 from placet.case.notes import look_at
 from placet.case.request import RequestProblems, read_request, title_of
-from placet.cli.decide import can_be_edited, say_if_down
 from placet.cli.events import bell
 from placet.cli.journal import await_case, follow, last_row
 from placet.cli.site import Site, json_option, site_option
@@ -30,7 +29,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
-from placet.note.frontmatter import Frontmatter, read_note, stamp
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, request_id, trace_id
 
 
@@ -80,7 +79,7 @@ def submit_command(
     path = made.path
     if not waits:
         out(path, made._asdict(), as_json=as_json)
-        say_if_down(site)
+        _say_if_down(site)
         return
     echo(json_text(made._asdict()) if as_json else path)
     with bell(site) as wait:
@@ -157,7 +156,7 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
     if not raw.endswith(b"\n"):
         raw += b"\n"
     if meta:
-        with can_be_edited("The request"):
+        with _can_be_edited("The request"):
             raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
     try:  # whoever types it hears at once what the daemon would say in a side note
         read_request(
@@ -269,3 +268,18 @@ def _read(file: str) -> str:
         raise UserError(
             f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2
         ) from error
+
+
+@contextmanager
+def _can_be_edited(what: str) -> Iterator[None]:
+    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
+    try:
+        yield
+    except UnsafeEdit as error:
+        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error
+
+
+def _say_if_down(site: Site) -> None:
+    """Tell the person that nothing follows until the daemon runs, if it does not run."""
+    if site.daemon is None:
+        say("the daemon is not running; nothing follows before: placet run")

@@ -8,21 +8,23 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placet.activity import Action
+from placet.agent.day_budget import day_of
 from placet.case.case import Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
 from placet.case.life_cycle import DRAFTING, OPEN, State
 from placet.case.question_note import question_in
 from placet.case.story import facts, more_scope
+from placet.case.waiting import Hold, Why
 from placet.chat.budget import Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
 from placet.cli.notes import changed_words, note_text, text_of
@@ -45,23 +47,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
-
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING
-
-from placet.agent.day_budget import day_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-
-from placet.case.waiting import Hold, Why
 
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
@@ -685,12 +670,12 @@ def link(shown: str, target: Path, colour: str = "", *, bold: bool = False) -> T
     return text
 
 
-def joined(parts: Iterable[Text | str], between: str = " ") -> Text:
+def joined(parts: Iterable[Text | str]) -> Text:
     """Return texts one after the other on a line."""
     from rich.text import Text
 
     made = (part if isinstance(part, Text) else words(part) for part in parts)
-    return Text(between, overflow="fold").join([part for part in made if part.plain])
+    return Text(" ", overflow="fold").join([part for part in made if part.plain])
 
 
 def bar(done: int, of: int, colour: str = "cyan") -> Text:
@@ -765,13 +750,13 @@ def _style(colour: str, *, bold: bool = False) -> str:
 CaseData = Mapping[str, Any]
 
 
-def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | None = None) -> str:
+def status_screen(found: Mapping[str, Any]) -> str:
     """Return `placet status` for a terminal.
 
     What is over and ended before yesterday is counted, not listed, unless it needs a look.
     """
     vault = Path(found["vault"])
-    since = day_of(day_of(now or wall())[0] - timedelta(hours=1))[0]
+    since = day_of(day_of(wall())[0] - timedelta(hours=1))[0]
     cases: Sequence[CaseData] = found["cases"]
     waiting = [case for case in cases if waits_for_you(case)]
     going = [case for case in cases if case not in waiting and _goes_on(case)]
@@ -794,20 +779,19 @@ def status_screen(found: Mapping[str, Any], *, width: int = 0, now: datetime | N
         parts += ["", words("Nothing waits for you.", "dim")]
     if earlier:
         parts += ["", words(f"{earlier:,} ended earlier. One of them: placet show ID", "dim")]
-    return drawn(*parts, width=width)
+    return drawn(*parts)
 
 
-def plans_screen(found: Sequence[CaseData], vault: Path, *, width: int = 0) -> str:
+def plans_screen(found: Sequence[CaseData], vault: Path) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
-        return drawn(words("No plan waits for you."), width=width)
+        return drawn(words("No plan waits for you."))
     rows = [_plan(case, vault) for case in found]
     heads = ("request", "what waits", "for")
     return drawn(
         table(rows, heads=heads, right=(2,), whole=(2,), indent=0),
         "",
         words("Decide on one after the other: placet review", "dim"),
-        width=width,
     )
 
 

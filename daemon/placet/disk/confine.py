@@ -4,12 +4,12 @@
 arrive here as a path. The commands that it may run can plant links and odd files in the worktree,
 and can go on swapping them while a tool works. And people sync, build and edit in the same tree.
 
-**A path is three things, and each is looked at once.** First a text: `paths.canonical` makes it
+**A path is three things, and each is looked at once.** First a text: `canonical` makes it
 relative, with no `..`, no `.` and no doubled `/`, or refuses it; nothing is decoded or expanded.
 That text is what the plan's scope is matched on. Then a list of names: `Denied` knows those that no
 scope can open (`.git`, and in a vault the daemon's own folders) in every disguise that some file
 system takes for them: case, Unicode form, code points that cannot be seen, 8.3 aliases, streams,
-trailing dots. Last, something on a disk: `handles` opens it from the root's handle, one name at a
+trailing dots. Last, something on a disk: `Root` opens it from the root's handle, one name at a
 time with `O_NOFOLLOW`. Nothing is checked by name and then opened by that name: check-then-open
 lost 22 to 25 % of the races against a program that swaps links, this way none of 300,000.
 
@@ -707,7 +707,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
             self._handle = -1
 
     def relative(self, path: str) -> str:
-        """Return the canonical relative path, as `paths.canonical` does.
+        """Return the canonical relative path, as `canonical` does.
 
         `.` is the root itself. Raises ToolError: bad_path, too_deep, path_outside, path_denied.
         """

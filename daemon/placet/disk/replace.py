@@ -16,10 +16,10 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from hashlib import sha256
 from typing import Any
 
 from placet.case.settle import Fingerprint
+from placet.codec import sha256
 from placet.disk.confine import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.disk.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
 from placet.disk.files import lock
@@ -31,11 +31,6 @@ _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
 _NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # FAT, some FUSE
 _ACCESS_LIST = "system.posix_acl_access"  # acl(5)
-
-
-def digest(data: bytes) -> str:
-    """Return the SHA-256 of these bytes, in hexadecimal."""
-    return sha256(data).hexdigest()
 
 
 def identity(info: os.stat_result) -> tuple[int, int]:
@@ -71,7 +66,7 @@ def read(
 def holds(folder: int, name: str, expected: str) -> bool:
     """Return whether the name is a file whose bytes have the SHA-256 `expected`."""
     try:
-        return digest(read(folder, name, name)[0]) == expected
+        return sha256(read(folder, name, name)[0]) == expected
     except (FileNotFoundError, NotAFile, TooLarge, NotSettled):
         return False
 
@@ -123,7 +118,7 @@ def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fi
     old, info = read(folder, name, path)
     if old == data:
         return fingerprint(info)
-    if digest(old) != expected:
+    if sha256(old) != expected:
         raise Changed(path)
     with new_file(folder, data, like=info) as temp:
         _keep_attributes(folder, name, temp.handle)
@@ -133,7 +128,7 @@ def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fi
             if not holds(folder, temp.name, expected):
                 _put_back(folder, temp, name)
                 ours = identity(os.fstat(temp.handle))
-                _keep_written(folder, temp, name, {identity(info): expected, ours: digest(data)})
+                _keep_written(folder, temp, name, {identity(info): expected, ours: sha256(data)})
                 raise Changed(path)
         else:
             now = os.stat(name, dir_fd=folder, follow_symlinks=False)

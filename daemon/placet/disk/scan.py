@@ -31,11 +31,10 @@ MAX_DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One listed name. `oversized`: the file has more than NOTE_LIMIT bytes."""
+    """One listed name."""
 
     fingerprint: Fingerprint
     kind: EntryKind
-    oversized: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,7 @@ class Listing:
             self.failed(path, error)
 
     def _note(self, path: str, info: os.stat_result, folder: int) -> None:
-        kind = kind_of(info)
-        oversized = kind is EntryKind.FILE and info.st_size > NOTE_LIMIT
-        found = Found(fingerprint(info), kind, oversized)
+        found = Found(fingerprint(info), kind_of(info))
         is_side = is_side_note(path) and (self.known.get(path) == found or _explains(folder, path))
         into = self.side_notes if is_side else self.found
         into[path] = found

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from placet.case.settle import Fingerprint
+from placet.codec import sha256
 from placet.disk.confine import LISTING, Held, descend, sync
 from placet.disk.errors import (
     AlreadyThere,
@@ -29,7 +30,6 @@ from placet.disk.errors import (
 )
 from placet.disk.files import owner_of
 from placet.disk.replace import (
-    digest,
     holds,
     identity,
     new_file,
@@ -221,7 +221,7 @@ class Vault(VaultFolder):
                 old, _ = self.read(path)
                 new = change(old)
                 if new != old:
-                    self.replace(path, digest(old), new)
+                    self.replace(path, sha256(old), new)
                 return old, new
         raise Changed(path)
 
@@ -259,7 +259,7 @@ class Vault(VaultFolder):
                 if holds(target, new, expected):
                     return
                 raise
-            if digest(data) != expected:
+            if sha256(data) != expected:
                 raise Changed(src)
             if src == dst:
                 return
@@ -287,7 +287,7 @@ class Vault(VaultFolder):
         try:
             with explained(path), self._parent(path) as (folder, name):
                 data, _ = read(folder, name, path)
-                if digest(data) != expected:
+                if sha256(data) != expected:
                     raise Changed(path)
                 os.unlink(name, dir_fd=folder)
                 sync(folder)
@@ -357,7 +357,7 @@ class Vault(VaultFolder):
     def renew_marker(self, vault_id: str) -> None:
         """Give the vault a new id: it is a copy of one that keeps its own. Raises Gone, Changed."""
         old, _ = self.read(MARKER)
-        self.replace(MARKER, digest(old), f"{vault_id}\n".encode())
+        self.replace(MARKER, sha256(old), f"{vault_id}\n".encode())
         self._id = self.marker()
 
     def sweep_temporaries(self) -> int:

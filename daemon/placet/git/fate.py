@@ -382,8 +382,7 @@ def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
 
 # Many open branches at once: find those that somebody may have taken over, by a few processes.
 #
-# The answer is "maybe" too often rather than too rarely; `afterwards` then asks about each of
-# these.
+# The answer is "maybe" too often rather than too rarely; `fate_of` then asks about each.
 
 _TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)
 

@@ -31,7 +31,6 @@ _PLAIN = ("-r", "--no-renames", "--no-ext-diff", "--no-textconv")
 class Commit:
     """A commit in a list."""
 
-    sha: str
     subject: str
     author: str
 
@@ -104,10 +103,10 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
 
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
-    form = "--format=%H%x00%s%x00%an"
+    form = "--format=%s%x00%an"
     asked = ("log", "-z", form, "--no-notes", "--no-mailmap", "--end-of-options", head, f"^{base}")
     rows = ask(repo, *asked).decode("utf-8", "replace").split("\0")
-    return [Commit(*row) for row in zip(rows[0::3], rows[1::3], rows[2::3], strict=False)]
+    return [Commit(*row) for row in zip(rows[0::2], rows[1::2], strict=False)]
 
 
 def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:

@@ -83,25 +83,19 @@ def _files_of(place: Place, path: str) -> list[str]:
     return found
 
 
-def stage(
-    place: Place,
-    changes: Sequence[FileChange],
-    *,
-    config: Sequence[str] = (),
-    may_vanish: bool = False,
-) -> str:
+def stage(place: Place, changes: Sequence[FileChange], *, may_vanish: bool = False) -> str:
     """Put these paths, as they are now, into the index; return its tree.
 
     `may_vanish` is for a folder that people work in: a file that is gone by now counts as deleted.
     Otherwise that is an error.
     """
-    _update_index(place, changes, config, may_vanish=may_vanish)
+    _update_index(place, changes, may_vanish=may_vanish)
     asked = ("write-tree",)
     return text_of(run_git(place, *asked, config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
 
 
 def _update_index(
-    place: Place, changes: Sequence[FileChange], config: Sequence[str], *, may_vanish: bool
+    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), may_vanish: bool
 ) -> None:
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
@@ -128,7 +122,7 @@ def stage_possible(
     while pieces:
         piece = pieces.pop()
         try:
-            _update_index(place, piece, config, may_vanish=True)
+            _update_index(place, piece, config=config, may_vanish=True)
         except GitError as error:
             if passing(error) or len(left_out) >= MAX_LEFT_OUT:
                 raise

@@ -12,7 +12,7 @@ A commit or a checkpoint costs one flush to the disk: git writes its objects out
 
 Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name
 survives. One writer for each worktree: the functions that write hold a lock file next to it
-(`locks.holding`), which a git process that outlives a killed daemon inherits; so the next
+(`worktree.holding`), which a git process that outlives a killed daemon inherits; so the next
 daemon waits for it instead of removing its locks.
 """
 

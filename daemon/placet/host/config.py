@@ -38,7 +38,6 @@ from placet.note.frontmatter import read_toml
 from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
 
 FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
-    ("board",),
     ("commands",),
     ("daemon", "watch"),
     ("notify",),
@@ -603,18 +602,8 @@ def repositories(vault: Path, config: Config) -> list[Path]:
 # last accepted are kept in the state folder and hold whatever the file says. The first start in a
 # vault accepts what is there.
 
-_ALL: tuple[str, ...] = ()
-GUARDED: Mapping[str, tuple[str, ...]] = {
-    "model": _ALL,
-    "limits": _ALL,
-    "notify": _ALL,
-    "commands": _ALL,
-    "portals": _ALL,
-    "board": _ALL,
-    "mcp": _ALL,
-    "team": _ALL,
-}
-"""The guarded tables, and which of their keys; empty for all."""
+GUARDED = frozenset({"board", "commands", "limits", "model", "notify", "portals", "team"})
+"""The tables whose settings have to be accepted to hold."""
 
 _FLOORS = ("free_disk_bytes",)  # stricter if higher
 _ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0 is no limit
@@ -726,12 +715,7 @@ def guarded(config: Config) -> dict[Key, Any]:
     """Return the guarded settings that differ from their defaults."""
     dumped = config.model_dump(mode="python", exclude_defaults=True)
     tables = json.loads(json.dumps(dumped, default=_plain))
-    found: dict[Key, Any] = {}
-    for table, keys in GUARDED.items():
-        for key, value in _leaves(tables.get(table, {}), (table,)):
-            if not keys or key[1] in keys:
-                found[key] = value
-    return found
+    return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
 
 
 def _plain(value: Decimal | date) -> float | str:
@@ -741,7 +725,7 @@ def _plain(value: Decimal | date) -> float | str:
 
 def is_guarded(key: Key) -> bool:
     """Return whether a setting has to be accepted to hold."""
-    return key[0] in GUARDED and (not GUARDED[key[0]] or not key[1:] or key[1] in GUARDED[key[0]])
+    return key[0] in GUARDED
 
 
 def _tightens(key: Key, new: Any, old: Any) -> bool:

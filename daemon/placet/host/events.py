@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
-from placet.activity import Action, Actor, CommittedRow, Entity
-
-if TYPE_CHECKING:
-    JournalType = str
-else:
-    JournalType = Literal[
-        tuple(action.value for action in Action if action is not Action.FAILURE_DETECTED)
-    ]
-
 import contextlib
 import errno
+import json
 import os
 import select
 import socket
@@ -29,10 +15,21 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from placet.activity import Action, Actor, CommittedRow, Entity
 from placet.errors import UserError
+
+if TYPE_CHECKING:
+    JournalType = str
+else:
+    JournalType = Literal[
+        tuple(action.value for action in Action if action is not Action.FAILURE_DETECTED)
+    ]
 
 
 class _Row(BaseModel):
@@ -102,9 +99,8 @@ def event_of(row: CommittedRow) -> Happened | FailureDetected:
             **about,
             pattern=data["pattern"],
             description=data["description"],
-            # rows of earlier versions lack them
-            suggested_action=data.get("suggested_action", ""),
-            affected_tool=data.get("affected_tool", ""),
+            suggested_action=data["suggested_action"],
+            affected_tool=data["affected_tool"],
         )
     return Happened(**about, type=row.action_type)
 

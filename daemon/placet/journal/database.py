@@ -29,10 +29,6 @@ class Rows(Protocol):
     def rowcount(self) -> int:
         """Rows that were changed."""
 
-    @property
-    def description(self) -> Any:
-        """The columns, a tuple each that begins with the name; None without rows."""
-
     def fetchone(self) -> Any:
         """Return the next row, None without one."""
 

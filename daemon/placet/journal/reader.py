@@ -368,7 +368,7 @@ def _cases(
     connection: Connection, where: str, values: Sequence[object] = ()
 ) -> tuple[CaseRow, ...]:
     order = "" if "ORDER BY" in where else "ORDER BY trace_id"
-    sql = f"SELECT trace_id, state, body, version FROM cases WHERE {where} {order}"  # noqa: S608 - the pieces are literals
+    sql = f"SELECT trace_id, body, version FROM cases WHERE {where} {order}"  # noqa: S608 - the pieces are literals
     return tuple(CaseRow(*row) for row in connection.execute(sql, values))
 
 

@@ -1,4 +1,4 @@
-"""The journal's values: writes, rows, errors."""
+"""Define what may be written to the journal, the rows read from it, and their errors."""
 
 from __future__ import annotations
 
@@ -274,7 +274,6 @@ class CaseRow:
     """One case. `body` is JSON."""
 
     trace_id: str
-    state: str
     body: str
     version: int
 

@@ -42,7 +42,7 @@ from placet.loop.ports import (
 )
 from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
-from placet.loop.run import Daemon, Ending, pause_on_suspend
+from placet.loop.run import Daemon, Ending, journal_pause_as_user_error
 from placet.loop.threads import Workers
 from placet.loop.tick import Loop
 from placet.loop.work import CarryOut, Draft
@@ -100,7 +100,7 @@ def daemon(
         if left := end_left_behind(state.worktrees):
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
-        stack.enter_context(pause_on_suspend())
+        stack.enter_context(journal_pause_as_user_error())
         journal = _journal(state, env, clock, say, follow, notify, stack, config, until)
         until.rings(journal.stop_waiting)
         stack.enter_context(_vault_lock(journal, folder, config, say, until))

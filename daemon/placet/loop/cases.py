@@ -1,4 +1,4 @@
-"""The casebook: the cases, and the one way in which a decision takes effect."""
+"""Record decisions. Nothing else changes a case."""
 
 from __future__ import annotations
 

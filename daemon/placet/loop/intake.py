@@ -238,7 +238,7 @@ class Intake:
         settled: frozenset[str],
         unlisted: Set[str],
     ) -> bool:
-        """Read the notes that are new or changed, people's decisions before requests.
+        """Read the notes that are new or changed.
 
         Return whether there were any.
         """
@@ -249,9 +249,7 @@ class Intake:
             self.odd.pop(path, None)
             self._read_again.pop(path, None)
         self._to_read = (self._to_read | fresh | due) & (settled | unlisted)
-        there = sorted(
-            self._to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)
-        )
+        there = sorted(self._to_read & settled)
         for path in there:
             self._to_read.discard(path)
             self._read_one(path, found[path])

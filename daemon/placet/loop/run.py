@@ -137,7 +137,7 @@ class Ending(threading.Event):
 
 
 @contextmanager
-def pause_on_suspend() -> Iterator[None]:
+def journal_pause_as_user_error() -> Iterator[None]:
     """Raise UserError for a journal that could not be written when the daemon was to end."""
     try:
         yield

@@ -11,12 +11,13 @@ even if nothing changes; then a sync tool sees a conflict, and a digest no longe
    or TOML between `+++` lines, on the very first line, behind a byte order mark if there is one. A
    `---` on top that opens no mapping (a horizontal rule) is text: such a note has no frontmatter.
 
-2. **A key is a range of characters.** `yaml_blocks` and `toml_blocks` read a block twice: for its
-   values, within limits that end hostile input early, and for its layout, that is the lines of each
-   top-level key and the place of its value in them. A block whose keys are not one a line (braces,
-   a duplicate, a dotted TOML key) has a `problem`, a sentence for its author, and is never edited.
+2. **A key is a range of characters.** `read_block` reads a block twice: for its values, within
+   limits that end hostile input early, and for its layout, that is the lines of each top-level key
+   and the place of its value in them. A block whose keys are not one a line
+   (braces, a duplicate, a dotted TOML key) has a `problem`, a sentence for its author, and is never
+   edited.
 
-3. **An edit replaces the characters of one value.** `stamp` writes a new value (`scalars`) in place
+3. **An edit replaces the characters of one value.** `stamp` writes a new value (`written`) in place
    of the old one, in the quotes that were there, adds a line at the end of the block, or takes a
    line away. A key that already says so is not touched: stamping twice is stamping once.
 
@@ -681,7 +682,6 @@ class Note:
     """
 
     raw: bytes
-    kind: Frontmatter
     meta: Mapping[str, Any]
     body: str
     problem: str
@@ -693,7 +693,7 @@ def read_note(raw: bytes) -> Note:
     meta = parts.meta
     if not all(str(meta.get(key, "")).isascii() for key in NAMES):
         meta = {**meta, **{key: normalize("NFC", str(meta[key])) for key in NAMES if key in meta}}
-    return Note(raw, parts.kind, meta, parts.body, parts.problem)
+    return Note(raw, meta, parts.body, parts.problem)
 
 
 def stamp(

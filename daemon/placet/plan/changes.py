@@ -186,8 +186,8 @@ def _scope_changes(old: Scope, new: Scope) -> Iterator[tuple[str, Sequence[str]]
             yield f"it may no longer {key} {codes(less)}", [key, *less]
     limits = ["budget", "cost"]
     for name, was, is_now, words in (
-        ("network", _yes(old.network), _yes(new.network), ["network"]),
-        ("shell", _yes(old.shell), _yes(new.shell), ["shell"]),
+        ("network", yes_or_no(old.network), yes_or_no(new.network), ["network"]),
+        ("shell", yes_or_no(old.shell), yes_or_no(new.shell), ["shell"]),
         ("cost in $", _limit(old.budget_usd), _limit(new.budget_usd), limits),
         ("iterations", _limit(old.max_iterations), _limit(new.max_iterations), ["iteration"]),
     ):
@@ -195,7 +195,8 @@ def _scope_changes(old: Scope, new: Scope) -> Iterator[tuple[str, Sequence[str]]
             yield f"{name}: {is_now}, was {was}", words
 
 
-def _yes(flag: bool) -> str:
+def yes_or_no(flag: bool) -> str:
+    """Return a flag of a scope as a person reads it."""
     return "yes" if flag else "no"
 
 

@@ -19,7 +19,7 @@ CHANGED = "> [!note]- What changed"
 COMPARED_LINES = 1_000
 
 # A longer difference is not shown: it goes into the note that was changed, and notes have a limit
-# (vault.NOTE_LIMIT).
+# (`scan.NOTE_LIMIT`).
 SHOWN_CHARS = 100_000
 
 _CONTEXT = 2  # lines that are the same, shown around a difference

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
 
-from placet.errors import with_numbers
+from placet.errors import numbered_steps
 from placet.note.checkboxes import DAMAGED, box, boxes, number_in
 from placet.note.escape import code, codes, literal
 from placet.note.markdown import read_markdown
@@ -50,7 +50,7 @@ def left_out(plan: Plan) -> str:
 def _by_name(plan: Plan) -> str:
     """Return the steps that are left out by number, or by title where headings count otherwise."""
     if not any(step.called for step in plan.steps):
-        return with_numbers("step", plan.left_out)
+        return numbered_steps(plan.left_out)
     titles = (f"“{literal(plan.steps[n - 1].title)}”" for n in plan.left_out)
     return f"the {'steps' if len(plan.left_out) > 1 else 'step'} {', '.join(titles)}"
 
@@ -175,7 +175,7 @@ def _rests_on(plan: Plan, parts: _Parts, number: int, step: Step) -> Iterator[st
         if makers and parts.kept.isdisjoint(makers):
             path = code(str(action.params["path"]))
             yield (
-                f"Step {number} needs what {with_numbers('step', makers)} "
+                f"Step {number} needs what {numbered_steps(makers)} "
                 f"{'writes' if len(makers) == 1 else 'write'} to {path}, and that is left out"
             )
     spans = _spans(step) if plan.offered is not None or fewer else []
@@ -187,7 +187,7 @@ def _rests_on(plan: Plan, parts: _Parts, number: int, step: Step) -> Iterator[st
         elif not (parts.runs or parts.named.isdisjoint(_RUNS)) and _allows_run(plan.scope, span):
             yield (
                 f"Step {number} names {code(span)}, but only "
-                f"{with_numbers('step', plan.left_out)} may run commands, and that is left out"
+                f"{numbered_steps(plan.left_out)} may run commands, and that is left out"
             )
 
 

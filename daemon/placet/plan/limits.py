@@ -14,6 +14,7 @@ from placet.plan.plan import Plan
 from placet.plan.scope import Scope
 
 MAX_NOTE_CHARACTERS = 256 * 1024
+"""A longer one would not fit into a model's context together with the repository."""
 MAX_STEPS = 200
 MAX_COMMENTS = 200
 MAX_SCOPE_ENTRIES = 200

@@ -15,8 +15,9 @@ A box promises this, at the strongest level:
 - It has no network unless the plan was approved with it, and never a unix socket.
 - It gets an environment of a few names, in which no key of the daemon's is.
 - It ends when its command ends, with everything that the command started, however that hid; also
-  if the daemon is killed meanwhile (`process`, `launcher`, `leftovers`).
-- It cannot use up the machine: time, memory, processes, output and disk have limits (`usage`).
+  if the daemon is killed meanwhile (`run`, `launcher`, `cleanup`).
+- It cannot use up the machine: time, memory, processes, output and disk have limits
+  (`box.BoxLimits`).
 
 The level is found, not assumed. At start the daemon attacks itself: `probe` runs each of `attacks`
 in a real box, from the best level down, and takes the first level that blocks all that it promises

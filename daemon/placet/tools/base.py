@@ -1,4 +1,4 @@
-"""A tool: one value that gives schema, prompt text, validation, policy and dispatch."""
+"""Define a tool, and check, run and redact each call of one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Steer = Callable[[Args], Any]
 
 
 class Run(Protocol):
-    """Runs a command in a box; `sandbox.process.run` is the real one."""
+    """Runs a command in a box; `sandbox.run.run` is the real one."""
 
     def __call__(
         self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]

@@ -48,12 +48,6 @@ BY_NAME = {tool.name: tool for tool in TOOLS}
 # Names that a plan's steps may list.
 PLANNABLE = frozenset(tool.name for tool in TOOLS if tool.effect is not Effect.CONTROL)
 
-# Every tool's schema, as the Messages API takes them in `tools`.
-AGENT_TOOLS: list[dict[str, Any]] = [
-    {"name": spec.name, "description": spec.description, "input_schema": dict(spec.input_schema)}
-    for spec in (tool.spec() for tool in TOOLS)
-]
-
 _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call of a shell
 
 

@@ -20,9 +20,9 @@ from placet.cli.main import main
 from placet.git import run
 from placet.journal.writer import Journal
 from placet.journal.writes import RenewLease, Write
-from placet_team.team_journal import Beat, DropMember
+from placet_team.worker_journal import WorkerJournal
 
-_APART = (Beat, DropMember, RenewLease)
+_APART = ("worker_beat", "worker_leave")
 _count = 0
 _lock = threading.Lock()
 
@@ -39,11 +39,11 @@ def point(name: str, at: int, log: Path) -> None:
         time.sleep(0.2)
 
 
-def patch(at: int, log: Path) -> None:
-    commit = Journal.commit
+def patch_commits(kind: Any, at: int, log: Path) -> None:
+    commit = kind.commit
 
-    def committed(self: Journal, writes: Sequence[Write], **how: Any) -> Any:
-        if not writes or all(isinstance(write, _APART) for write in writes):
+    def committed(self: Any, writes: Sequence[Write], **how: Any) -> Any:
+        if not writes or all(isinstance(write, RenewLease) for write in writes):
             return commit(self, writes, **how)
         name = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
         point(f"before {name}", at, log)
@@ -51,7 +51,23 @@ def patch(at: int, log: Path) -> None:
         point(f"after {name}", at, log)
         return answer
 
-    Journal.commit = committed  # type: ignore[method-assign]
+    kind.commit = committed
+
+
+def patch(at: int, log: Path) -> None:
+    patch_commits(Journal, at, log)
+    patch_commits(WorkerJournal, at, log)
+    call = WorkerJournal.call
+
+    def called(self: WorkerJournal, function: str, *values: Any) -> Any:
+        if function in _APART:
+            return call(self, function, *values)
+        point(f"before {function}", at, log)
+        answer = call(self, function, *values)
+        point(f"after {function}", at, log)
+        return answer
+
+    WorkerJournal.call = called  # type: ignore[method-assign]
     start, read = run.start_git, run._read_all
 
     def started(place: Any, args: Sequence[str], *rest: Any) -> Any:

@@ -38,7 +38,7 @@ from placet_team.offers import OWNER_JSON
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_checks import team_lines
-from placet_team.team_journal import HOST, Drain, PutResult, PutWork
+from placet_team.team_journal import Drain, PutResult, PutWork
 from placet_team.team_look import sections_screen, status_sections, workers_section
 from placet_team.team_look import team as look
 from placet_team.team_rows import MemberRow, member_rows, work_rows

@@ -27,7 +27,6 @@ from disks import fill_up, small_disk_at
 from gitkit import git, make_repo
 from linekit import Line, line
 from messages_api import Answer, Json, MessagesApi, call, reply
-from placet import __version__
 from placet.case.case import CASE_JSON
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
@@ -38,8 +37,7 @@ from placet_team.lookout import Lookout
 from placet_team.offers import Team
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
 from placet_team.postgres_schema import make_ready
-from placet_team.team_journal import HOST, Beat
-from teamkit import Troupe, team
+from teamkit import Troupe, Workers, team
 from vaultkit import PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -166,7 +164,7 @@ class Squad:
             process = subprocess.Popen(
                 [
                     *(sys.executable, str(FAIL), str(at), str(log)),
-                    *("worker", self.troupe.address, "--name", name),
+                    *("worker", self.troupe.role(name)),
                     *("--config", self.troupe.config, "--remote", str(self.troupe.remote), *words),
                 ],
                 env={**self.vault.env, **home, "FAULT_SIGNAL": how},
@@ -551,7 +549,7 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
     with journal_at(squad.troupe.folder / "aside", squad.server.fresh()) as journal:
         lookout = Lookout(journal, squad.troupe.address, lambda: None)
         offers = Team(journal, lookout, LEASE_S, dict)
-        journal.commit([Beat("ann", "any", 3, __version__, 1, "{}", 30, "")])
+        Workers(squad.server, squad.troupe.address).beat("ann", slots=1)
         lookout.look()
         for _ in range(2):
             assert offers.claim(case, lambda: 0, planning=False) is None
@@ -966,7 +964,7 @@ def test_labels_slots_and_a_drain(squad: Squad) -> None:
     gpu = f"whole-{squad.made['whole']}"
     squad.vault.drop("---\nportal: gpu\n---\nPlease.\n", f"{gpu}.md")
     one = squad.troupe.worker("wide", "--slots", "2")
-    other = squad.troupe.worker("special", "--labels", "gpu")
+    other = squad.troupe.worker("special", labels="gpu")
     squad.approve(first, second)
     squad.planned(gpu)
     squad.approve(gpu)
@@ -1009,9 +1007,10 @@ def test_a_worker_that_is_told_to_end_ends_its_round(squad: Squad) -> None:
 def test_the_line_of_a_worker_is_cut_shortly_and_for_longer_than_its_lease(squad: Squad) -> None:
     short, long = planned(squad, "slow", 2)
     with line(squad.server.port) as cable:
-        address = squad.troupe.address.replace(str(squad.server.port), str(cable.port))
+        address = squad.troupe.role("far").replace(str(squad.server.port), str(cable.port))
         home = {"PLACET_STATE_HOME": str(squad.troupe.folder / "state-far")}
-        one = squad.troupe.start("worker", address, "--name", "far", log="far", env=home)
+        where = ("--config", squad.troupe.config, "--remote", str(squad.troupe.remote))
+        one = squad.troupe.start("worker", address, *where, log="far", env=home)
         squad.ready("far")
         squad.approve(short)
         reached(squad, short, "model.called", 2)

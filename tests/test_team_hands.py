@@ -242,7 +242,7 @@ def writes(self):
         refs = json.loads(one.refs)
         ref, commit = next(iter(refs.items()))
         refs[NAME.format(ref=ref, commit=commit)] = commit
-        found[n] = clones.PutRefs(one.trace_id, one.generation, json.dumps(refs))
+        found[n] = clones.PutRefs(json.dumps(refs))
     return found
 clones.PushCarrier.writes = writes
 from placet.cli.main import main

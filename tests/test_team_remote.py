@@ -243,7 +243,7 @@ class Carried:
         self.names = ["refs/heads/feat/x", "refs/placet/ckpt/x"]
         self.at = commit
         self.carrier = PushCarrier(
-            self.repo, self.names, str(self.remote), ("t", 3, 7), (commit,), self.cancel,
+            self.repo, self.names, str(self.remote), ("t", 7), (commit,), self.cancel,
             lambda: self.leaving, clock, self.said.append,
         )  # fmt: skip
 
@@ -266,7 +266,7 @@ def test_what_is_recorded_is_never_replaced_on_the_remote(tmp_path: Path) -> Non
     for name in (branch, ckpt, ckpt, branch, ckpt, ckpt):
         recorded[name] = work.commit(name)
         ((put,), (again,)) = work.carrier.writes(), work.carrier.writes()
-        assert put == again == PutRefs("t", 3, json.dumps(recorded))
+        assert put == again == PutRefs(json.dumps(recorded))
         work.carrier.sent()
         before = {*recorded.values()}
         work.commit(ckpt)

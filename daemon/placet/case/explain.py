@@ -264,7 +264,7 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
     )
     lines = [
         f"{ENDS[End(facts['reason'])].meaning} It ended after "
-        f"{counted(facts['iterations'], 'turn')}. Cost: {cost}."
+        f"{counted(facts['iterations'], 'iteration')}. Cost: {cost}."
     ]
     called = [row for row in rows if row.action_type == Action.TOOL_CALLED]
     if wrong := next((row for row in reversed(called) if _went_wrong(row.details)), None):

@@ -419,8 +419,11 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     vault.here()
     assert vault.plan().read_bytes() == b"", "nothing says that it could be approved"
     beside = (vault.root / "Inbox/Plans/say-hello_plan.placet.md").read_text()
-    told = re.search("This plan is empty, .*`placet (.*) > (.*)`", beside)
+    told = re.search("This plan is empty, [^`]*`placet ([^`]*) > ([^`]*)`", beside)
     assert told is not None
+    assert "or delete `Inbox/Plans/say-hello_plan.md`, which withdraws its request" in beside
+    (helps,) = json.loads(vault.click("why", "say-hello", "--json").stdout)["next"]
+    assert f"`placet {told[1]} > {told[2]}`" in helps
     for act in (
         ("reject", "--reason", "No"),
         ("revise", "--comment", "More"),
@@ -433,7 +436,7 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     (vault.root / told[2]).write_text(text)
     vault.here()
     again = vault.plan().read_text()
-    assert "status: review\n" in again
+    assert 'decision: ""\nstatus: review\n' in again
     assert again.partition("\n---\n")[2] == before.partition("\n---\n")[2], "with its box"
     assert not (vault.root / "Inbox/Plans/say-hello_plan.placet.md").exists()
     vault.click("reject", "say-hello", "--reason", "Too dear")

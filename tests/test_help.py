@@ -70,7 +70,7 @@ def test_every_command_ends_its_help_with_examples_that_can_be_given(vault: Test
     for words, command in commands():
         name = " ".join(words)
         seen.add(name)
-        assert command.epilog, f"{name} has no example: placet/cli/examples.py"
+        assert command.epilog, f"{name} has no example: EXAMPLES in placet/cli/main.py"
         lines = [line.strip() for line in command.epilog.splitlines()[2:]]
         assert lines, name
         for line in lines:

@@ -379,6 +379,7 @@ def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> No
         shown += [vault.click(*words).stdout for words in (["status"], ["why", "say-hello"])]
         vault.drop("Say hello.\n", "say\nhello.md")
         run.settle()
+        assert "A plan for `say\\nhello` awaits you" in vault.plan().read_text()
         vault.plan().unlink()
         run.settle()
     shown += [vault.click(*words).stdout for words in (["show", "say-hello"], ["why", "say-hello"])]

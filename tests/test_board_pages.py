@@ -271,7 +271,7 @@ def test_bars_have_the_height_of_their_values() -> None:
 def test_the_budget_falls_from_all_to_what_is_left() -> None:
     line = line_chart([1.5, -0.5], 2.0, str)
     assert line.points == "0.0,18.0 180.0,50.5 360.0,148.0"
-    assert [label.text for label in line.labels] == ["2.0", "left: 0.0", "start", "turn 2"]
+    assert [label.text for label in line.labels] == ["2.0", "left: 0.0", "start", "iteration 2"]
 
 
 # --- the journal
@@ -391,11 +391,11 @@ def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
 
 def test_a_mission_is_shown_turn_by_turn(browser: Browser) -> None:
     page = browser.get("/r/done")
-    work = page[page.index("The mission, turn by turn") :]
-    assert "3 of 10 turns used." in work  # a scripted model costs nothing
+    work = page[page.index("The mission, iteration by iteration") :]
+    assert "3 of 10 iterations used." in work  # a scripted model costs nothing
     assert "What is left of the budget" in work
     assert work.index("step 1</span> <strong>write_file</strong> path=head.txt") > 0
-    assert [work.index(f"Turn {number}<") for number in (1, 2, 3)]
+    assert [work.index(f"Iteration {number}<") for number in (1, 2, 3)]
     assert "Now I write. &lt;/code&gt;" in work
     assert "1,500 + 3,000 cached tokens in, 200 out" in work
     assert re.search(r'<li class="bad">.*read_file', work)
@@ -486,7 +486,7 @@ def test_the_budget_of_a_mission_burns_down(tmp_path: Path) -> None:
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
         assert "SCRIPTED" not in page
-        assert f"{dollars(cost)} of $5.0000 used after 5 turns." in page
+        assert f"{dollars(cost)} of $5.0000 used after 5 iterations." in page
         assert f"left: {dollars(5 - cost)}" in page
         (points,) = re.findall(r'class="falling" points="([^"]+)"', page)
         heights = [float(point.partition(",")[2]) for point in points.split()]

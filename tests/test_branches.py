@@ -1913,10 +1913,15 @@ def test_settings_on_how_patches_look_hide_no_merge(done: tuple[TestVault, Path,
 
 
 def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path, str]) -> None:
-    vault, repo, _ = done
+    vault, _, _ = done
     text = vault.reports()[0].read_text()
     assert "push" not in text
-    assert f"git -C {repo} remote add origin URL    # a pull request needs a remote" in text
+    block = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert [line.split()[:2] for line in block] == [
+        ["placet", "diff"],
+        ["placet", "merge"],
+        ["placet", "drop"],
+    ]
 
 
 # --- looking at it, and tidying up

@@ -377,7 +377,7 @@ def test_three_rounds_of_the_same_calls_end_the_mission_and_two_are_told():
     assert kinds(verdicts) == [Fine, Nudge, Halt]
     assert verdicts[1].patterns == (Pattern.LOOP,)
     assert verdicts[2].stop.end is End.REPETITION
-    assert "3 turns in a row" in verdicts[2].stop.detail
+    assert "3 iterations in a row" in verdicts[2].stop.detail
 
 
 def test_rounds_are_the_same_only_with_the_same_calls_in_the_same_order():

@@ -88,7 +88,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("replies", "config", "end", "turns", "noticed"),
     [
-        (each(*[READ] * 8), "", "repetition", 3, "2 turns in a row made the same calls"),
+        (each(*[READ] * 8), "", "repetition", 3, "2 iterations in a row made the same calls"),
         (each(*SAME), "", "repetition", 6, "was called again and again"),
         (
             each(*SAME),
@@ -119,9 +119,9 @@ OTHERS = [
             "",
             "stall",
             7,
-            "5 turns in a row changed nothing",
+            "5 iterations in a row changed nothing",
         ),
-        ([{"text": "I think."}] * 8, "", "talk", 4, "3 turns in a row called no tool"),
+        ([{"text": "I think."}] * 8, "", "talk", 4, "3 iterations in a row called no tool"),
         (
             [{"stop_reason": "refusal", "text": "No.", "calls": [write(1)]}] * 8,
             "",

@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
 
 import vaultkit
 from disks import fill_up, small_disk_at
@@ -29,6 +30,7 @@ from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.case.settle import SETTLE_S
 from placet.cli.doctor import doctor, look_at_git
+from placet.cli.main import main
 from placet.disk.errors import VaultTrouble
 from placet.disk.watch import Mode
 from placet.errors import UserError, cannot_write
@@ -417,8 +419,11 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     vault.here()
     assert vault.plan().read_bytes() == b"", "nothing says that it could be approved"
     beside = (vault.root / "Inbox/Plans/say-hello_plan.placet.md").read_text()
-    told = re.search("This plan is empty, .*`placet (.*) > (.*)`", beside)
+    told = re.search("This plan is empty, [^`]*`placet ([^`]*) > ([^`]*)`", beside)
     assert told is not None
+    assert "or delete `Inbox/Plans/say-hello_plan.md`, which withdraws its request" in beside
+    (helps,) = json.loads(vault.click("why", "say-hello", "--json").stdout)["next"]
+    assert f"`placet {told[1]} > {told[2]}`" in helps
     for act in (
         ("reject", "--reason", "No"),
         ("revise", "--comment", "More"),
@@ -431,7 +436,7 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     (vault.root / told[2]).write_text(text)
     vault.here()
     again = vault.plan().read_text()
-    assert "status: review\n" in again
+    assert 'decision: ""\nstatus: review\n' in again
     assert again.partition("\n---\n")[2] == before.partition("\n---\n")[2], "with its box"
     assert not (vault.root / "Inbox/Plans/say-hello_plan.placet.md").exists()
     vault.click("reject", "say-hello", "--reason", "Too dear")
@@ -966,6 +971,20 @@ def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Pa
     told = vault.click("doctor", check=False)
     assert told.returncode == 1
     assert "Inbox/Plans: No such file or directory" in told.stdout
+
+
+def test_binary_request_is_refused(vault: TestVault, tmp_path: Path) -> None:
+    file = tmp_path / "x.bin"
+    file.write_bytes(b"\xff\xfe\x00")
+    for given, named in (("-", "Standard input"), (str(file), str(file))):
+        done = CliRunner().invoke(
+            main,
+            ["submit", "--file", given, "--vault", str(vault.root)],
+            input=file.read_bytes(),
+            env=vault.env,
+        )
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"placet: {named} is not text in UTF-8.\n")
 
 
 def test_no_box_around_a_vault_whatever_state_folder_it_has(

@@ -87,7 +87,7 @@ def test_box_says_which_state_the_plan_was_made_from() -> None:
 def test_box_says_how_many_turns_the_mission_has(steps: int, asked: int | None, turns: int) -> None:
     scope = scope_from({} if asked is None else {"max_iterations": asked})
     plan = Plan("T", "S.", tuple(Step(f"Step {n}") for n in range(steps)), scope)
-    assert f"; at most {turns} turns." in note(plan).decode()
+    assert f"; at most {turns} iterations." in note(plan).decode()
 
 
 def test_dangers_and_hidden_text_stand_on_top() -> None:

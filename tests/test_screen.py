@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from looping import Fake, bare_vault, greeter, looping
+from placet.case.life_cycle import State
+from placet.case.story import Story
 from placet.chat.messages import Ask, Reply, Usage
 from placet.cli import view
 from placet.cli.status import plans, show, status
-from placet.cli.view import call_under_way, status_screen, turn
+from placet.cli.view import call_under_way, case_line, problems, status_screen, turn
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
 from placet.errors import age
@@ -339,3 +341,55 @@ def test_a_call_is_under_way_until_its_outcome_is_recorded(tmp_path: Path) -> No
         journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
         with vault.site.reader("say-hello") as reader:
             assert call_under_way(reader, case) == ""
+
+
+def test_no_command_runs_without_a_daemon(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    begun = {"tool": "run_command", "input": {"command": "npm", "args": ["test"]}}
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        case = vault.site.case("say-hello")
+        digest, journal = case.plan.digest, run.loop.ports.journal
+        case = replace(case, state=State.RUNNING, approval=replace(case.approval, digest=digest))
+        write = AddRecord(
+            case.trace_id, case.generation, 998, "intent", "call:9:0", json.dumps(begun).encode()
+        )
+        journal.commit([write])
+        with vault.site.reader("say-hello") as reader, Vault(vault.root) as folder:
+            line = case_line(vault.site, folder, reader, case, {})
+    assert line["progress"]["now"] == ""
+
+
+def test_status_shows_every_problem_of_a_note(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("---\npriority: 12\nbudget_usd: -1\n---\nSay hello.\n")
+        run.settle()
+    for shown in (vault.click("status").stdout, status_screen(status(vault.site))):
+        assert "`priority: 12` is not" in shown
+        assert "`budget_usd: -1` is not" in shown
+    assert problems("In its way:\nthe lock\nMore.", 50) == ["In its way: the lock", "More."]
+
+
+def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    path = "Inbox/Requests/say\\nhello.md"
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("---\npriority: 12\n---\nSay hello.\n", "say\nhello.md")
+        run.settle()
+        (side,) = vault.root.glob("Inbox/Requests/*.placet.md")
+        shown = [side.read_text(), status_screen(status(vault.site))]
+        shown += [vault.click(*words).stdout for words in (["status"], ["why", "say-hello"])]
+        vault.drop("Say hello.\n", "say\nhello.md")
+        run.settle()
+        assert "A plan for `say\\nhello` awaits you" in vault.plan().read_text()
+        vault.plan().unlink()
+        run.settle()
+    shown += [vault.click(*words).stdout for words in (["show", "say-hello"], ["why", "say-hello"])]
+    with vault.site.reader("say-hello") as reader:
+        story = Story()
+        shown += [line[1] for row in reader.activity() if (line := story.line(row)) is not None]
+    assert all(path in text for text in shown[1:6])
+    told = "\n".join(shown).replace(path, "").replace("`say\\nhello", "")
+    assert not re.search(r"say(\n|\\\\n| )hello.md", told)

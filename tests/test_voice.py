@@ -246,9 +246,11 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
             "",
         )
         assert line.endswith("It was changed while its mission runs.")
-    assert story.line(a_row("failure.detected", {"description": "Noticed: 3 turns in a row."})) == (
+    assert story.line(
+        a_row("failure.detected", {"description": "Noticed: 3 iterations in a row."})
+    ) == (
         Verbosity.EVENT,
-        "say-hello: noticed: 3 turns in a row.",
+        "say-hello: noticed: 3 iterations in a row.",
     )
     assert story.line(
         a_row(
@@ -285,6 +287,24 @@ def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
         "Raise the limit.",
         "say-hello: about Inbox/Requests/Say hello.md: Another thing.",
     ]
+
+
+def test_failed_planning_is_told_once() -> None:
+    story, why = Story(), "The model gave up: no such file."
+    rows = (
+        a_row("plan.failed", {"reason": why}),
+        a_row("note.explained", {"path": "x.md", "reason": f"There is no plan: {why}\nTry again."}),
+    )
+    assert [told[1] for row in rows if (told := story.line(row))] == [
+        f"say-hello: there is no plan: {why}"
+    ]
+
+
+def test_long_line_is_cut_between_words() -> None:
+    row = a_row("request.invalid", {"path": "x.md", "reason": "`priority: 1234567` " * 40})
+    told = Story().line(row)
+    assert told is not None
+    assert re.search(r" (`priority:|1234567`) …$", told[1])
 
 
 def test_log_keeps_what_was_printed(

@@ -142,7 +142,7 @@ def test_a_failure_is_told_in_four_sentences() -> None:
     rows = of_last_mission([*MISSION[:2], *MISSION])
     saved = {"kept": "refs/placet/failed/x", "files_changed": ["a.py"], "files_more": 1}
     assert what_happened(facts(End.ITERATION_CAP, **saved), MENDING, rows) == [
-        "The agent had as many turns as the plan allows. It ended after 3 turns. Cost: $0.5000; "
+        "The agent had as many iterations as the plan allows. It ended after 3 iterations. Cost: $0.5000; "
         "no estimate (fewer than three similar missions are known); no limit of its own.",
         "Last tool error: `run_command make: exit code 2`.",
         "Refused: `write_file x`, `write_file y`.",
@@ -417,7 +417,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         summary = report.split("## Error Summary\n")[1].split("\n\n")[0].splitlines()
         assert len(summary) == 4
         assert summary[0].startswith(
-            "- The agent said that the plan cannot be carried out. It ended after 2 turns. "
+            "- The agent said that the plan cannot be carried out. It ended after 2 iterations. "
             f"Cost: ${facts['cost_usd']:.4f}; no estimate"
         )
         assert "limit $2.5000" in summary[0]

@@ -118,7 +118,7 @@ def line_chart(left: Sequence[float], full: float, tell: Tell) -> Drawing:
         Label(0, TOP - 5, tell(full)),
         Label(WIDTH, TOP - 5, f"left: {tell(max(values[-1], 0.0))}", "end"),
         Label(0, TOP + HEIGHT + 15, "start"),
-        Label(WIDTH, TOP + HEIGHT + 15, f"turn {len(left)}", "end"),
+        Label(WIDTH, TOP + HEIGHT + 15, f"iteration {len(left)}", "end"),
     )
     levels = (TOP, TOP + HEIGHT / 2, TOP + HEIGHT)
     return Drawing(TOP + HEIGHT + BOTTOM, (), labels, levels, points)

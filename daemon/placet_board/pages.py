@@ -58,6 +58,7 @@ from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
 from placet.note.paths import Folder
+from placet.note.paths import show as visible
 from placet.plan.differences import diff_callout
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
@@ -216,7 +217,7 @@ def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
 
 
 def _unusable(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    known = {path for case in found["cases"] for path in (case["request"], case["plan"])}
+    known = {visible(path) for case in found["cases"] for path in (case["request"], case["plan"])}
     return tuple(
         (path, " ".join(why.split())[:200])
         for path, why in found["explained"].items()
@@ -420,15 +421,17 @@ def _burning(
         full = float(scope.budget_usd)
         left = [full - float(sum(known[: number + 1])) for number in range(len(known))]
         used = f"{dollars(sum(known, Decimal(0)))} of {dollars(full)}"
-        return line_chart(left, full, dollars), f"{used} used after {counted(len(costs), 'turn')}."
+        return line_chart(
+            left, full, dollars
+        ), f"{used} used after {counted(len(costs), 'iteration')}."
     complexity, steps = _complexity_of(plan) or Complexity.STANDARD, agent_steps(read.steps)
     most = iteration_cap(complexity, scope.max_iterations, steps, ceiling)
     if most < 1:
         return None, ""
     turns = [float(most - number) for number in range(1, len(costs) + 1)]
     return (
-        line_chart(turns, float(most), lambda number: counted(round(number), "turn")),
-        f"{len(costs)} of {counted(most, 'turn')} used.",
+        line_chart(turns, float(most), lambda number: counted(round(number), "iteration")),
+        f"{len(costs)} of {counted(most, 'iteration')} used.",
     )
 
 

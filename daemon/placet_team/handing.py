@@ -16,7 +16,7 @@ from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports, denied_in, repository
-from placet.case.case import Case
+from placet.case.case import CASE_JSON, Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.life_cycle import OPEN
 from placet.case.waiting import Why
@@ -295,7 +295,8 @@ class Handing:
         def over(trace_ids: Collection[str]) -> Collection[str]:
             with ports.journal.read() as reader:
                 known = reader.cases_of(trace_ids)
-            return {case.trace_id, *(row.trace_id for row in known if row.state not in OPEN)}
+            ended = (CASE_JSON.validate_json(row.body) for row in known)
+            return {case.trace_id, *(one.trace_id for one in ended if one.state not in OPEN)}
 
         with suppress(GitError, OSError, UserError, Interrupted):
             remove(sent.repo, sent.url, over, sha256=any(len(one) > 40 for one in sent.commits))

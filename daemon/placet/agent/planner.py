@@ -154,9 +154,9 @@ def _left(job: Assignment) -> str:
 
 def _by(spent: Spent, ports: Ports) -> str:
     cost = spent.cost("unknown cost")
-    turns = counted(spent.replies, "turn")
+    iterations = counted(spent.replies, "iteration")
     model = ports.config.model
-    return f"Planned by {code(model.name)} ({model.provider}) in {turns} for {cost}."
+    return f"Planned by {code(model.name)} ({model.provider}) in {iterations} for {cost}."
 
 
 MAX_REFUSED_PLANS = 3

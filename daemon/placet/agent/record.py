@@ -21,8 +21,6 @@ recorded next, at the latest the intent of the next model call, and go into the 
 
 A daemon that crashes at one place again and again would do so for good: each `LIFE` says how far
 the record was when it began, and the third crash in a row at one place ends the work.
-
-The keys of all entries are listed below.
 """
 
 from __future__ import annotations

@@ -498,11 +498,8 @@ def _where(ended: Finished, at: ReportData) -> str:
     base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""
     taken = "merge it" if at.case.request.portal else "take it into your notes"
     merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
-    # nobody publishes a vault to have it reviewed
     ask = (
         ""
-        if not at.case.request.portal and after is not None and not after.remote
-        else f"{place} remote add origin URL    # a pull request needs a remote"
         if after is None or not after.remote
         else f"{place} push {after.remote} {branch} && "
         f"(cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"

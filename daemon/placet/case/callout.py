@@ -295,7 +295,7 @@ def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
             problem = excess[0]
         else:
             lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
-            lines += permissions(plan.scope, _turns(meta, plan))
+            lines += permissions(plan.scope, _iterations(meta, plan))
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
@@ -304,22 +304,22 @@ def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
     return [f"> {line}".rstrip() for line in [*lines, ""]]
 
 
-def _turns(meta: Mapping[str, Any], plan: Plan) -> int:
-    """Return how many turns of the model the mission of a plan may take."""
+def _iterations(meta: Mapping[str, Any], plan: Plan) -> int:
+    """Return how many iterations the mission of a plan may take."""
     given = meta.get("complexity")
     known = given in [one.value for one in Complexity]
     complexity = Complexity(str(given)) if known else Complexity.STANDARD
     return iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
 
 
-def permissions(scope: Scope, turns: int | None = None) -> list[str]:
+def permissions(scope: Scope, iterations: int | None = None) -> list[str]:
     """Return what a scope permits as lines of a box, with what is dangerous in it.
 
-    `turns` is how many the mission may take, None where that is not at stake.
+    `iterations` is how many the mission may take, None where that is not at stake.
     """
     cost = "no limit of its own" if scope.budget_usd is None else f"at most ${scope.budget_usd}"
-    if turns is not None:
-        cost += f"; at most {counted(turns, 'turn')}"
+    if iterations is not None:
+        cost += f"; at most {counted(iterations, 'iteration')}"
     lines = [
         f"It may write {codes(scope.write)}; run "
         f"{codes([shlex.join(argv) for argv in scope.run])}; network: {yes_or_no(scope.network)}; "

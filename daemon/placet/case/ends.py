@@ -65,7 +65,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.ITERATION_CAP: EndVerdict(
         FailureClass.LIMIT,
-        "The agent had as many turns as the plan allows.",
+        "The agent had as many iterations as the plan allows.",
         "Ask for less at once, or give the plan a higher `max_iterations`.",
     ),
     End.TOOL_CALL_CAP: EndVerdict(
@@ -75,7 +75,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.BUDGET: EndVerdict(
         FailureClass.LIMIT,
-        "What was left of the budget did not suffice for another turn.",
+        "What was left of the budget did not suffice for another iteration.",
         "Raise `budget_usd` in the request, or ask for less at once.",
     ),
     End.TIMEOUT: EndVerdict(
@@ -90,7 +90,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.STALL: EndVerdict(
         FailureClass.CIRCLES,
-        "The agent went on for several turns without changing anything.",
+        "The agent went on for several iterations without changing anything.",
         "Make the steps smaller, and say how one sees that each is done.",
     ),
     End.TALK: EndVerdict(

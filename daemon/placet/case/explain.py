@@ -15,6 +15,7 @@ from placet.case.case import Case
 from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
+from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
 from placet.errors import End, at_most, counted
 from placet.note.escape import code
@@ -80,18 +81,20 @@ def _asking(case: Case, _: Rows) -> Explained:
     asking, ident = case.asking, case.request_id
     assert asking is not None, "in this state something is asked"
     if asking.amended:
-        return f"Its mission asks for a wider scope, and stands still: {asking.path}", (
+        return f"Its mission asks for a wider scope, and stands still: {show(asking.path)}", (
             f"Read it, then: placet approve {ident}, or: placet reject {ident} --reason R",
         )
     doing = "mission" if case.acting is State.RUNNING else "planning"
-    return f"Its {doing} asks you something, and stands still: {asking.path}", (
+    return f"Its {doing} asks you something, and stands still: {show(asking.path)}", (
         f"Answer in that note, or: placet answer {ident} TEXT",
     )
 
 
 def _in_review(case: Case, rows: Rows) -> Explained:
     plan = case.plan
-    why = f"Revision {plan.revision} of its plan waits for you since {case.since}: {plan.path}"
+    why = (
+        f"Revision {plan.revision} of its plan waits for you since {case.since}: {show(plan.path)}"
+    )
     edited = Action.PLAN_CHANGED_AFTER_APPROVAL
     put_back = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
     gone_on = [row for row in rows if row.action_type not in put_back or "reason" in row.details]
@@ -104,7 +107,7 @@ def _in_review(case: Case, rows: Rows) -> Explained:
     if ended is not None and ended.action_type == Action.EXECUTION_FAILED:
         report = ended.details.get("report")
         why += f"\nAn earlier mission of it ended with `{ended.details['reason']}`"
-        why += f"; its report: {report}" if report else "."
+        why += f"; its report: {show(report)}" if report else "."
     ident = case.request_id
     return why, (
         f"Read it: placet show {ident}",
@@ -132,16 +135,18 @@ def _rejected(case: Case, rows: Rows) -> Explained:
 
 def _withdrawn(case: Case, rows: Rows) -> Explained:
     gone = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
-    what = "its note" if gone is None else gone.details["path"]
+    what = "its note" if gone is None else show(gone.details["path"])
     why = f"{what} was taken away at {case.since}."
     if not case.request_path:
         return why, ("Put it back where it was, or write a new request.",)
+    if gone is not None and gone.action_type == Action.PLAN_WITHDRAWN:
+        return why, (f"{text_back(case.request_id)}.", f"Or, for a new plan: {_retry(case)}.")
     return why, (f"Put it back where it was; or, for a new plan: {_retry(case)}.",)
 
 
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
-    why = f"It was carried out. Its report: {case.outcome.report_path}"
+    why = f"It was carried out. Its report: {show(case.outcome.report_path)}"
     if case.outcome.tip:
         became = case.outcome.became or "nothing yet"
         why += f"\nWhat became of its branch {case.outcome.branch}: {became}"
@@ -172,7 +177,7 @@ _STATES: Mapping[State, Callable[[Case, Rows], Explained]] = {
 
 
 def _retry(case: Case) -> str:
-    place = case.request_path or "the request"
+    place = show(case.request_path) or "the request"
     return f"placet retry {case.request_id}, or set `status: pending` in {place}"
 
 
@@ -264,7 +269,7 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
     )
     lines = [
         f"{ENDS[End(facts['reason'])].meaning} It ended after "
-        f"{counted(facts['iterations'], 'turn')}. Cost: {cost}."
+        f"{counted(facts['iterations'], 'iteration')}. Cost: {cost}."
     ]
     called = [row for row in rows if row.action_type == Action.TOOL_CALLED]
     if wrong := next((row for row in reversed(called) if _went_wrong(row.details)), None):

@@ -11,7 +11,7 @@ from typing import Any
 
 from placet.case.case import Request
 from placet.chat.budget import Complexity
-from placet.errors import PlacetError
+from placet.errors import PlacetError, one_line
 from placet.note.frontmatter import Note
 from placet.note.hidden_text import shortened
 from placet.plan.limits import MAX_NOTE_CHARACTERS
@@ -159,7 +159,7 @@ def title_of(path: str, text: str) -> str:
     name = PurePosixPath(path).name
     while name.lower().endswith(".md"):  # an editor may have added one more
         name = name[:-3]
-    return name.strip()[:100] or "Request"
+    return one_line(name)[:100] or "Request"
 
 
 def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:

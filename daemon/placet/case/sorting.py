@@ -121,8 +121,11 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             found.tell(note, _not_asking(note))
     for trace_id, several in requests.items():
         _choose(cases[trace_id], several, found)
+    empty = [note for note in every if _is_empty(note)]
     for trace_id, its in found.of_case.items():
         _tell_of_several_plans(trace_id, its.plans, found)
+        if its.request is not None and cases[trace_id].state is State.WITHDRAWN:
+            found.tell(its.request, _emptied_plan(cases[trace_id], empty))
     return found
 
 
@@ -194,16 +197,39 @@ def _sort_unowned(
 
 def _emptied(note: NoteSeen, cases: Mapping[str, Case]) -> str:
     """Return what helps with a plan that was emptied, known by its name; empty for another note."""
-    if note.raw.strip():
+    if not _is_empty(note):
         return ""
-    name = PurePosixPath(note.path).name
     for ident in (case.request_id for case in cases.values()):
-        if name in (plan_name(ident), active_name(ident), rejected_name(ident)):
+        if _is_plan_of(note, ident):
             return (
-                f"This note is empty, so nothing of it runs. {text_back(ident)}, and delete this "
-                "note."
+                f"This note is empty, so nothing of it runs. {text_back(ident)}, and delete "
+                f"`{show(note.path)}`."
             )
     return ""
+
+
+def _is_empty(note: NoteSeen) -> bool:
+    elsewhere = not note.trace_id and note.folder is not Folder.REQUESTS
+    return elsewhere and not note.raw.strip()
+
+
+def _is_plan_of(note: NoteSeen, ident: str) -> bool:
+    name = PurePosixPath(note.path).name
+    return name in (plan_name(ident), active_name(ident), rejected_name(ident))
+
+
+def _emptied_plan(case: Case, empty: Iterable[NoteSeen]) -> str:
+    """Return what helps where a case's plan was emptied as it was moved; else an empty string."""
+    ident = case.request_id
+    return next(
+        (
+            f"Its plan `{show(note.path)}` is empty, so nothing of it runs. {text_back(ident)}, "
+            f"and delete `{show(note.path)}`. For a new plan set `status: pending`."
+            for note in empty
+            if _is_plan_of(note, ident)
+        ),
+        "",
+    )
 
 
 def text_back(ident: str) -> str:

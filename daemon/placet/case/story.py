@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +11,7 @@ from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
 from placet.errors import counted, dollars, numbered_steps, one_line
-from placet.note.paths import Folder
+from placet.note.paths import Folder, show
 from placet.plan.differences import without_difference
 
 
@@ -52,7 +53,14 @@ def files_changed(data: Mapping[str, Any]) -> int:
 
 def facts(action: str, data: Mapping[str, Any]) -> str:
     """Return a row's metadata as a line for people."""
-    return _FACTS.get(action, _all_facts)(Lenient(data))
+    return _FACTS.get(action, _all_facts)(_lenient(action, data))
+
+
+def _lenient(action: str, data: Mapping[str, Any]) -> Lenient:
+    """Return a row's metadata with its path for people; rows of side notes have it so."""
+    if isinstance(path := data.get("path"), str) and action not in _SIDE_NOTES:
+        return Lenient(data, path=show(path))
+    return Lenient(data)
 
 
 def _all_facts(data: Mapping[str, Any]) -> str:
@@ -152,7 +160,7 @@ class Story:
     heard: tuple[str, ...] = ()
 
     def hear(self, text: str) -> None:
-        """Take in the daemon's own words: a side note that repeats them is not told again."""
+        """Take in what was said: a side note that repeats it is not told again."""
         # a new tuple: several threads say things
         self.heard = (*self.heard[-7:], one_line(text))
 
@@ -169,7 +177,7 @@ class Story:
         self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
         if told is None and (say := _SENTENCES.get(row.action_type)) is not None:
             loud = Verbosity.TROUBLE if row.action_type in _TROUBLE else Verbosity.EVENT
-            text = say(Lenient(data))
+            text = say(_lenient(row.action_type, data))
             if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
                 text = ""  # said already, of the model
             elif row.action_type in _SIDE_NOTES and self._was_heard(str(data.get("reason") or "?")):
@@ -179,13 +187,19 @@ class Story:
             elif again:
                 loud = Verbosity.DETAIL
             told = (loud, text) if text else None
+            if row.action_type == Action.PLAN_FAILED:
+                self.hear(str(data.get("reason") or ""))
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
             told = Verbosity.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
-        return None if told is None else (told[0], who + one_line(told[1], MAX_CHARS))
+        return (
+            None
+            if told is None
+            else (told[0], who + textwrap.shorten(told[1], MAX_CHARS, placeholder=" …"))
+        )
 
     def _was_heard(self, reason: str) -> bool:
         line = one_line(reason)
-        return any(said.endswith(line) for said in self.heard)
+        return any(said and (said.endswith(line) or said in line) for said in self.heard)
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Verbosity, str] | None:
         """Say when the model stops answering and when it answers again, not each attempt."""

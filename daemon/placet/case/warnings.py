@@ -19,7 +19,7 @@ from placet.case.notes import (
 from placet.case.question_note import beside_asked
 from placet.case.sorting import CaseNotes, text_back
 from placet.errors import counted
-from placet.note.paths import Folder
+from placet.note.paths import Folder, show
 from placet.plan.comments import open_comments
 
 _NEW_PLAN = "For a new plan set `status: pending` in the request."
@@ -87,7 +87,8 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     if not body_of(note.raw).strip():
         return (
             "This plan is empty, so it cannot be decided on. "
-            f"{text_back(case.request_id)}, or delete this note, which withdraws its request."
+            f"{text_back(case.request_id)}, or delete `{show(note.path)}`, which withdraws its "
+            "request."
         )
     return (
         "The lines are missing that say whose plan this is, so it cannot be decided on. Put them "

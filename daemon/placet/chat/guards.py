@@ -295,7 +295,7 @@ def check(
     cap = settings.max_iterations
     if len(history.steps) >= cap:
         return _reached(
-            Stop(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing")
+            Stop(End.ITERATION_CAP, f"all {cap} iterations were used without finishing")
         )
     for ledger in ledgers:
         if (gone := exceeded(ledger)) is not None:
@@ -443,10 +443,10 @@ def _signs(history: History, settings: GuardSettings, facts: PlanFacts) -> Itera
         yield from _signs_of_calls(history, newest, settings)
     limit = settings.talk_turns
     if (talk := turns_of_talk(history.steps)) >= limit:
-        yield _Sign(Pattern.TALK, talk, limit, f"{talk} turns in a row called no tool")
+        yield _Sign(Pattern.TALK, talk, limit, f"{talk} iterations in a row called no tool")
     limit = settings.stall_turns
     if facts.writes and (idle := idle_turns(history.steps)) >= limit:
-        yield _Sign(Pattern.STALL, idle, limit, f"{idle} turns in a row changed nothing")
+        yield _Sign(Pattern.STALL, idle, limit, f"{idle} iterations in a row changed nothing")
 
 
 def _signs_of_calls(
@@ -455,7 +455,7 @@ def _signs_of_calls(
     rounds, limit = identical_rounds(history.steps), settings.identical_rounds
     if rounds >= limit - 1:
         names = ", ".join(str(seen.call) for seen in newest.calls)
-        seen = f"{rounds} turns in a row made the same calls: {names}"
+        seen = f"{rounds} iterations in a row made the same calls: {names}"
         yield _Sign(Pattern.LOOP, rounds, limit, seen)
     if repeated := [seen for seen in newest.calls if seen.repeated]:
         seen = f"{repeated[0].call} was called again and again, with the same arguments"
@@ -493,20 +493,20 @@ class FailureKind(StrEnum):
 
 _SAID = {
     FailureKind.REPEATED_TOOL_ERROR: (
-        "Every call of `{tool}` in the last {turns} turns failed.",
+        "Every call of `{tool}` in the last {turns} iterations failed.",
         "Read what the last error says before the next call; use other arguments or another tool.",
     ),
     FailureKind.TOOL_REJECTION_LOOP: (
-        "Every call in the last {turns} turns was refused; none was carried out.",
+        "Every call in the last {turns} iterations was refused; none was carried out.",
         "Stay within the plan's scope. If the plan cannot be done there, call `give_up` and say"
         " what is missing.",
     ),
     FailureKind.NO_PROGRESS: (
-        "The last {turns} turns brought the same results, or none.",
+        "The last {turns} iterations brought the same results, or none.",
         "More of the same will bring no more: look elsewhere, or go on to the plan's next step.",
     ),
     FailureKind.MAX_STEPS_APPROACHING: (
-        "Turn {taken} of {most} is done; one is left.",
+        "Iteration {taken} of {most} is done; one is left.",
         "Use it to call `finish` if the plan is done, or `give_up` with what is missing.",
     ),
 }

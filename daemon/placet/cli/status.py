@@ -47,6 +47,7 @@ from placet.host.clock import Clock
 from placet.host.intents import waiting_in
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
+from placet.note.frontmatter import stamp
 from placet.note.paths import QUEUES
 
 _ENTER = "\x1b[?1049h\x1b[?25l"
@@ -277,7 +278,7 @@ def show(site: Site, ident: str) -> dict[str, Any]:
         case = find(reader, ident)
         rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
         line = case_line(site, folder, reader, case, asks)
-        approved = kept(reader, case.approval.digest) if case.approval.digest else None
+        approved = _plan_kept(reader, case.approval.digest) if case.approval.digest else None
         asked = kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
         # emptied or taken away: whoever did may want it back
@@ -306,7 +307,13 @@ def show(site: Site, ident: str) -> dict[str, Any]:
 def _last_written(reader: Reader, case: Case) -> bytes | None:
     """Return a case's plan as it was published last, None where the journal has lost it."""
     row = reader.last_of(Action.PLAN_CREATED, Action.PLAN_REVISED, trace_id=case.trace_id)
-    return None if row is None else kept(reader, row.details["digest"])
+    return None if row is None else _plan_kept(reader, row.details["digest"])
+
+
+def _plan_kept(reader: Reader, digest: str) -> bytes | None:
+    """Return a plan of the journal with the property that it was written with, for a decision."""
+    raw = kept(reader, digest)
+    return None if raw is None else stamp(raw, {"decision": ""})
 
 
 def as_row(row: CommittedRow) -> dict[str, Any]:

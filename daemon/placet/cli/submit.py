@@ -264,9 +264,14 @@ def _read(file: str) -> str:
         say("write the request, then end it with Ctrl-D on a line of its own")
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(
-            f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2
+            f"{file} cannot be read: {error.strerror}.", "Give a text file.", exit_code=2
+        ) from error
+    except UnicodeDecodeError as error:
+        what = "Standard input" if file == "-" else file
+        raise UserError(
+            f"{what} is not text in UTF-8.", "Convert it, then try again.", exit_code=2
         ) from error
 
 

@@ -182,8 +182,3 @@ def _broken(line: str, width: int, hang: int) -> list[str]:
 def harmless(text: str) -> str:
     """Return a text with characters written out that move a terminal's cursor or hide something."""
     return "".join(char if char in "\n\t\\" else visible(char) for char in text)
-
-
-def visible_lines(text: str) -> list[str]:
-    """Return the lines of a text with what would hide or move something written out."""
-    return [visible(line) for line in text.splitlines()]

@@ -40,6 +40,7 @@ from placet.note.frontmatter import plan_digest, read_note
 from placet.note.markdown import fence_at
 from placet.note.paths import Folder
 from placet.note.paths import show as visible
+from placet.plan.differences import without_difference
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plugins import WORKERS, plugin
 
@@ -194,10 +195,16 @@ def case_line(
         line["progress"] = {
             **progress((row.action_type, row.details) for row in rows),
             "budget_usd": as_float(budget),
-            "now": call_under_way(reader, case),
+            # a command of a daemon that was killed is dead
+            "now": call_under_way(reader, case) if _is_at_work(site, line["carrier"]) else "",
             "now_s": age_s(rows[-1].timestamp) if rows else 0.0,
         }
     return line
+
+
+def _is_at_work(site: Site, carrier: Mapping[str, str] | None) -> bool:
+    """Return whether the daemon, or the worker that has a case, runs."""
+    return site.daemon is not None or (carrier is not None and carrier["state"] == AT_WORK)
 
 
 def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
@@ -409,11 +416,10 @@ def status_text(found: Mapping[str, Any]) -> str:
     cases = {case["request_id"]: _case_line(case, found) for case in found["cases"]}
     lines += [line for ident, line in cases.items() if is_open[ident]]
     used = {visible(path) for case in found["cases"] for path in _paths(case)}
-    lines += [
-        f"{colour('remark  ' if path in used else 'unusable', 'yellow')}   {path}  "
-        f"{first_line(why)}"
-        for path, why in found["explained"].items()
-    ]
+    for path, why in found["explained"].items():
+        sort = colour("remark  " if path in used else "unusable", "yellow")
+        first, *rest = problems(why, MAX_FAILURE)
+        lines += [f"{sort}   {path}  {first}", *(f"           {more}" for more in rest)]
     lines += [line for ident, line in cases.items() if not is_open[ident]]
     if not any(found[one] for one in ("cases", "changed", "explained")):
         lines.append(
@@ -560,19 +566,23 @@ def case_text(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def problems(why: str, width: int) -> list[str]:
+    """Return what is told of a note, each line shortened, without the difference that it shows."""
+    told = without_difference(why).replace(":\n", ": ")
+    return [on_one_line(line, width) for line in told.splitlines()] or [""]
+
+
 def first_line(text: str, width: int = 150) -> str:
     """Return a text's first line, harmless, shortened to so many characters.
 
     A line that ends with a colon takes the next one along.
     """
-    first, *rest = text.splitlines() or [""]
-    said = f"{first} {rest[0]}" if rest and first.endswith(":") else first
-    return visible(textwrap.shorten(said, width, placeholder=" …"))
+    return problems(text, width)[0]
 
 
 def on_one_line(text: str, width: int) -> str:
     """Return a text on one line, harmless, shortened to so many characters."""
-    return visible(textwrap.shorten(text, width, placeholder=" …"))
+    return harmless(textwrap.shorten(text, width, placeholder=" …"))
 
 
 def is_routine(row: Mapping[str, Any]) -> bool:
@@ -582,9 +592,9 @@ def is_routine(row: Mapping[str, Any]) -> bool:
 
 def row_text(row: Mapping[str, Any]) -> str:
     """Return one journal row as a line."""
-    told = facts(row["action_type"], row["metadata"])
+    told = one_line(harmless(facts(row["action_type"], row["metadata"])))
     time = shown_time(row["timestamp"])
-    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
+    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {told}".rstrip()
     actor = colour(f"{row['actor']:<6}", ACTORS[row["actor"]])
     return f"{time}  {actor}{line}"
 
@@ -885,12 +895,11 @@ def _ended(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[Render
 
 def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
     """Give the notes with a remark next to them, those that cannot be used among them."""
-    used = {path for case in found["cases"] for path in (case["request"], case["plan"])}
-    used |= {case["asking"]["path"] for case in found["cases"] if case["asking"]}
+    used = {visible(path) for case in found["cases"] for path in _paths(case)}
     for path, why in found["explained"].items():
         sort = "remark" if path in used else "unusable"
-        said = first_line(why, MAX_FAILURE)
-        yield [words(sort, "yellow"), stacked(words(path), words(said)), words("")]
+        said = map(words, problems(why, MAX_FAILURE))
+        yield [words(sort, "yellow"), stacked(words(path), *said), words("")]
 
 
 def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bool]]:

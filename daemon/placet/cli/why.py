@@ -22,11 +22,12 @@ from placet.case.explain import (
     what_happened,
 )
 from placet.case.life_cycle import DRAFTING, State
-from placet.case.notes import DRAFT, look_at
+from placet.case.notes import DRAFT, body_of, look_at
+from placet.case.sorting import text_back
 from placet.case.waiting import Why
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
-from placet.cli.terminal import colour, local_times, out, visible_lines
+from placet.cli.terminal import colour, harmless, local_times, out
 from placet.cli.view import AT_WORK, asked_line, carrier, disk_trouble, has_begun, waits_for_model
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
@@ -88,11 +89,11 @@ def failed_mission(
         "request": ready_request(case, plan, left),
         "next": [
             advice(left.end, rows),
-            f"Read the report: {case.outcome.report_path}",
+            f"Read the report: {visible(case.outcome.report_path)}",
             f"For a new plan: placet retry {case.request_id}, or set `status: pending` in "
-            f"{case.request_path or 'the request'}; in {case.plan.path or 'the plan'} that "
-            "asks for "
-            "a revision of it. Whoever writes it reads the report.",
+            f"{visible(case.request_path) or 'the request'}; in "
+            f"{visible(case.plan.path) or 'the plan'} that asks for a revision of it. Whoever "
+            "writes it reads the report.",
             f"A request that starts from where it broke: placet why {case.request_id} --request",
         ],
     }
@@ -186,6 +187,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     with Vault(site.vault) as folder:
         is_draft = case.acting in DRAFTING and _is_draft(folder, case.request_path)
         asked = asked_line(folder, reader, case)
+        plan = text_of(folder, case.plan.path) if case.state is State.REVIEW else None
     if case.state is State.FAILED and case.outcome.report_path:
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
@@ -194,8 +196,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         return (
             [lost, *notices],
             [
-                f"Read the report: {case.outcome.report_path}",
-                f"Set `status: pending` in {case.request_path or 'the request'} for a new plan.",
+                f"Read the report: {visible(case.outcome.report_path)}",
+                f"Set `status: pending` in {visible(case.request_path) or 'the request'} for "
+                "a new plan.",
             ],
             None,
         )
@@ -222,6 +225,8 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if is_draft and not config.daemon.paused:
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)
+    if plan is not None and not body_of(plan).strip():
+        helps = (f"{text_back(case.request_id)}.",)
     said = [reason, *_asks(asked)]
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
@@ -297,9 +302,9 @@ def why_text(found: Mapping[str, Any]) -> str:
     """Return `placet why` for people."""
     lines = [
         f"{colour(visible(found['request_id']), 'white', bold=True)}  {found['state']}",
-        *(local_times(visible_lines("\n".join(found["why"])))),
+        *(local_times(harmless("\n".join(found["why"])).split("\n"))),
     ]
-    following = local_times(visible_lines("\n".join(found["next"])))
+    following = local_times(harmless("\n".join(found["next"])).split("\n"))
     if found["next"]:
         lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
     return "\n".join(lines)

@@ -36,7 +36,7 @@ def side_note(told: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
     cases, so that they are used.
     """
     parts = [part for path, why in told for part in _callouts(path, why, known=path in known)]
-    parts.append("placet deletes this note once the problem is fixed.\n")
+    parts.append("placet deletes this warning once the problem is fixed.\n")
     return "\n\n".join(part for part in parts if part).encode()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from placet.note.hidden_text import OVERLAY, Unseen, shortened, visible
 from placet.note.markdown import ACTS, RUN, outside_fences, span_end
 from placet.note.outline import BULLET, clean, escaped, escaped_text, one_line
+from placet.note.paths import show
 
 # Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
 # 1,024.
@@ -101,7 +102,7 @@ _COLUMNS = re.compile(r"[ |:-]*")
 def link(name: str) -> str:
     """Return a wikilink to the note `name`; inline code where Obsidian could not follow one."""
     return (
-        code(name)
+        code(show(name))
         if not name or _NOT_IN_LINKS.search(name) or _plain(name) != name
         else f"[[{name}]]"
     )

@@ -1,4 +1,4 @@
-"""The four calls that steer a conversation: submit a plan, complete a step, finish, give up.
+"""Define the calls that steer a conversation, from `submit_plan` to `give_up`.
 
 Each hands its arguments to `Workplace.steer`, the planner's or the mission's, and does nothing
 else; the tools that act are one file each.

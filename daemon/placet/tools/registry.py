@@ -1,4 +1,4 @@
-"""The registry: a literal tuple of tools. Adding a tool that acts is one file and one line here."""
+"""List every tool, and say which ones planning and missions get."""
 
 from __future__ import annotations
 

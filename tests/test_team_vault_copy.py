@@ -1,81 +1,107 @@
-"""The copy of the vault that workers get: what is written below which folder."""
+"""The copy of the vault that workers get: what travels, and what is written below which folder."""
 
 from __future__ import annotations
 
-import io
-import tarfile
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from placet.host.config import Config
 from placet_team import vault_copy
-from placet_team.vault_copy import unpacked
+from placet_team.team_journal import PutBody
+from placet_team.vault_copy import keep_for_workers, unpacked
 
-NAME = "vault/" + "0" * 64
 
-
-class Holds:
-    """A journal of which only the copy is asked."""
+class Holds(dict[str, bytes]):
+    """A journal of which only the bodies are asked for; the names of new ones are in `put`."""
 
     connection = None
+
+    def __init__(self, *bodies: bytes) -> None:
+        super().__init__({sha256(body).hexdigest(): body for body in bodies})
+        self.put: list[str] = []
 
     @contextmanager
     def read(self) -> Iterator[Holds]:
         yield self
 
+    def commit(self, writes: list[Any]) -> None:
+        for write in writes:
+            if isinstance(write, PutBody):
+                self.put.append(write.name)
+                self[write.name] = write.body
 
-def written(folder: Path, *entries: tuple[str, bytes], name: str = NAME) -> Path:
-    """Unpack an archive with entries of these names and types, as Python 3.11.2 would."""
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w") as tar:
-        for path, kind in entries:
-            entry = tarfile.TarInfo(path)
-            entry.type, entry.size = kind, 5 if kind == tarfile.REGTYPE else 0
-            entry.linkname = "/etc/passwd"
-            tar.addfile(entry, io.BytesIO(b"hello"))
-
-    def without_filter(self: tarfile.TarFile, path: str = ".", members: Any = None) -> None:
-        raise AssertionError("nothing checks what this writes")
-
-    journal: Any = Holds()
-    with (
-        patch.object(vault_copy, "body_of", lambda *_: body.getvalue()),
-        patch.object(tarfile.TarFile, "extractall", without_filter),
-    ):
-        return unpacked(journal, folder, name)
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        with (
+            patch.object(vault_copy, "known_bodies", lambda _, names: {*names} & {*self}),
+            patch.object(
+                vault_copy, "bodies_of", lambda _, names: {n: self[n] for n in names if n in self}
+            ),
+        ):
+            yield
 
 
-def test_a_workers_copy_has_the_vaults_files(tmp_path: Path) -> None:
-    names = ["SYSTEM_PROMPT.md", "Knowledge/caf\udce9/deep/note.md"]
-    copy = written(tmp_path, *((name, tarfile.REGTYPE) for name in names))
-    assert [(copy / name).read_text() for name in names] == ["hello", "hello"]
+def listed(*names: str) -> tuple[str, Holds]:
+    """Return the name of a copy with files of these names, and the journal that has it."""
+    body = json.dumps({name: sha256(b"hello").hexdigest() for name in names}).encode()
+    return sha256(body).hexdigest(), Holds(body, b"hello")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("/made.md", tarfile.REGTYPE),
-        ("Knowledge/../../made.md", tarfile.REGTYPE),
-        ("Knowledge", tarfile.SYMTYPE),
-        ("Knowledge/passwd", tarfile.LNKTYPE),
-        ("Knowledge/pipe", tarfile.FIFOTYPE),
-    ],
-)
-def test_a_copy_writes_plain_files_below_its_folder_alone(
-    tmp_path: Path, name: str, kind: bytes
-) -> None:
-    name = f"{tmp_path}{name}" if name.startswith("/") else name
-    with pytest.raises(ValueError, match="no plain file"):
-        written(tmp_path / "vaults", (name, kind), ("Knowledge/made.md", tarfile.REGTYPE))
+def kept(vault: Path, journal: Holds) -> str:
+    journal.put.clear()
+    ports: Any = SimpleNamespace(vault=vault, config=Config(), journal=journal)
+    with journal.asked():
+        return keep_for_workers(ports)
+
+
+def test_a_changed_note_travels_alone_and_a_worker_has_the_vaults_files(tmp_path: Path) -> None:
+    vault, journal = tmp_path / "vault", Holds()
+    odd = "Knowledge/deep/caf\udce9.md"
+    for name in ("SYSTEM_PROMPT.md", "Knowledge/a.md", odd, "Knowledge/.trash/b.md", "Other/c.md"):
+        (vault / name).parent.mkdir(parents=True, exist_ok=True)
+        (vault / name).write_text(f"the text of {os.fsencode(name)!r}")
+    (vault / "Knowledge/link.md").symlink_to("/etc/passwd")
+    (vault / "Knowledge/large.md").write_bytes(b"x" * 1_000_001)
+    first = kept(vault, journal)
+    assert len(journal.put) == 4, "three texts, and the list"
+    assert kept(vault, journal) == first
+    assert journal.put == [first], "nothing but the list, which says that it is needed"
+    (vault / "Knowledge/a.md").write_text("another text")
+    second = kept(vault, journal)
+    assert journal.put == [sha256(b"another text").hexdigest(), second]
+    with journal.asked():
+        copy = unpacked(journal, tmp_path / "vaults", second)  # type: ignore[arg-type]
+        assert unpacked(journal, tmp_path / "vaults", second) == copy  # type: ignore[arg-type]
+    files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert files == {"SYSTEM_PROMPT.md", "Knowledge/a.md", odd}
+    assert (copy / odd).read_text() == (vault / odd).read_text()
+
+
+@pytest.mark.parametrize("name", ["/made.md", "Knowledge/../../made.md", "..", "", "."])
+def test_a_copy_writes_below_its_folder_alone(tmp_path: Path, name: str) -> None:
+    copy, journal = listed(f"{tmp_path}{name}" if name.startswith("/") else name)
+    with journal.asked(), pytest.raises(ValueError, match="no plain file"):
+        unpacked(journal, tmp_path / "vaults", copy)  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("made.md"))
-    assert not [one for one in tmp_path.rglob("*") if one.is_symlink()]
 
 
 @pytest.mark.parametrize("name", ["..", "vault/../..", "/etc", "vault/x"])
 def test_a_copy_is_named_by_its_digest_alone(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="not the name"):
-        written(tmp_path / "vaults", name=name)
+        unpacked(Holds(), tmp_path / "vaults", name)  # type: ignore[arg-type]
+
+
+def test_a_text_that_is_gone_or_another_one_is_not_written(tmp_path: Path) -> None:
+    copy, journal = listed("Knowledge/a.md")
+    journal[sha256(b"hello").hexdigest()] = b"another"
+    with journal.asked(), pytest.raises(LookupError, match="not in the database any more"):
+        unpacked(journal, tmp_path / "vaults", copy)  # type: ignore[arg-type]

@@ -144,13 +144,22 @@ class DropRefs(Change):
 
 @dataclass(frozen=True, slots=True)
 class PutBody(Change):
-    """Keep what workers need of the vault; older ones that no work names go after an hour."""
+    """Keep a file of the vault for workers, by the digest of its text."""
 
     name: str
     body: bytes
     SQL = (
         "INSERT INTO team_bodies VALUES (:name, :body, :now_s) "
         "ON CONFLICT (name) DO UPDATE SET at_s = excluded.at_s",
-        "DELETE FROM team_bodies WHERE at_s < :now_s - 3600 AND name <> :name AND NOT EXISTS "
-        "(SELECT 1 FROM team_work WHERE position(team_bodies.name in parcel) > 0)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TouchBodies(Change):
+    """Say which bodies are needed; those that nobody needed for a week go."""
+
+    names: list[str]
+    SQL = (
+        "UPDATE team_bodies SET at_s = :now_s WHERE name = ANY(:names) AND at_s < :now_s - 86400",
+        "DELETE FROM team_bodies WHERE at_s < :now_s - 604800",
     )

@@ -157,10 +157,16 @@ def began_here(connection: Connection, trace_id: str, generation: int) -> bool:
     return begun is not None and refs_of(connection, trace_id, generation) is None
 
 
-def body_of(connection: Connection, name: str) -> bytes | None:
-    """Return what workers need of the vault, by its name; None where it is not there."""
-    row = connection.execute("SELECT body FROM team_bodies WHERE name = ?", (name,)).fetchone()
-    return None if row is None else bytes(row[0])
+def known_bodies(connection: Connection, names: list[str]) -> set[str]:
+    """Return those of some digests whose texts are there."""
+    rows = connection.execute("SELECT name FROM team_bodies WHERE name = ANY(?)", (names,))
+    return {str(name) for (name,) in rows}
+
+
+def bodies_of(connection: Connection, names: list[str]) -> dict[str, bytes]:
+    """Return the texts with these digests, as far as they are there."""
+    rows = connection.execute("SELECT name, body FROM team_bodies WHERE name = ANY(?)", (names,))
+    return {str(name): bytes(body) for name, body in rows}
 
 
 def held_today(connection: Connection) -> tuple[int, list[tuple[str, int, str | None]]]:

@@ -1,65 +1,75 @@
-"""The part of the vault that workers need, as one body: instructions, agents, Knowledge."""
+"""The part of the vault that workers need: instructions, agents, Knowledge; a body for each file.
+
+A copy is a list of paths with the digests of their texts, and is named by the digest of the list.
+"""
 
 from __future__ import annotations
 
-import io
+import json
 import os
 import re
 import shutil
-import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from placet.agent.workplace import Ports
 from placet.journal.writer import JournalAccess
-from placet_team.team_journal import PutBody
-from placet_team.team_rows import body_of
+from placet_team.team_journal import PutBody, TouchBodies
+from placet_team.team_rows import bodies_of, known_bodies
 
 MAX_NOTE_BYTES = 1_000_000
 """Maximum of a file that travels: what is larger is no note."""
 _TREES = ("System/Agents", "Knowledge")
-_LAST: dict[Path, tuple[tuple[object, ...], str]] = {}
+_AT_ONCE = 100
+_DIGESTS: dict[Path, tuple[tuple[int, int, int], str]] = {}
+"""The digests of files by path, with inode, size and time of the text that was read."""
 
 
 def keep_for_workers(ports: Ports) -> str:
     """Keep what workers need of the vault as it is now; return its name."""
-    found = sorted(_files(ports.vault, ports.config.model.script))
-    stamps = tuple((name, i.st_ino, i.st_size, i.st_mtime_ns) for name, i in found)
-    before = _LAST.get(ports.vault)
-    if before is not None and before[0] == stamps:
-        with ports.journal.read() as reader:
-            if body_of(reader.connection, before[1]) is not None:
-                return before[1]
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w") as tar:
-        for name, _ in found:
-            try:
-                raw = (ports.vault / name).read_bytes()
-            except OSError:
-                continue  # it went meanwhile
-            entry = tarfile.TarInfo(os.fsencode(name).decode("utf-8", "surrogateescape"))
-            entry.size = len(raw)
-            tar.addfile(entry, io.BytesIO(raw))
-    name = f"vault/{sha256(body.getvalue()).hexdigest()}"
-    ports.journal.commit([PutBody(name, body.getvalue())])
-    _LAST[ports.vault] = stamps, name
+    found = dict(_digests(ports.vault, _names(ports.vault, ports.config.model.script)))
+    wanted = [*dict.fromkeys(found.values())]
+    with ports.journal.read() as reader:
+        there = known_bodies(reader.connection, wanted)
+    puts = []
+    for path in [path for path, digest in found.items() if digest not in there]:
+        try:
+            raw = (ports.vault / path).read_bytes()
+        except FileNotFoundError:
+            del found[path]
+            continue
+        found[path] = sha256(raw).hexdigest()  # it may be another text by now
+        puts.append(PutBody(found[path], raw))
+    listed = json.dumps(found, sort_keys=True).encode()
+    name = sha256(listed).hexdigest()
+    ports.journal.commit([TouchBodies([*wanted, name]), *puts, PutBody(name, listed)])
     return name
 
 
-def _files(vault: Path, script: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Give the plain files that workers need, no link among them."""
-    names = ["SYSTEM_PROMPT.md", *([script] if script else [])]
+def _digests(vault: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Give the plain files among some, no link among them, with the digests of their texts."""
+    for name in names:
+        path = vault / name
+        if not path.is_file() or path.is_symlink():
+            continue
+        info = path.stat()
+        stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
+        if info.st_size > MAX_NOTE_BYTES:
+            continue
+        known = _DIGESTS.get(path)
+        if known is None or known[0] != stamp:
+            known = stamp, sha256(path.read_bytes()).hexdigest()
+            _DIGESTS[path] = known
+        yield name, known[1]
+
+
+def _names(vault: Path, script: str) -> Iterator[str]:
+    yield from ("SYSTEM_PROMPT.md", *([script] if script else []))
     for tree in _TREES:
         for folder, folders, files in os.walk(vault / tree):
             folders[:] = [one for one in folders if not one.startswith(".")]
-            names += [str((Path(folder) / one).relative_to(vault)) for one in files]
-    for name in names:
-        path = vault / name
-        if path.is_file() and not path.is_symlink():
-            info = path.stat()
-            if info.st_size <= MAX_NOTE_BYTES:
-                yield name, info
+            yield from (str((Path(folder) / one).relative_to(vault)) for one in files)
 
 
 def unpacked(journal: JournalAccess, folder: Path, name: str) -> Path:
@@ -68,34 +78,38 @@ def unpacked(journal: JournalAccess, folder: Path, name: str) -> Path:
     Raises LookupError where the database has it no more, ValueError for one that was not made by
     `keep_for_workers`.
     """
-    if not re.fullmatch(r"vault/[0-9a-f]{64}", name):
+    if not re.fullmatch(r"[0-9a-f]{64}", name):
         raise ValueError(f"not the name of a vault's copy: {name!r:.200}")
-    there = folder / name.replace("/", "-")
+    there = folder / name
     if there.is_dir():
         return there
-    with journal.read() as reader:
-        body = body_of(reader.connection, name)
-    if body is None:
-        raise LookupError(f"{name} is not in the database any more")
-    making = there.with_name(f"{there.name}.{os.getpid()}.tmp")
+    (listed,) = _bodies(journal, [name])
+    making = there.with_name(f"{name}.{os.getpid()}.tmp")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
-        for entry in tar:
-            _write(making, entry, tar)
+    found = json.loads(listed)
+    for path, body in zip(found, _bodies(journal, [*found.values()]), strict=True):
+        _write(making, path, body)
     making.rename(there)
     return there
 
 
-def _write(folder: Path, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
-    """Write a file of an archive below a folder; raises ValueError for anything else.
+def _bodies(journal: JournalAccess, digests: list[str]) -> Iterator[bytes]:
+    """Give the bodies with these digests, in order."""
+    for at in range(0, len(digests), _AT_ONCE):
+        some = digests[at : at + _AT_ONCE]
+        with journal.read() as reader:
+            found = bodies_of(reader.connection, some)
+        for digest in some:
+            if sha256(body := found.get(digest, b"")).hexdigest() != digest:
+                raise LookupError(f"{digest} is not in the database any more")
+            yield body
 
-    Not `extractall(filter=…)`, which Python has from 3.11.4 on.
-    """
-    name = PurePosixPath(entry.name)
-    held = tar.extractfile(entry) if entry.isreg() else None
-    if held is None or name.is_absolute() or ".." in name.parts:
-        raise ValueError(f"the vault's copy has no plain file at {entry.name!r:.200}")
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(held.read())
+
+def _write(folder: Path, name: str, body: bytes) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"the vault's copy has no plain file at {name!r:.200}")
+    there = folder / path
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_bytes(body)

@@ -706,8 +706,6 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         assert len(told) == 5
         assert [row[0] for row in told[1]] == ["build-1"]
         assert all(told[1:]), "each but the queue has rows"
-        for settings in sql_blocks("scale.md"):
-            server.sql(settings, database)
         server.sql(lost, database)
         with pytest.raises(DatabaseAway, match="not permitted to log in"):
             PostgresConnection(theirs)

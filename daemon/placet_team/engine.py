@@ -136,7 +136,7 @@ async def _work(
                 conninfo=address,
                 kwargs={"options": OPTIONS, **password_of(address)},
                 min_size=1,
-                max_size=3,
+                max_size=1,
                 timeout=5.0,
             )
             app = procrastinate.App(connector=connector)

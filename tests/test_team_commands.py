@@ -684,7 +684,7 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         theirs = found.address.replace("//placet@", "//placet_worker@")
         home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
         words = ("worker", theirs, "--name", "ann", "--config", found.config)
-        found.start(*words, log="ann", env=home)
+        found.start(*words, "--remote", str(found.remote), log="ann", env=home)
         vault.drop("Say hello.\n")
         found.until("plan.created")
         until(vault.plan().exists)
@@ -752,4 +752,5 @@ def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read(
     assert not [line for line in lines if not line.startswith(("local ", "hostssl "))]
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
+    assert given.pop("remote").endswith("work.git")
     assert given == {"address": address, "name": "", "labels": "any", "slots": 2, "config": None}

@@ -175,7 +175,8 @@ def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> No
     (address,) = re.findall(r"(?m)^#   PLACET_DATABASE=(.*)$", texts[1])
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", line.split()[2:]).params
-    assert given == {"address": address, "slots": 2, "config": None}
+    remote = "ssh://git@vault.example.org/srv/git/work.git"
+    assert given == {"address": address, "slots": 2, "remote": remote, "config": None}
     assert "\nEnvironment=PGUSER=%i\n" in texts[1]
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 

@@ -688,7 +688,6 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         words = ("team", "init", "--worker", "build-1", "--labels", "gpu,any")
         assert vault.cli(*words).stdout == roles
         server.sql(roles, database)
-        theirs = found.address.replace("//placet@", "//build-1@")
         where = ("--config", found.config, "--remote", str(found.remote))
         found.start("worker", theirs, *where, log="build-1")
         vault.drop("Say hello.\n")
@@ -731,4 +730,5 @@ def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read(
     assert not [line for line in lines if not line.startswith(("local ", "hostssl "))]
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
-    assert given == {"address": address, "slots": 2, "config": None}
+    remote = "ssh://git@vault.example.org/srv/git/work.git"
+    assert given == {"address": address, "slots": 2, "remote": remote, "config": None}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pgkit
-from gitkit import commit_all, git, make_repo
+from gitkit import commit_all, make_repo
 from linekit import line
 from netkit import Net, net
 from teamkit import team
@@ -29,14 +29,8 @@ ON_AFTER_S = 10.0
 def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Squad, Net]]:
     folder = tmp_path_factory.mktemp("five")
     vault = make_vault(folder)
-    seed = make_repo(folder / "seed", {"step.py": STEP.format("hello.txt")})
-    git(folder, "clone", "-q", "--bare", str(seed), "repo.git")
-    git(folder, "clone", "-q", str(folder / "repo.git"), "repo")
-    repo = folder / "repo"
-    vault.configure(
-        "[limits]\nday_tokens = 1_000_000_000\n"
-        f'[portals.code]\npath = "{repo}"\nremote = "served"\n'
-    )
+    repo = make_repo(folder / "repo", {"step.py": STEP.format("hello.txt")})
+    vault.configure(f'[limits]\nday_tokens = 1_000_000_000\n[portals.code]\npath = "{repo}"\n')
     vault.script(plan(agent("One")), ("execute", SLOW))
     with (
         net("host", "one", "two", "db", "remote") as machines,
@@ -46,24 +40,16 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Squad, Net]
     ):
         troupe.before = {name: machines.at(name) for name in machines.names}
         kit = Path(__file__).with_name("remotekit.py")
-        served = f"http://{machines.address('remote')}:8080/repo.git"
-        git(repo, "remote", "add", "served", served)
+        served = f"http://{machines.address('remote')}:8080/work.git"
         words = (str(folder), machines.address("remote"), "8080")
         troupe.start(*words, log="remote", program=(str(kit),))
-        troupe.remotes["code"] = served
+        vault.cli("config", "set", "team.work_remote", served)
         squad = Squad(troupe, repo, server, unused)
         squad.host()
         for name in ("one", "two"):
-            troupe.worker(name)
+            troupe.worker(name, "--remote", served)
         squad.ready("one", "two")
         yield squad, machines
-
-
-def pushed(repo: Path) -> None:
-    """Commit and push something, so that workers have to fetch."""
-    commit_all(repo, "News")
-    git(repo, "push", "-q", "origin", "main")
-    git(repo, "fetch", "-q", "served")
 
 
 def beats(squad: Squad, name: str) -> Callable[[], object]:
@@ -77,7 +63,7 @@ def beats(squad: Squad, name: str) -> Callable[[], object]:
     return lambda: squad.troupe.sql(asked) != before
 
 
-LINES = [("one", "db"), ("two", "db"), ("host", "db"), ("one", "remote"), ("two", "remote")]
+LINES = [(one, to) for one in ("one", "two", "host") for to in ("db", "remote")]
 WAYS = ("there", "back", "both")
 
 
@@ -91,7 +77,7 @@ def test_a_line_is_cut(five: tuple[Squad, Net], ends: tuple[str, str], way: str)
     cuts = [(name, to) for name in names if way != "back"]
     cuts += [(to, name) for name in names if way != "there"]
     if to == "remote":
-        pushed(squad.repo)
+        commit_all(squad.repo, "News")  # so that it has to be pushed and fetched
         idents = [squad.ask("slow") for _ in range(2)]
     else:
         squad.approve(*idents)

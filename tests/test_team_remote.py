@@ -209,7 +209,7 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
 def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
     own = Own(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
     assert (own.remote_of("code"), own.remote_of("")) == ("ssh://one/a", "ssh://two/a")
-    with pytest.raises(Postponed, match='knows no git remote for the portal "code"'):
+    with pytest.raises(Postponed, match="knows no git remote for the portal code"):
         borrow(tmp_path / "clones", loan_of("0" * 40, {}), Own().remote_of("code"), ["0" * 40])
 
 
@@ -404,7 +404,7 @@ def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe) -> None:
 
 IMPATIENT = """
 import placet_team.clones as clones
-clones.PUSH_PATIENCE_S, clones.PUSH_RETRY_S, clones.FETCH_RETRY_S = 0.0, 0.0, 0.5
+clones.PUSH_PATIENCE_S, clones.PUSH_RETRY_S, clones.REMOTE_RETRY_S = 0.0, 0.0, 0.5
 from placet.cli.main import main
 main()
 """

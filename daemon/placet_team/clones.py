@@ -18,7 +18,7 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable, place_of
 from placet.host.clock import Clock
 from placet.host.state import write_private
 from placet.journal.writes import Write
-from placet_team.git_fetching import WORK, fetch, push, said_of
+from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, said_of
 from placet_team.git_packs import (
     clear_clone,
     clone_at,
@@ -31,8 +31,6 @@ from placet_team.git_packs import (
 from placet_team.parcel import KEPT_SETTINGS, Loan
 from placet_team.team_journal import PutRefs
 
-FETCH_RETRY_S = 5.0
-"""Retry interval while a remote gives nothing."""
 PUSH_RETRY_S = 15.0
 """Retry interval after a remote took nothing for `PUSH_PATIENCE_S`."""
 PUSH_PATIENCE_S = 120.0
@@ -47,11 +45,11 @@ def borrow(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Repo:
     """
     path = folder / _name_of(loan)
     if not url:
-        portal = json.dumps(loan.portal)
+        what = f"the portal {loan.portal}" if loan.portal else "the vault"
+        own = f', or write [remotes] {json.dumps(loan.portal)} = "URL" in the file of its --config'
         raise Postponed(
-            f"a worker knows no git remote for the portal {portal}. Start it with --remote URL, or "
-            f'write [remotes] {portal} = "URL" in the file of its --config',
-            FETCH_RETRY_S,
+            f"a worker knows no git remote for {what}. Start it with --remote URL{own}",
+            REMOTE_RETRY_S,
             Why.MACHINE,
         )
     try:
@@ -72,7 +70,7 @@ def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
             raise  # the clone is damaged
         raise Postponed(
             f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
-            FETCH_RETRY_S,
+            REMOTE_RETRY_S,
             Why.MACHINE,
         ) from error
     if not has_all(repo, "--no-walk", *commits):
@@ -99,13 +97,13 @@ def _set_up(repo: Repo, loan: Loan) -> None:
 def _damaged(path: Path, error: Exception) -> Postponed:
     """Delete a damaged clone, unless other work is in it; return the error that lets work wait."""
     if why := passing(error):
-        return Postponed(why, FETCH_RETRY_S, Why.MACHINE)
+        return Postponed(why, REMOTE_RETRY_S, Why.MACHINE)
     trees = path / "worktrees"
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
     return Postponed(
         f"the worker's clone {path} was damaged ({said_of(str(error))}), and is made anew",
-        FETCH_RETRY_S,
+        REMOTE_RETRY_S,
         Why.MACHINE,
     )
 

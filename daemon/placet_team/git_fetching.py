@@ -24,6 +24,8 @@ from placet.host.config import is_git_path
 from placet.host.state import from_home
 from placet_team.git_packs import FETCHED, clone_at, has_all, loose_refs, move_refs
 
+REMOTE_RETRY_S = 5.0
+"""Retry interval while a remote gives or takes nothing."""
 _MAX_KEPT = 100
 _MAX_REMOVED = 500
 """References that one push deletes at most."""

@@ -31,7 +31,7 @@ from placet.host.config import work_remote
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import LeftScope
-from placet_team.git_fetching import BASE, push, remove, said_of
+from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, remove, said_of
 from placet_team.home import (
     AWAY_RETRY_S,
     Mislaid,
@@ -285,7 +285,7 @@ class Handing:
                 push(repo, url, names)
             except GitError as error:
                 why = f"cannot push to {said_of(url)}: {said_of(error.stderr)}"
-                raise Postponed(why, AWAY_RETRY_S, Why.MACHINE) from error
+                raise Postponed(why, REMOTE_RETRY_S, Why.MACHINE) from error
             self.sent[case.trace_id] = Sent(repo, url, known.union(commits))
 
     def _clear(self, ports: Ports, case: Case, sent: Sent) -> None:

@@ -26,7 +26,7 @@ from placet.git.worktree import add_worktree
 from placet.host.config import work_remote
 from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, LeftScope, check_branch
-from placet_team.git_fetching import fetch_home, said_of
+from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, said_of
 from placet_team.git_packs import forget_worktree, move_refs, refs_at
 from placet_team.team_journal import DropRefs, DropWork
 from placet_team.team_rows import has_queue, refs_of, work_row
@@ -144,7 +144,7 @@ def take_home(
         fetch_home(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])
     except GitError as error:
         said = passing(error) or f"cannot fetch from {said_of(url)}: {said_of(error.stderr)}"
-        raise Postponed(said, AWAY_RETRY_S, Why.MACHINE) from error
+        raise Postponed(said, REMOTE_RETRY_S, Why.MACHINE) from error
     allowed = Allowed(
         place.base,
         mission.plan.scope,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.lease import Owner
-from placet.case.life_cycle import State
 from placet.case.waiting import Why
 from placet.codec import Stored
 from placet.host.config import PortalTable
@@ -89,8 +88,8 @@ class Team:
         row = self.lookout.work.get(case.trace_id)
         if row is not None and row.token and not self._is_stale(row):
             return False
-        if case.stop or case.state is not State.RUNNING:
-            return bool(case.stop)
+        if case.stop:
+            return True
         with self.journal.read() as reader:
             return began_here(reader.connection, case.trace_id, case.generation)
 

@@ -193,6 +193,10 @@ class Workers:
     server: pgkit.Server
     address: str
 
+    def role(self, name: str) -> str:
+        """Let a worker in; return its address."""
+        return let_in(self.server, self.address, name)
+
     def call(self, name: str, function: str, *values: Any) -> Any:
         """Call one of the functions of `workers.sql` as the worker `name`."""
         role = self.address.replace("//placet@", f"//{name}@", 1)

@@ -44,7 +44,7 @@ from placet_team.team_look import team as look
 from placet_team.team_rows import MemberRow, member_rows, work_rows
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
-from teamkit import LEASE_S, Troupe, Workers, let_in, owner_json, team
+from teamkit import LEASE_S, Troupe, Workers, owner_json, team
 from test_journal import World
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
@@ -161,9 +161,8 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(
 
 
 @contextmanager
-def worker_of(folder: Path, workers: Workers) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def worker_of(folder: Path, address: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Run a worker named ann; give it, and the file with what it says."""
-    address = let_in(workers.server, workers.address, "ann")
     said = folder / "said"
     with open(said, "wb") as log:  # noqa: PTH123 - a handle for the child
         worker = subprocess.Popen(
@@ -192,7 +191,7 @@ def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again
     killed = owner_json(this_process().pid_start + "0")
     workers.beat("ann", owner=killed)
     journal.commit([Drain("ann", draining=True)])
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start", 60)
         time.sleep(1.5)  # a look at its rows
         assert worker.poll() is None, said.read_text()
@@ -210,7 +209,7 @@ def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     theirs = owner_json("x", host=this_process().host)
     workers.beat("ann", owner=theirs)
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         beating(workers, theirs, worker)
     text = said.read_text()
     assert worker.returncode == 2, text
@@ -225,7 +224,7 @@ def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
     workers.beat("ann", owner=theirs)
     with closing(PostgresConnection(address)) as connection:
         connection.execute("UPDATE team_members SET beat_s = beat_s - 100")
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
         beating(workers, theirs, worker)
     assert worker.returncode == 2, said.read_text()
@@ -237,7 +236,7 @@ def test_a_name_that_lives_on_this_machine_is_not_to_be_had(
 ) -> None:
     """Of two users, or with two state folders, which have a lock each."""
     workers.beat("ann", owner=OWNER_JSON.dump_json(this_process()).decode())
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         assert worker.wait(60) == 2
     assert "A worker named ann runs on this machine already." in said.read_text()
 
@@ -246,7 +245,7 @@ def test_a_worker_that_is_told_to_end_while_it_waits_for_its_name_takes_no_work(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     workers.beat("ann", owner=owner_json("x"))
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         until(lambda: "already. This one waits" in said.read_text(), "the newcomer", 60)
         worker.terminate()
         assert worker.wait(60) == 0
@@ -257,7 +256,7 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
     tmp_path: Path, server: pgkit.Server, workers: Workers
 ) -> None:
     """One that lived on without signs of life would take work that nobody hands it."""
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start", 60)
         server.sql("REVOKE placet_worker FROM ann")
         assert worker.wait(60) == 1, said.read_text()
@@ -290,7 +289,7 @@ def test_one_that_comes_back_after_another_machine_took_its_name_ends(
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
     workers.beat("ann", owner=owner_json("x", boot_id="before"))
-    with worker_of(tmp_path, workers) as (worker, said):
+    with worker_of(tmp_path, workers.role("ann")) as (worker, said):
         until(lambda: "takes work" in said.read_text(), "a start once the other is quiet", 60)
         worker.send_signal(signal.SIGSTOP)
         time.sleep(LEASE_S + 0.5)
@@ -305,11 +304,9 @@ def test_one_that_comes_back_after_another_machine_took_its_name_ends(
 def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
     tmp_path: Path, server: pgkit.Server, address: str
 ) -> None:
-    workers = Workers(server, address)
-    with patch("test_team_commands.let_in", return_value=address.replace("//placet@", "//poor@")):
-        server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
-        with worker_of(tmp_path, workers) as (worker, said):
-            assert worker.wait(60) == 1
+    server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
+    with worker_of(tmp_path, address.replace("//placet@", "//poor@")) as (worker, said):
+        assert worker.wait(60) == 1
     text = " ".join(said.read_text().split())
     assert "is not one that this worker can use: " in text
     assert "permission denied for schema placet" in text
@@ -688,6 +685,7 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         words = ("team", "init", "--worker", "build-1", "--labels", "gpu,any")
         assert vault.cli(*words).stdout == roles
         server.sql(roles, database)
+        theirs = found.address.replace("//placet@", "//build-1@")
         where = ("--config", found.config, "--remote", str(found.remote))
         found.start("worker", theirs, *where, log="build-1")
         vault.drop("Say hello.\n")

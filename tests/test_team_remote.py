@@ -101,7 +101,7 @@ def test_only_what_is_over_is_removed(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     names = [f"{BASE}/one/{tip(code)}", f"{WORK}/one/1/0-0", f"{WORK}/two/1/0-0", "refs/heads/x"]
     push(open_repo(code), str(remote), dict.fromkeys(names, tip(code)))
-    remove(open_repo(code), str(remote), lambda ids: {"one"} & {*ids}, sha256=False)
+    remove(str(remote), lambda ids: {"one"} & {*ids}, sha256=False)
     assert git(remote, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/x", names[2]]
 
 

@@ -70,9 +70,9 @@ def asks(place: Place, url: str, *patterns: str) -> list[str]:
 
 def trouble_with(url: str) -> str:
     """Return git's words where a remote does not answer, else ""."""
-    with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
+    with _apart(None, sha256=False) as place:
         try:
-            asks(place_of(clone_at(Path(folder) / "apart.git", sha256=False)), url, "HEAD")
+            asks(place, url, "HEAD")
         except GitError as error:
             return said_of(error.stderr)
     return ""
@@ -99,7 +99,7 @@ def fetch_home(repo: Repo, url: str, commits: Sequence[str], near: Sequence[str]
     have, and the new ones build on. Raises GitError.
     """
     if not has_all(repo, *commits, "--not", "--all"):
-        with _apart(repo, len(commits[0]) > 40, near) as place:
+        with _apart(repo, near, sha256=len(commits[0]) > 40) as place:
             _fetch(place, url, commits, "fetch.fsckObjects=true")
 
 
@@ -119,16 +119,14 @@ def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
 
     No hook and no setting of the repository has a say. Raises GitError.
     """
-    with _apart(repo, any(len(one) > 40 for one in refs.values())) as place:
+    with _apart(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
         asks(place, url, "HEAD")
         _push(place, url, [f"+{commit}:{name}" for name, commit in refs.items()])
 
 
-def remove(
-    repo: Repo, url: str, over: Callable[[Collection[str]], Collection[str]], *, sha256: bool
-) -> None:
+def remove(url: str, over: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
     """Delete what a remote keeps of work that is over, by its trace_ids. Raises GitError."""
-    with _apart(repo, sha256) as place:
+    with _apart(None, sha256=sha256) as place:
         there = asks(place, url, f"{BASE}/*", f"{WORK}/*")
         whose = {name: name.split("/")[3] for name in there if name.startswith((BASE, WORK))}
         gone = over({*whose.values()})
@@ -143,17 +141,18 @@ def _push(place: Place, url: str, wanted: Sequence[str]) -> None:
 
 
 @contextmanager
-def _apart(repo: Repo, sha256: bool, near: Sequence[str] = ()) -> Iterator[Place]:
+def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[Place]:
     """Give a place with the objects of a repository, and none of its settings and references.
 
     A repository is data: its settings may name programs and servers. `near` are commits that git
     then need not ask for.
     """
     with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
-        apart = clone_at(Path(folder) / "apart.git", sha256=sha256)
-        place = with_env(
-            place_of(apart), {"GIT_OBJECT_DIRECTORY": str(repo.common_dir / "objects")}
-        )
+        place = place_of(clone_at(Path(folder) / "apart.git", sha256=sha256))
+        if repo is None:
+            yield place
+            return
+        place = with_env(place, {"GIT_OBJECT_DIRECTORY": str(repo.common_dir / "objects")})
         for commit in near:
             if commit and has_all(repo, commit, "--not", "--all"):
                 run_git(place, "update-ref", FETCHED + commit, commit)

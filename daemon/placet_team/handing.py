@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,9 +16,8 @@ from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports, denied_in, repository
-from placet.case.case import CASE_JSON, Case
+from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
-from placet.case.life_cycle import OPEN
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Finished, Stopped
@@ -27,15 +26,15 @@ from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import look_after
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged, leavable
-from placet.host.config import work_remote
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import LeftScope
-from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, remove, said_of
+from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
 from placet_team.home import (
     AWAY_RETRY_S,
     Mislaid,
     carry_out_here,
+    clear_remote,
     kept_ref,
     may_move,
     needed_remote,
@@ -61,27 +60,19 @@ from placet_team.team_rows import began_here, refs_of, texts_of
 from placet_team.vault_copy import keep_for_workers
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What this process pushed for a case: commits of a repository, to a remote."""
-
-    repo: Repo
-    url: str
-    commits: frozenset[str]
-
-
 @dataclass(slots=True)
 class Handing:
-    """Hands work over. `lookout` knows what becomes of it; `sent` has what was pushed, by case.
+    """Hands work over. `lookout` knows what becomes of it.
 
-    `lease_s` is how long a worker may be quiet.
+    `lease_s` is how long a worker may be quiet; `sent` has the remote and the commits that this
+    process pushed for a case.
     """
 
     journal: JournalAccess
     lookout: Lookout
     lease_s: float
     lending: threading.Lock = field(default_factory=threading.Lock)
-    sent: dict[str, Sent] = field(default_factory=dict)
+    sent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
     def draft(self, ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
         """Let a worker write a plan; return what it came to.
@@ -100,8 +91,7 @@ class Handing:
             return PlanningFailed(job.case.generation, why, end.value, end=end)
         if not isinstance(came, Drafted | PlanningFailed):
             raise Mislaid(f"a worker planned, and gave back: {came!r:.200}")
-        if (sent := self.sent.get(job.case.trace_id)) is not None:
-            self._clear(ports, job.case, sent)
+        clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
     def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
@@ -277,8 +267,8 @@ class Handing:
                 AWAY_RETRY_S,
                 Why.MACHINE,
             )
-        before = self.sent.get(case.trace_id)
-        known = before.commits if before is not None and before.url == url else frozenset()
+        before, known = self.sent.get(case.trace_id, (url, frozenset()))
+        known = known if before == url else frozenset()
         if not known.issuperset(commits):
             names = {f"{BASE}/{case.trace_id}/{one}": one for one in commits if one not in known}
             try:
@@ -286,20 +276,7 @@ class Handing:
             except GitError as error:
                 why = f"cannot push to {said_of(url)}: {said_of(error.stderr)}"
                 raise Postponed(why, REMOTE_RETRY_S, Why.MACHINE) from error
-            self.sent[case.trace_id] = Sent(repo, url, known.union(commits))
-
-    def _clear(self, ports: Ports, case: Case, sent: Sent) -> None:
-        """Delete what the remote keeps of a case, and of cases that are over, if that can be."""
-        self.sent.pop(case.trace_id, None)
-
-        def over(trace_ids: Collection[str]) -> Collection[str]:
-            with ports.journal.read() as reader:
-                known = reader.cases_of(trace_ids)
-            ended = (CASE_JSON.validate_json(row.body) for row in known)
-            return {case.trace_id, *(one.trace_id for one in ended if one.state not in OPEN)}
-
-        with suppress(GitError, OSError, UserError, Interrupted):
-            remove(sent.repo, sent.url, over, sha256=any(len(one) > 40 for one in sent.commits))
+            self.sent[case.trace_id] = url, known.union(commits)
 
     # --- what comes back
 
@@ -321,8 +298,8 @@ class Handing:
         except LeftScope as error:
             ended = not_taken(ports, mission, record, error, to, began_s)
         tidy_up(ports, repo, record)
-        if url := work_remote(ports.vault, ports.config, case.request.portal):
-            self._clear(ports, case, Sent(repo, url, frozenset([head(repo)])))
+        self.sent.pop(case.trace_id, None)
+        clear_remote(ports, case, [head(repo)])
         work = replace(ended.work, repository=str(repo.path))
         if isinstance(ended, Stopped):
             return replace(ended, work=work, left_at="")

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from placet.agent.mission import carry_out, unable
@@ -14,10 +15,11 @@ from placet.agent.record import AUTHOR, ENDED, PLACE, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
 from placet.case.case import Case
+from placet.case.life_cycle import OPEN
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Stopped
-from placet.errors import End, PlacetError, UserError, passing
+from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
@@ -26,7 +28,7 @@ from placet.git.worktree import add_worktree
 from placet.host.config import work_remote
 from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, LeftScope, check_branch
-from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, said_of
+from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, remove, said_of
 from placet_team.git_packs import forget_worktree, move_refs, refs_at
 from placet_team.team_journal import DropRefs, DropWork
 from placet_team.team_rows import has_queue, refs_of, work_row
@@ -60,6 +62,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             ended = not_taken(ports, mission, record, error, to, began_s)
             record.settle(ENDED, ended)
             ports.journal.commit([guard, *drop])
+            clear_remote(ports, case, [*to.values()])
             return ended
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
@@ -68,6 +71,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             record.close()
     if to is not None or away:
         ports.journal.commit([guard, *drop])
+    clear_remote(ports, case, () if to is None else [*to.values()])
     return carry_out(ports, mission, cancel)
 
 
@@ -97,6 +101,23 @@ def needed_remote(ports: Ports, portal: str) -> str:
         AWAY_RETRY_S,
         Why.MACHINE,
     )
+
+
+def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
+    """Delete what the remote keeps of a case, and of cases that are over, if that can be.
+
+    `commits` are any of it; without one nothing is done.
+    """
+
+    def over(trace_ids: Collection[str]) -> Collection[str]:
+        with ports.journal.read() as reader:
+            known = {row.trace_id for row in reader.cases_of(trace_ids)}
+            return known - {row.trace_id for row in reader.cases(*OPEN)} | {case.trace_id}
+
+    url = work_remote(ports.vault, ports.config, case.request.portal)
+    if url and commits:
+        with suppress(GitError, OSError, UserError, Interrupted):
+            remove(url, over, sha256=len(commits[0]) > 40)
 
 
 def kept_ref(case: Case) -> str:

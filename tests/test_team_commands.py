@@ -634,6 +634,10 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert "ok    workers        1 worker there\n" in said
     assert re.search(r"(?m)^ok    model          .*: the workers ask it, each with a key", said)
     assert "note  workers        of another version: bob (9.1.0)\n" in said
+    assert found["rights"] == ("good", "each worker writes what it was handed, and nothing else")
+    troupe.change("GRANT UPDATE ON chain TO bob")
+    assert checked(vault)["rights"][0] == "bad"
+    assert "the worker bob may write the table chain" in checked(vault)["rights"][1]
     troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 RETURNING 1")
     assert checked(vault)["workers"] == ("warn", "none is there; the last was heard 11 min ago")
 

@@ -124,8 +124,7 @@ def clear_clones(folder: Path) -> None:
 class PushCarrier:
     """Pushes a mission's commits before its record names them.
 
-    Each local reference has two places on the remote, below the token of the lease: what is
-    recorded stays at one of them while the other takes the next commit.
+    Each has a reference of its own on the remote, below the token of the lease, which never moves.
     """
 
     def __init__(
@@ -145,7 +144,6 @@ class PushCarrier:
         self._whose, self._lent, self._clock = whose, lent, clock
         self._cancel, self._leaving, self._say = cancel, leaving, say
         self._known = self._next = loose_refs(repo, names)
-        self._places = dict.fromkeys(names, 0)
 
     def writes(self) -> list[Write]:
         """Push what changed since `sent`; return the write that records it.
@@ -156,21 +154,14 @@ class PushCarrier:
         if now == self._known or not is_repository(self._repo.common_dir):
             return []  # of a clone that was deleted no reference was
         trace_id, token = self._whose
-        refs = {
-            f"{WORK}/{trace_id}/{token}/{n}-{1 - self._places[name]}": now[name]
-            for n, name in enumerate(self._names)
-            if name in now and now[name] != self._known.get(name) and now[name] not in self._lent
-        }
-        if refs:
-            self._push(refs)
+        news = {*now.values()} - {*self._known.values(), *self._lent}
+        if news:
+            self._push({f"{WORK}/{trace_id}/{token}/{commit}": commit for commit in sorted(news)})
         self._next = now
         return [PutRefs(json.dumps(now))]
 
     def sent(self) -> None:
         """Take note that it was recorded."""
-        for name in self._names:
-            if self._next.get(name) != self._known.get(name):
-                self._places[name] = 1 - self._places[name]
         self._known = self._next
 
     def _push(self, refs: Mapping[str, str]) -> None:

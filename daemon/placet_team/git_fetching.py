@@ -115,13 +115,13 @@ def _fetch(place: Place, url: str, wanted: Sequence[str], *config: str) -> None:
 
 
 def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
-    """Push commits of a repository to references of a remote, whatever these were.
+    """Push commits of a repository to new references of a remote.
 
     No hook and no setting of the repository has a say. Raises GitError.
     """
     with _apart(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
         asks(place, url, "HEAD")
-        _push(place, url, [f"+{commit}:{name}" for name, commit in refs.items()])
+        _push(place, url, [f"{commit}:{name}" for name, commit in refs.items()])
 
 
 def remove(url: str, over: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:

@@ -51,6 +51,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
             if ready and config.team.workers:
                 yield from _queue(connection)
                 yield from _workers(connection, config.team.lease_s, address)
+                yield from _rights(connection)
     except psycopg.Error as error:
         said = " ".join(str(error).split())
         helps = "See what its user may do: the guide, team.md, has the roles that are needed."
@@ -129,6 +130,25 @@ def _queue(connection: PostgresConnection) -> Iterator[Line]:
         return
     waiting = sum(not row.worker for row in work_rows(connection))
     yield finding("queue", "good", f"{counted(waiting, 'piece')} of work in it")
+
+
+_MAY_WRITE = """SELECT w.name, c.relname FROM team_workers w
+  JOIN pg_roles ON rolname = w.name COLLATE "C" JOIN pg_class c ON relkind = 'r'
+  AND relnamespace = 'placet'::regnamespace AND NOT starts_with(relname, 'procrastinate_')
+  WHERE has_table_privilege(w.name, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') ORDER BY 1, 2"""
+
+
+def _rights(connection: PostgresConnection) -> Iterator[Line]:
+    wrong = connection.execute(_MAY_WRITE).fetchall()
+    if not wrong:
+        yield finding("rights", "good", "each worker writes what it was handed, and nothing else")
+    for name, table in wrong[:1]:
+        found = f"the worker {name} may write the table {table}, so its work cannot be trusted"
+        helps = (
+            f'As the owner: REVOKE ALL ON ALL TABLES IN SCHEMA placet FROM "{name}". A worker\'s '
+            "role owns nothing, and is no superuser."
+        )
+        yield finding("rights", "bad", found, helps)
 
 
 def _workers(connection: PostgresConnection, lease_s: float, address: str) -> Iterator[Line]:

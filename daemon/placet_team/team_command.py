@@ -149,11 +149,12 @@ def checked_labels(labels: str) -> str:
 
 
 _UPDATE = """#!/bin/sh
-# The daemon and workers of placet push here, below refs/placet alone.
-case "$1" in
+# The daemon and workers of placet push here, below refs/placet alone; what is there never moves.
+case "$1 $2 $3" in
+refs/placet/*\\ *[!0]*\\ *[!0]*) echo "$1 is there already" >&2 ;;
 refs/placet/*) exit 0 ;;
+*) echo "only refs/placet/* can be pushed here, not $1" >&2 ;;
 esac
-echo "only refs/placet/* can be pushed here, not $1" >&2
 exit 1
 """
 

@@ -154,7 +154,9 @@ def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -
     """
     database = address.rpartition("/")[2]
     sql = insert_worker(address, name, labels)
-    server.sql(f"DO $$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $$", database)
+    create, grant = sql.splitlines()
+    server.sql(f"DO $$ BEGIN {create} EXCEPTION WHEN duplicate_object THEN NULL; END $$", database)
+    server.sql(grant, database)
     return address.replace("//placet@", f"//{name}@", 1)
 
 

@@ -824,8 +824,11 @@ def test_nothing_a_person_wrote_is_lost_between_all_of_it(vault: TestVault) -> N
         words = []
         for number in range(200):
             words.append(f"word {number}")
-            with plan.open("a") as out:
-                out.write(f"{words[-1]}\n")
+            written = None
+            while written != plan.stat().st_ino:  # an editor sees that its file was replaced
+                with plan.open("a") as out:
+                    out.write(f"{words[-1]}\n")
+                    written = os.fstat(out.fileno()).st_ino
             if rows(vault, "hello", "plan.revised"):
                 break
         comes(plan, "revision: 2")

@@ -546,10 +546,11 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
     ident = planned(squad, "whole", 1)[0]
     (body,) = squad.troupe.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
     case = CASE_JSON.validate_json(body)
-    with journal_at(squad.troupe.folder / "aside", squad.server.fresh()) as journal:
-        lookout = Lookout(journal, squad.troupe.address, lambda: None)
+    address = squad.server.fresh()
+    with journal_at(squad.troupe.folder / "aside", address) as journal:
+        lookout = Lookout(journal, address, lambda: None)
         offers = Team(journal, lookout, LEASE_S, dict)
-        Workers(squad.server, squad.troupe.address).beat("ann", slots=1)
+        Workers(squad.server, address).beat("ann", slots=1)
         lookout.look()
         for _ in range(2):
             assert offers.claim(case, lambda: 0, planning=False) is None
@@ -611,30 +612,6 @@ def test_work_of_a_request_that_was_withdrawn_while_no_daemon_ran_is_cleared_awa
     until(lambda: squad.count(ident)["request.withdrawn"], "its end", 30)
     until(lambda: not squad.clear(ident), f"{squad.clear(ident)}", 10)
     squad.fire(one)
-
-
-NO_THREAD = """
-import threading
-start, failed = threading.Thread.start, []
-def refused(self):
-    if not failed and getattr(self._target, "__name__", "") == "_heed":
-        failed.append(1)
-        raise RuntimeError("can't start new thread")
-    start(self)
-threading.Thread.start = refused
-from placet.cli.main import main
-main()
-"""
-
-
-def test_work_for_which_a_worker_has_no_thread_is_given_back(squad: Squad) -> None:
-    one = squad.troupe.worker("crowded", program=("-c", NO_THREAD))
-    ident = squad.ask("whole")
-    told = squad.vault.cli
-    until(lambda: "can't start new thread" in told("why", ident).stdout, "what it waits for", 30)
-    squad.fire(one)
-    (squad.vault.root / "Inbox" / "Requests" / f"{ident}.md").unlink()
-    until(lambda: squad.count(ident)["request.withdrawn"], "its end", 30)
 
 
 def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) -> None:

@@ -29,7 +29,7 @@ from placet_team.team_rows import ANY, WORKER, has_queue
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4
 """Threads beside those of the slots: the event loop looks up addresses in them."""
-_POLL_S = 2.0
+_POLL_S = 10.0
 """How often a worker looks for work where a notification was lost."""
 
 

@@ -16,8 +16,10 @@ from placet.journal.writes import JournalPaused, LeaseLost
 from placet.loop.threads import Workers
 from placet.loop.work import CarryOut, Draft
 
-HEAR_S = 2.0
+HEAR_S = 10.0
 """Seconds after which it looks for rows though none were announced."""
+PAUSE_S = 0.1
+"""Seconds between two looks at least."""
 MOST_ROWS = 1_000
 
 
@@ -80,6 +82,7 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
                 if rows:
                     last = rows[-1].id
                     on_rows(rows)
+                over.wait(PAUSE_S)
 
     thread = threading.Thread(target=hear, name="hear", daemon=True)
     thread.start()

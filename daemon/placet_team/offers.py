@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placet.agent.record import Postponed
 from placet.case.case import Case
@@ -56,6 +56,7 @@ class Team:
     lease_s: float
     portals: Callable[[], Mapping[str, PortalTable]]
     seen: frozenset[tuple[str, str, bool, bool]] = frozenset()
+    here: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Claim | None:
         """Return who took a case's work; offer it where nobody has, and return None.
@@ -90,8 +91,11 @@ class Team:
             return False
         if case.stop:
             return True
-        with self.journal.read() as reader:
-            return began_here(reader.connection, case.trace_id, case.generation)
+        key = case.trace_id, case.generation
+        if key not in self.here:
+            with self.journal.read() as reader:
+                self.here[key] = began_here(reader.connection, *key)
+        return self.here[key]
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Take back what was offered and is not wanted any more, of cases not in `wanted`.

@@ -104,6 +104,7 @@ class PostgresConnection:
                 cursor_factory=_Cursor,
             )
         self._connection.adapters.register_loader("numeric", _Number)
+        self._listens = ""
 
     def execute(self, sql: str, values: Values = (), /) -> _Cursor:
         """Run one statement."""
@@ -146,7 +147,9 @@ class PostgresConnection:
     def notices(self, channel: str, timeout_s: float) -> bool:
         """Wait for a NOTIFY, at most so long; return whether there was one."""
         with _plain():
-            self._connection.execute(f"LISTEN {channel}")
+            if self._listens != channel:
+                self._connection.execute(f"LISTEN {channel}")
+                self._listens = channel
             return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
 
     def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

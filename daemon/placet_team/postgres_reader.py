@@ -18,13 +18,27 @@ from placet.journal.database import DatabaseAway, Rows, Values
 from placet_team.postgres import PostgresConnection
 
 _IDLE: dict[str, list[PostgresConnection]] = {}
-"""Connections for readers, by address: to make one takes as long as twenty queries."""
+"""Connections by address: to make one takes as long as twenty queries."""
+MOST_IDLE = 2
 
 
 @contextlib.contextmanager
 def postgres_snapshot(address: str) -> Iterator[PostgresConnection]:
     """Yield a connection that sees one moment and cannot write. Raises DatabaseAway."""
     connection = _begun(address)
+    try:
+        yield connection
+    finally:
+        _put_back(address, connection)
+
+
+@contextlib.contextmanager
+def idle_connection(address: str) -> Iterator[PostgresConnection]:
+    """Give a connection that is in no transaction; it may turn out to be cut."""
+    try:
+        connection = _IDLE.setdefault(address, []).pop()
+    except IndexError:
+        connection = PostgresConnection(address)
     try:
         yield connection
     finally:
@@ -46,10 +60,11 @@ def _put_back(address: str, connection: PostgresConnection) -> None:
     with contextlib.suppress(DatabaseAway):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-    if connection.is_broken:
+    idle = _IDLE.setdefault(address, [])
+    if connection.is_broken or len(idle) >= MOST_IDLE:
         connection.close()
     else:
-        _IDLE.setdefault(address, []).append(connection)
+        idle.append(connection)
 
 
 @atexit.register

@@ -30,20 +30,21 @@ from placet.journal.writes import (
     Write,
 )
 from placet_team.postgres import PostgresConnection, shown
-from placet_team.postgres_reader import PatientConnection
+from placet_team.postgres_reader import MOST_IDLE, PatientConnection, idle_connection
 from placet_team.team_journal import PutRefs, PutResult
 
 _ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
 """What the functions refuse, by the code of the error."""
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+_TRIES = MOST_IDLE + 1
+"""Failed tries after which the database is away: all connections that were kept may be cut."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """A connection; `turn` counts its calls, so that one whose answer was lost is made once."""
+    """A row of calls; `turn` counts them, so that one whose answer was lost is made once."""
 
     name: str
-    connection: PostgresConnection | None = None
     turn: int = 0
 
 
@@ -67,18 +68,37 @@ class WorkerJournal:
         Waits while the database is away. Raises LeaseLost, Conflict, and JournalPaused once it is
         to wait no longer.
         """
-        self._call("worker_append", *_appended(writes))
+        values = _appended(writes)
+        try:
+            line = self._idle.pop()
+        except IndexError:
+            line = _Line(uuid4().hex)
+        try:
+            self.call("worker_append", line.name, line.turn + 1, *values)
+            line.turn += 1
+        finally:
+            self._idle.append(line)
         return Committed()
 
     def call(self, function: str, *values: Any) -> Any:
         """Call one of the team's functions, which may be called twice; waits as `commit` does."""
-        with self._line() as line:
-            return self._patiently(line, function, values)
-
-    def _call(self, function: str, *values: Any) -> None:
-        with self._line() as line:
-            self._patiently(line, function, (line.name, line.turn + 1, *values))
-            line.turn += 1
+        delay_s, tries = _FIRST_DELAY_S, 0
+        while True:
+            try:
+                with idle_connection(self.address) as connection:
+                    answer = _answer(connection, function, values)
+            except DatabaseAway as error:
+                tries += 1
+                trouble = f"the journal in {shown(self.address)} cannot be written: {error}"
+                if tries == _TRIES:
+                    self._on_trouble(f"{trouble}; work waits, and goes on when it is there again")
+                if self._give_up.wait(delay_s if tries >= _TRIES else 0):
+                    raise JournalPaused(trouble) from error
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+                continue
+            if tries >= _TRIES:
+                self._on_trouble("the journal is written again")
+            return answer
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
@@ -96,46 +116,12 @@ class WorkerJournal:
         self._give_up.set()
 
     def close(self) -> None:
-        """Close the connections; nobody may be writing."""
+        """Write and wait no more."""
         self.stop_waiting()
-        for line in self._idle:
-            if line.connection is not None:
-                line.connection.close()
 
     def _wait_to_read(self, error: DatabaseAway) -> None:
         if self._give_up.wait(_LONGEST_DELAY_S):
             raise JournalPaused(f"the journal cannot be read: {error}")
-
-    @contextmanager
-    def _line(self) -> Iterator[_Line]:
-        try:
-            line = self._idle.pop()
-        except IndexError:
-            line = _Line(uuid4().hex)
-        try:
-            yield line
-        finally:
-            self._idle.append(line)
-
-    def _patiently(self, line: _Line, function: str, values: Sequence[Any]) -> Any:
-        delay_s, told = _FIRST_DELAY_S, False
-        while True:
-            try:
-                if line.connection is None or line.connection.is_broken:
-                    line.connection = PostgresConnection(self.address)
-                answer = _answer(line.connection, function, values)
-            except DatabaseAway as error:
-                trouble = f"the journal in {shown(self.address)} cannot be written: {error}"
-                if not told:
-                    told = True
-                    self._on_trouble(f"{trouble}; work waits, and goes on when it is there again")
-                if self._give_up.wait(delay_s):
-                    raise JournalPaused(trouble) from error
-                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-                continue
-            if told:
-                self._on_trouble("the journal is written again")
-            return answer
 
 
 def _answer(connection: PostgresConnection, function: str, values: Sequence[Any]) -> Any:

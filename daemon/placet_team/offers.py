@@ -113,11 +113,13 @@ class Team:
             self.journal.commit([DropWork(row.trace_id, row.generation), *void])
 
     def look(self) -> bool:
-        """Look at the rows; return whether workers came, went or were told to end since then.
+        """Return whether workers came, went or were told to end since it was asked last.
 
-        One that was quiet for too long went, and comes with its next sign of life.
+        One that was quiet for too long went, and comes with its next sign of life. Raises what the
+        database refuses.
         """
-        self.lookout.look()
+        if self.lookout.failed is not None:
+            raise self.lookout.failed
         members = self.lookout.members.values()
         now = frozenset((one.name, one.owner, one.draining, self._lives(one)) for one in members)
         before, self.seen = self.seen, now

@@ -12,8 +12,8 @@ import pgkit
 from gitkit import git, make_repo
 from placet.cli.main import main
 from placet.host.config import Config
-from placet_team.outfit import Own, with_own
-from placet_team.parcel import packed_config
+from placet_team.machine import Own, with_own
+from placet_team.work_item import packed_config
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 

@@ -33,10 +33,10 @@ from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, Guard
 from placet.models.server import CREDENTIAL as KEY
 from placet_team.engine import make_queue, queue_of, work
-from placet_team.lookout import Lookout
-from placet_team.offers import OWNER_JSON
+from placet_team.offer import OWNER_JSON
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import make_ready
+from placet_team.team_cache import TeamCache
 from placet_team.team_checks import team_lines
 from placet_team.team_journal import Drain, PutResult, PutWork
 from placet_team.team_look import sections_screen, status_sections, workers_section
@@ -139,7 +139,7 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(
     journal: Journal, workers: Workers, address: str
 ) -> None:
     """A daemon took work from its worker, as it had seen again what it was before it was handed."""
-    lookout = Lookout(journal, address, lambda: None)
+    cache = TeamCache(journal, address, lambda: None)
     has_seen, goes_on = threading.Event(), threading.Event()
 
     def slowly(connection: Connection) -> list[MemberRow]:
@@ -149,15 +149,15 @@ def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(
             assert goes_on.wait(30)
         return found
 
-    slow = threading.Thread(target=lookout.look)
-    with patch("placet_team.lookout.member_rows", slowly):
+    slow = threading.Thread(target=cache.look)
+    with patch("placet_team.team_cache.member_rows", slowly):
         slow.start()
         assert has_seen.wait(30)
         workers.beat("ann")
-        lookout.look()
+        cache.look()
         goes_on.set()
         slow.join()
-    assert list(lookout.members) == ["ann"]
+    assert list(cache.members) == ["ann"]
 
 
 @contextmanager
@@ -365,7 +365,7 @@ def test_the_table_of_workers_says_who_takes_work_and_who_does_not(
     vault = troupe.vault
     said = vault.click("team", "workers")
     assert said.stdout == ""
-    assert "no worker is there. On any machine: placet worker" in said.stderr
+    assert "no worker is there. Let one in: placet team init --worker NAME" in said.stderr
     assert asked(vault, "team", "workers") == []
     team_workers.beat("ann", labels="gpu,any")
     team_workers.beat("bob", version="9.1.0")

@@ -33,10 +33,10 @@ from placet.host.lock import boot_id, boottime_s
 from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
 from placet_team.engine import make_queue
-from placet_team.lookout import Lookout
-from placet_team.offers import Team
+from placet_team.offer import Team
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
 from placet_team.postgres_schema import make_ready
+from placet_team.team_cache import TeamCache
 from teamkit import Troupe, Workers, team
 from vaultkit import PLAN, make_vault, until
 
@@ -548,16 +548,16 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
     case = CASE_JSON.validate_json(body)
     address = squad.server.fresh()
     with journal_at(squad.troupe.folder / "aside", address) as journal:
-        lookout = Lookout(journal, address, lambda: None)
-        offers = Team(journal, lookout, LEASE_S, dict)
+        cache = TeamCache(journal, address, lambda: None)
+        offers = Team(journal, cache, LEASE_S, dict)
         Workers(squad.server, address).beat("ann", slots=1)
-        lookout.look()
+        cache.look()
         for _ in range(2):
             assert offers.claim(case, lambda: 0, planning=False) is None
             with closing(PostgresConnection(address_of(journal.path))) as ann:  # and dies
                 took = ann.execute("DELETE FROM procrastinate_jobs WHERE status = 'todo'")
                 assert took.rowcount == 1
-            lookout.look()
+            cache.look()
 
 
 @pytest.mark.sweep

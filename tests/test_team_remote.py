@@ -23,10 +23,10 @@ from placet.journal.writes import Write
 from placet.loop.app import daemon
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_home, push, remove, said_of
-from placet_team.git_packs import FETCHED, clone_at
-from placet_team.outfit import Own
-from placet_team.parcel import Loan
+from placet_team.git_refs import FETCHED, clone_at
+from placet_team.machine import Own
 from placet_team.team_journal import PutRefs
+from placet_team.work_item import Source
 from remotekit import git_server
 from teamkit import Troupe, team
 from test_team_faults import STEP, agent, plan
@@ -184,9 +184,9 @@ def test_a_repositorys_git_proxy_is_not_started(tmp_path: Path) -> None:
         fetch(clone_at(tmp_path / "clone.git", sha256=False), "git://127.0.0.1:9/x", ["0" * 40])
 
 
-def loan_of(commit: str, settings: Mapping[str, str]) -> Loan:
+def loan_of(commit: str, settings: Mapping[str, str]) -> Source:
     refs = {"refs/heads/main": commit}
-    return Loan("code", (commit,), refs, "refs/heads/main", "/code", ALWAYS, settings=settings)
+    return Source("code", (commit,), refs, "refs/heads/main", "/code", ALWAYS, settings=settings)
 
 
 def served(folder: Path) -> tuple[Path, str]:
@@ -199,8 +199,8 @@ def served(folder: Path) -> tuple[Path, str]:
 def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
     evil = {"core.gitProxy": "p", "core.gitproxy": "p", "credential.helper": "h", "alias.x": "!y"}
-    loan = loan_of(commit, {"user.name": "Ann", **evil})
-    clone = borrow(tmp_path / "clones", loan, str(remote), [commit]).path
+    source = loan_of(commit, {"user.name": "Ann", **evil})
+    clone = borrow(tmp_path / "clones", source, str(remote), [commit]).path
     said = (clone / "config").read_text()
     assert "name = Ann" in said
     assert not [one for one in ("roxy", "helper", "alias") if one in said]
@@ -215,17 +215,17 @@ def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
 
 def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
-    made, loan = tmp_path / "made", loan_of(commit, {})
-    clone = borrow(tmp_path / "clones", loan, str(remote), [commit]).path
+    made, source = tmp_path / "made", loan_of(commit, {})
+    clone = borrow(tmp_path / "clones", source, str(remote), [commit]).path
     git(clone, "config", "credential.helper", f"!touch {made}")
     (clone / "worktrees" / "other").mkdir(parents=True)  # other work is in it
     for _ in range(2):
         with pytest.raises(Postponed, match="placet does not make: credential"):
-            borrow(tmp_path / "clones", loan, str(remote), [commit])
+            borrow(tmp_path / "clones", source, str(remote), [commit])
     (clone / "worktrees" / "other").rmdir()
     with pytest.raises(Postponed, match="is made anew"):
-        borrow(tmp_path / "clones", loan, str(remote), [commit])
-    borrow(tmp_path / "clones", loan, str(remote), [commit])
+        borrow(tmp_path / "clones", source, str(remote), [commit])
+    borrow(tmp_path / "clones", source, str(remote), [commit])
     assert not made.exists()
 
 
@@ -237,8 +237,8 @@ class Carried:
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.remote, commit = served(folder)
-        loan = loan_of(commit, {})
-        self.repo = borrow(folder / "clones", loan, str(self.remote), [commit])
+        source = loan_of(commit, {})
+        self.repo = borrow(folder / "clones", source, str(self.remote), [commit])
         self.cancel, self.said, self.leaving = Cancel(), list[str](), False
         self.names = ["refs/heads/feat/x", "refs/placet/ckpt/x"]
         self.at = commit

@@ -19,7 +19,7 @@ from placet.host.clock import Clock
 from placet.host.state import write_private
 from placet.journal.writes import Write
 from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, said_of
-from placet_team.git_packs import (
+from placet_team.git_refs import (
     clear_clone,
     clone_at,
     has_all,
@@ -28,8 +28,8 @@ from placet_team.git_packs import (
     must_be_ours,
     refs_at,
 )
-from placet_team.parcel import KEPT_SETTINGS, Loan
 from placet_team.team_journal import PutRefs
+from placet_team.work_item import KEPT_SETTINGS, Source
 
 PUSH_RETRY_S = 15.0
 """Retry interval after a remote took nothing for `PUSH_PATIENCE_S`."""
@@ -37,27 +37,29 @@ PUSH_PATIENCE_S = 120.0
 _LONGEST_WAIT_S = 16.0
 
 
-def borrow(folder: Path, loan: Loan, url: str, commits: Sequence[str]) -> Repo:
-    """Return a worker's clone of a repository, with these commits and all that a loan says.
+def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Repo:
+    """Return a worker's clone of a repository, with these commits and all that a source says.
 
     `url` is the worker's own. Raises Postponed without one, where the remote does not give the
     commits, or for a damaged clone, which is then deleted.
     """
-    path = folder / _name_of(loan)
+    path = folder / _name_of(source)
     if not url:
-        what = f"the portal {loan.portal}" if loan.portal else "the vault"
-        own = f', or write [remotes] {json.dumps(loan.portal)} = "URL" in the file of its --config'
+        what = f"the portal {source.portal}" if source.portal else "the vault"
+        own = (
+            f', or write [remotes] {json.dumps(source.portal)} = "URL" in the file of its --config'
+        )
         raise Postponed(
             f"a worker knows no git remote for {what}. Start it with --remote URL{own}",
             REMOTE_RETRY_S,
             Why.MACHINE,
         )
     try:
-        repo = clone_at(path, sha256=loan.sha256)
+        repo = clone_at(path, sha256=source.sha256)
         must_be_ours(repo, KEPT_SETTINGS)
         _fetch(repo, url, commits)
-        _set_up(repo, loan)
-        return clone_at(path, sha256=loan.sha256)  # with its settings read anew
+        _set_up(repo, source)
+        return clone_at(path, sha256=source.sha256)  # with its settings read anew
     except (UserError, GitError, RepositoryChanged) as error:
         raise _damaged(path, error) from error
 
@@ -77,21 +79,21 @@ def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         raise RepositoryChanged("objects are missing")
 
 
-def _set_up(repo: Repo, loan: Loan) -> None:
-    """Give a clone the settings, rules and references of a loan."""
-    for file, text in (("exclude", loan.exclude), ("attributes", loan.attributes)):
+def _set_up(repo: Repo, source: Source) -> None:
+    """Give a clone the settings, rules and references of a source."""
+    for file, text in (("exclude", source.exclude), ("attributes", source.attributes)):
         (repo.git_dir / "info").mkdir(exist_ok=True)
         write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
     here = dict(item.partition("\n")[::2] for scope, item in repo.settings if scope == "local")
     for key in KEPT_SETTINGS:
-        if (value := loan.settings.get(key)) != here.get(key):
+        if (value := source.settings.get(key)) != here.get(key):
             run_git(place_of(repo), "config", "--unset-all", key, ok=(0, 5))
             if value is not None:
                 run_git(place_of(repo), "config", "--end-of-options", key, value)
-    known = refs_at(repo, [*loan.refs])
-    move_refs(repo, {name: at for name, at in loan.refs.items() if at != known.get(name, "")})
-    if loan.head:
-        run_git(place_of(repo), "symbolic-ref", "HEAD", loan.head)
+    known = refs_at(repo, [*source.refs])
+    move_refs(repo, {name: at for name, at in source.refs.items() if at != known.get(name, "")})
+    if source.head:
+        run_git(place_of(repo), "symbolic-ref", "HEAD", source.head)
 
 
 def _damaged(path: Path, error: Exception) -> Postponed:
@@ -108,10 +110,10 @@ def _damaged(path: Path, error: Exception) -> Postponed:
     )
 
 
-def _name_of(loan: Loan) -> str:
+def _name_of(source: Source) -> str:
     """Return the name of a clone's folder: a portal's may be any text, and differ in case alone."""
-    owner = f"portal/{loan.portal} {loan.sha256}"
-    shown = re.sub(r"[^A-Za-z0-9_-]", "_", loan.portal)[:40] or "vault"
+    owner = f"portal/{source.portal} {source.sha256}"
+    shown = re.sub(r"[^A-Za-z0-9_-]", "_", source.portal)[:40] or "vault"
     return f"{shown}-{sha256(owner.encode()).hexdigest()[:8]}.git"
 
 

@@ -22,7 +22,7 @@ from placet.git.run import (
 )
 from placet.host.config import is_git_path
 from placet.host.state import from_home
-from placet_team.git_packs import FETCHED, clone_at, has_all, loose_refs, move_refs
+from placet_team.git_refs import FETCHED, clone_at, has_all, loose_refs, move_refs
 
 REMOTE_RETRY_S = 5.0
 """Retry interval while a remote gives or takes nothing."""

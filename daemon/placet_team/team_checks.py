@@ -50,7 +50,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
             ready = yield from _schema(connection)
             if ready and config.team.workers:
                 yield from _queue(connection)
-                yield from _workers(connection, config.team.lease_s, address)
+                yield from _workers(connection, config.team.lease_s)
                 yield from _rights(connection)
     except psycopg.Error as error:
         said = " ".join(str(error).split())
@@ -151,7 +151,7 @@ def _rights(connection: PostgresConnection) -> Iterator[Line]:
         yield finding("rights", "bad", found, helps)
 
 
-def _workers(connection: PostgresConnection, lease_s: float, address: str) -> Iterator[Line]:
+def _workers(connection: PostgresConnection, lease_s: float) -> Iterator[Line]:
     from placet_team.engine import major
 
     found = member_rows(connection)
@@ -160,7 +160,7 @@ def _workers(connection: PostgresConnection, lease_s: float, address: str) -> It
     others = [f"{one.name} ({one.version})" for one in living if one not in able]
     if not able:
         last = f"; the last was heard {age(min(one.quiet_s for one in found))} ago" if found else ""
-        helps = f"Work waits. On any machine: placet worker '{address}'"
+        helps = "Work waits. Let one in: placet team init --worker NAME"
         yield finding("workers", "warn", f"none is there{'' if living else last}", helps)
     else:
         yield finding("workers", "good", f"{counted(len(able), 'worker')} there")

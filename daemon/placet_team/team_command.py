@@ -22,7 +22,7 @@ from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
-from placet_team.git_packs import clone_at
+from placet_team.git_refs import clone_at
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_rows import ANY, WORKER
@@ -207,7 +207,7 @@ def team_workers_command(site: Site, as_json: bool) -> None:
 
     found = team(site)
     if not found["workers"] and not as_json:
-        say(f"no worker is there. On any machine: placet worker '{found['database']}'")
+        say("no worker is there. Let one in: placet team init --worker NAME")
         return
     sections = [workers_section(found)]
     if on_terminal() and not as_json:

@@ -20,7 +20,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS team_work (
      trace_id text COLLATE "C" PRIMARY KEY, generation bigint NOT NULL, planning boolean NOT NULL,
      queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
-     level bigint NOT NULL DEFAULT 0, parcel text NOT NULL DEFAULT '',
+     level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
      told text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
      result text NOT NULL DEFAULT '')""",
     """CREATE TABLE IF NOT EXISTS team_members (
@@ -56,7 +56,7 @@ class PutWork(Change):
         VALUES (:trace_id, :generation, :planning, :queue, :now)
         ON CONFLICT (trace_id) DO UPDATE SET generation = excluded.generation,
           planning = excluded.planning, queue = excluded.queue, put_at = excluded.put_at,
-          worker = NULL, owner = NULL, token = NULL, parcel = '', told = '', kind = '',
+          worker = NULL, owner = NULL, token = NULL, item = '', told = '', kind = '',
           result = ''""",
         f"""SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(:queue, '{TASK}', :priority, NULL, NULL,
           jsonb_build_object('trace_id', CAST(:trace_id AS text), 'generation', :generation), NULL)
@@ -72,9 +72,9 @@ class HandWork(Change):
     generation: int
     worker: str
     token: int
-    parcel: str
+    item: str
     SQL = (
-        f"UPDATE team_work SET token = :token, parcel = :parcel {_OF_WORK} "  # noqa: S608 - our own
+        f"UPDATE team_work SET token = :token, item = :item {_OF_WORK} "  # noqa: S608 - our own
         "AND worker = :worker AND token IS NULL",
     )
     ELSE = "{trace_id} is not with {worker} any more"

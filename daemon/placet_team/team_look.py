@@ -14,7 +14,7 @@ from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.note.paths import show as visible
 from placet.sandbox.box import Level
-from placet_team.carriers import BACK, QUEUED, TAKEN, how_far, used_slots, waits_for
+from placet_team.progress import BACK, QUEUED, TAKEN, how_far, used_slots, waits_for
 from placet_team.team_rows import (
     MemberRow,
     WorkRow,

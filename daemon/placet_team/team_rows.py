@@ -119,7 +119,7 @@ def quiet_limit_s(reader: Reader) -> float:
 def texts_of(connection: Connection, trace_id: str, token: int) -> tuple[str, str] | None:
     """Return what a worker was handed and what came of it; None where that is another's now."""
     row = connection.execute(
-        "SELECT parcel, result FROM team_work WHERE trace_id = ? AND token = ?", (trace_id, token)
+        "SELECT item, result FROM team_work WHERE trace_id = ? AND token = ?", (trace_id, token)
     ).fetchone()
     return None if row is None else (str(row[0]), str(row[1]))
 

@@ -33,16 +33,16 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.outfit import Outfit
-from placet_team.parcel import (
+from placet_team.machine import Machine
+from placet_team.team_journal import PutResult
+from placet_team.team_rows import LEASE_S, WorkRow, texts_of, work_row, work_rows
+from placet_team.work_item import (
+    ITEM_JSON,
     LEFT,
     MISTAKE,
-    PARCEL_JSON,
     Wait,
     packed_result,
 )
-from placet_team.team_journal import PutResult
-from placet_team.team_rows import LEASE_S, WorkRow, texts_of, work_row, work_rows
 from placet_team.worker_journal import WorkerJournal
 
 BEATS = 5
@@ -54,7 +54,7 @@ FIRST_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Badge:
+class WorkerId:
     """A worker as the team knows it: its name, which is its role in the database, and its slots."""
 
     name: str
@@ -69,9 +69,9 @@ class Worker:
     trouble that does not pass: the database refuses, or another worker has its name.
     """
 
-    badge: Badge
+    ident: WorkerId
     journal: WorkerJournal
-    outfit: Outfit
+    machine: Machine
     say: Callable[[str], None]
     owner: str
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
@@ -114,11 +114,11 @@ class Worker:
                 self.journal.call("worker_leave", self.owner)
 
     def _beat(self, gone: str = "") -> None:
-        level, slots = int(self.outfit.level), self.badge.slots
+        level, slots = int(self.machine.level), self.ident.slots
         beat = (self.owner, level, __version__, slots, gone, [*self.under_way])
         said, lease_s = self.journal.call("worker_beat", *beat)
         if said == "taken":
-            raise name_taken(self.badge.name)
+            raise name_taken(self.ident.name)
         self.draining, self.lease_s = said == "draining", float(lease_s)
 
     def _heed(self) -> None:
@@ -145,7 +145,7 @@ class Worker:
 
     def _take(self, trace_id: str, generation: int) -> None:
         try:
-            claim = (trace_id, generation, self.owner, int(self.outfit.level))
+            claim = (trace_id, generation, self.owner, int(self.machine.level))
             if not self.journal.call("worker_claim", *claim):
                 return  # it was withdrawn
         except JournalPaused:
@@ -158,14 +158,14 @@ class Worker:
     def _handed(self, trace_id: str, generation: int) -> WorkRow | None:
         """Wait until a piece of work is handed over; return None where it is taken away."""
         wait_s = FIRST_LOOK_S
-        while not self.outfit.leaving.is_set():
+        while not self.machine.leaving.is_set():
             with self.journal.read() as reader:
                 row = work_row(reader.connection, trace_id)
             if row is None or (row.generation, row.owner) != (generation, self.owner):
                 return None
             if row.token:
                 return row
-            self.outfit.clock.wait(wait_s, self.outfit.leaving.is_set)
+            self.machine.clock.wait(wait_s, self.machine.leaving.is_set)
             wait_s = min(2 * wait_s, LOOK_S)
         return None
 
@@ -186,17 +186,17 @@ class Worker:
             del self.under_way[row.trace_id]
 
     def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
-        """Do a piece of work (a parcel as JSON); return what came of it, and writes with that."""
+        """Do a piece of work (a item as JSON); return what came of it, and writes with that."""
         writes = list[Write]()
         try:
-            parcel = PARCEL_JSON.validate_json(text)
-            what = "plans" if parcel.assignment is not None else "carries out"
-            self.say(f"{what} {parcel.case.request_id}")
-            if parcel.assignment is not None:
-                ports, _ = self.outfit.ports(parcel, cancel)
-                drafted = draft(ports, parcel.assignment, cancel)
+            item = ITEM_JSON.validate_json(text)
+            what = "plans" if item.assignment is not None else "carries out"
+            self.say(f"{what} {item.case.request_id}")
+            if item.assignment is not None:
+                ports, _ = self.machine.ports(item, cancel)
+                drafted = draft(ports, item.assignment, cancel)
                 return *packed_result(drafted), writes
-            with self.outfit.mission(parcel, token, cancel) as (ports, mission, carriers):
+            with self.machine.mission(item, token, cancel) as (ports, mission, carriers):
                 ended = self._ended(ports, mission, cancel)
                 for carrier in carriers[-1:]:
                     writes += carrier.writes()

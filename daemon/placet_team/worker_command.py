@@ -14,10 +14,10 @@ from placet.errors import UserError
 from placet.host.config import SandboxTable, made_of
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
-from placet_team.outfit import OF_MODEL, Own
+from placet_team.machine import OF_MODEL, Own
 from placet_team.postgres import checked, user_of
 from placet_team.team_command import checked_name
-from placet_team.worker import Badge
+from placet_team.worker import WorkerId
 from placet_team.working import run
 
 _TABLES = {"model": OF_MODEL, "commands": tuple(SandboxTable.model_fields)}
@@ -85,4 +85,4 @@ def worker_command(address: str, slots: int, remote: str, config: Path | None) -
     own = replace(own_settings(config) if config else Own(), remote=remote)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
-        run(address, Badge(name, slots), own, folder, os.environ, say, ending)
+        run(address, WorkerId(name, slots), own, folder, os.environ, say, ending)

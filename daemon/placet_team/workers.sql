@@ -201,7 +201,7 @@ BEGIN
     ('records', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = records.trace_id)'),
     ('activity', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = activity.trace_id)'),
     ('cases', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = cases.trace_id)'),
-    ('texts', 'EXISTS (SELECT FROM team_work w WHERE strpos(w.parcel, texts.digest) > 0)')
+    ('texts', 'EXISTS (SELECT FROM team_work w WHERE strpos(w.item, texts.digest) > 0)')
   LOOP
     EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
     EXECUTE format('DROP POLICY IF EXISTS workers ON %I', part);

@@ -21,18 +21,18 @@ from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
 from placet_team.engine import is_ready, queues_for, reached, work
-from placet_team.lookout import GAP_S
-from placet_team.offers import OWNER_JSON
-from placet_team.outfit import Outfit, Own
+from placet_team.machine import Machine, Own
+from placet_team.offer import OWNER_JSON
 from placet_team.postgres import shown
+from placet_team.team_cache import GAP_S
 from placet_team.team_rows import labels_of, member_rows, quiet_limit_s, server_now_s
-from placet_team.worker import LOOK_S, Badge, Worker, name_taken
+from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken
 from placet_team.worker_journal import WorkerJournal
 
 
 def run(
     address: str,
-    badge: Badge,
+    ident: WorkerId,
     own: Own,
     folder: Path,
     env: Mapping[str, str],
@@ -47,7 +47,7 @@ def run(
     """
     make_undumpable()
     with ExitStack() as stack:
-        _prepared(badge.name, folder, stack, say)
+        _prepared(ident.name, folder, stack, say)
         stack.enter_context(_plainly(address))
         if not _awaited(address, say, ending):
             return
@@ -55,7 +55,7 @@ def run(
         journal = stack.enter_context(closing(WorkerJournal(address, folder / "journal", say)))
         ending.rings(journal.stop_waiting)
         try:
-            _work(address, badge, own, folder, env, say, ending, journal, clock)
+            _work(address, ident, own, folder, env, say, ending, journal, clock)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
 
@@ -76,7 +76,7 @@ def _plainly(address: str) -> Iterator[None]:
 
 def _work(
     address: str,
-    badge: Badge,
+    ident: WorkerId,
     own: Own,
     folder: Path,
     env: Mapping[str, str],
@@ -87,11 +87,11 @@ def _work(
 ) -> None:
     with ExitStack() as stack:
         with journal.read() as reader:
-            labels = labels_of(reader.connection, badge.name)
+            labels = labels_of(reader.connection, ident.name)
         if not labels:
             raise UserError(
-                f"This team has no worker named {badge.name}.",
-                f"Where the vault is: placet team init --worker {badge.name}; it prints the SQL "
+                f"This team has no worker named {ident.name}.",
+                f"Where the vault is: placet team init --worker {ident.name}; it prints the SQL "
                 "that makes its role.",
                 exit_code=2,
             )
@@ -99,24 +99,24 @@ def _work(
         if level is Level.NONE and own.config.commands.sandbox != "none":
             say("This machine has no sandbox: it takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
-        outfit = Outfit(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
-        worker = Worker(badge, journal, outfit, say, owner)
+        machine = Machine(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
+        worker = Worker(ident, journal, machine, say, owner)
         if not _join(stack, worker, say, ending):
             return
-        said = f"{counted(badge.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
-        say(f"worker {badge.name} takes work: {said}; stop with Ctrl-C")
+        said = f"{counted(ident.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
+        say(f"worker {ident.name} takes work: {said}; stop with Ctrl-C")
 
         def over() -> bool:
             if ending.is_set() or worker.failed:
-                outfit.leaving.set()
-            return outfit.leaving.is_set() or worker.draining
+                machine.leaving.set()
+            return machine.leaving.is_set() or worker.draining
 
         queues = queues_for(labels, int(level))
-        work(address, queues, badge.slots, worker.take, over, say)
+        work(address, queues, ident.slots, worker.take, over, say)
         if worker.failed:
             raise worker.failed
         if worker.draining:
-            say(f"{badge.name} was told to take no more work, and has ended what it had.")
+            say(f"{ident.name} was told to take no more work, and has ended what it had.")
 
 
 def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> bool:
@@ -126,7 +126,7 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     machine's once nothing was heard of it for `lease_s` in which the database was there all the
     time. Raises UserError where it lives.
     """
-    name, mine = worker.badge.name, OWNER_JSON.validate_json(worker.owner)
+    name, mine = worker.ident.name, OWNER_JSON.validate_json(worker.owner)
     told, began_s = False, boottime_s()
     looked_s = began_s
     while not ending.is_set():

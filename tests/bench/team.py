@@ -24,13 +24,13 @@ from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
 from placet_team.engine import queues_for, work
-from placet_team.offers import OWNER_JSON
-from placet_team.outfit import Outfit, Own
-from placet_team.parcel import packed_result
+from placet_team.machine import Machine, Own
+from placet_team.offer import OWNER_JSON
 from placet_team.postgres import PostgresConnection
 from placet_team.team_journal import PutResult
 from placet_team.team_rows import WorkRow
-from placet_team.worker import Badge, Worker
+from placet_team.work_item import packed_result
+from placet_team.worker import Worker, WorkerId
 from placet_team.worker_journal import WorkerJournal
 from teamkit import Troupe, team
 from vaultkit import PLAN, make_vault, until
@@ -170,8 +170,8 @@ def simulate(address: str, name: str, folder: Path) -> None:
     owner = OWNER_JSON.dump_json(this_process()).decode().replace('"pid"', f'"of":"{name}","pid"')
     role = address.replace("//placet@", f"//{name}@", 1)
     with closing(WorkerJournal(role, folder / "journal", print)) as journal:
-        outfit = Outfit(journal, folder, os.environ, Level.BUBBLEWRAP, (), print, Own())
-        worker = Simulated(Badge(name, 1), journal, outfit, print, owner)
+        machine = Machine(journal, folder, os.environ, Level.BUBBLEWRAP, (), print, Own())
+        worker = Simulated(WorkerId(name, 1), journal, machine, print, owner)
         with worker.alive():
             work(role, queues_for(["any"], 3), 1, worker.take, lambda: False, print)
 

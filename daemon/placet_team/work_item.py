@@ -31,7 +31,7 @@ KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MA
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class Source:
     """A repository as a worker makes a clone of it.
 
     The work remote has all of `commits`. `refs` are the references to set (an empty commit deletes
@@ -53,7 +53,7 @@ class Loan:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class WorkItem:
     """A piece of work as a worker is handed it.
 
     `assignment` is there for a planning, else the case's approved plan is carried out. `config` are
@@ -66,7 +66,7 @@ class Parcel:
     config: str
     vault: str
     level: int
-    loan: Loan
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _stored(kind: str) -> Stored[Any]:
     return Stored(_KINDS[kind])
 
 
-PARCEL_JSON = Stored[Parcel](Parcel)
+ITEM_JSON = Stored[WorkItem](WorkItem)
 
 
 def packed_config(config: Config) -> str:

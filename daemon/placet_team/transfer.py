@@ -29,7 +29,7 @@ from placet.host.config import work_remote
 from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, LeftScope, check_branch
 from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, remove, said_of
-from placet_team.git_packs import forget_worktree, move_refs, refs_at
+from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.team_journal import DropRefs, DropWork
 from placet_team.team_rows import has_queue, refs_of, work_row
 
@@ -38,7 +38,7 @@ AWAY_RETRY_S = 15.0
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class Mislaid(PlacetError):  # noqa: N818 - named for what happened, as Stop is
+class WorkLost(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """A mistake of placet's on a worker, in its own words."""
 
 
@@ -138,10 +138,10 @@ def may_move(case: Case, name: str) -> bool:
 
 
 def must_be_names(case: Case, to: Mapping[str, str]) -> None:
-    """Raise Mislaid for references that a mission may not have, or no commits."""
+    """Raise WorkLost for references that a mission may not have, or no commits."""
     for name, commit in to.items():
         if not may_move(case, name) or not _COMMIT.fullmatch(commit):
-            raise Mislaid(f"a worker gave back another reference: {name!r:.200}")
+            raise WorkLost(f"a worker gave back another reference: {name!r:.200}")
 
 
 def take_home(
@@ -159,7 +159,7 @@ def take_home(
         return
     place = record.get(PLACE)
     if place is None:
-        raise Mislaid("a worker gave back commits of a mission that has not begun")
+        raise WorkLost("a worker gave back commits of a mission that has not begun")
     url = needed_remote(ports, case.request.portal)
     try:
         fetch_home(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])

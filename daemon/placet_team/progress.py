@@ -92,7 +92,7 @@ def used_slots(work: Iterable[WorkRow]) -> Mapping[str, int]:
 def waits_for(queue: str, living: Sequence[MemberRow], used: Mapping[str, int]) -> str:
     """Return what queued work waits for; `used` has the slots in use."""
     from placet_team.engine import needs
-    from placet_team.offers import may_take, nobody_for
+    from placet_team.offer import may_take, nobody_for
 
     if why := nobody_for(queue, living):
         return why

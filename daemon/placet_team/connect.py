@@ -39,7 +39,7 @@ def hands(
     address = address_of(journal.path)
     if not config.team.workers:
         # Only here, as below: workers may have had work until now.
-        from placet_team.home import carry_out_here
+        from placet_team.transfer import carry_out_here
 
         return draft, carry_out_here, None
     if not address:
@@ -51,17 +51,17 @@ def hands(
         )
     # Only here: a daemon that does its work itself needs nothing of it.
     from placet_team.engine import make_queue
-    from placet_team.handing import Handing
-    from placet_team.lookout import Lookout
-    from placet_team.offers import Team
+    from placet_team.handover import Handover
+    from placet_team.offer import Team
+    from placet_team.team_cache import TeamCache
 
     make_queue(address)
-    lookout = Lookout(journal, address, ring)
-    stack.enter_context(lookout.looking())
-    team = Team(journal, lookout, config.team.lease_s, lambda: settings().portals)
-    handing = Handing(journal, lookout, config.team.lease_s)
+    cache = TeamCache(journal, address, ring)
+    stack.enter_context(cache.looking())
+    team = Team(journal, cache, config.team.lease_s, lambda: settings().portals)
+    handover = Handover(journal, cache, config.team.lease_s)
     say("The work is done by workers: placet team workers.")
-    return handing.draft, handing.carry_out, team
+    return handover.draft, handover.carry_out, team
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A piece of work is offered in a queue. A worker takes it, and waits: the daemon then looks once more
 whether the note in the vault still says so, acquires the lease in the worker's name, and hands it
-over (`handing`). The worker renews that lease, and each of its writes is good only while it holds
+over (`handover`). The worker renews that lease, and each of its writes is good only while it holds
 it. If it runs out the work is taken away and offered again.
 """
 
@@ -21,7 +21,7 @@ from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
 from placet_team.engine import needs, queue_of
-from placet_team.lookout import Lookout
+from placet_team.team_cache import TeamCache
 from placet_team.team_journal import DropRefs, DropWork, PutWork
 from placet_team.team_rows import ANY, MemberRow, WorkRow, began_here
 
@@ -52,7 +52,7 @@ class Team:
     """
 
     journal: JournalAccess
-    lookout: Lookout
+    cache: TeamCache
     lease_s: float
     portals: Callable[[], Mapping[str, PortalTable]]
     seen: frozenset[tuple[str, str, bool, bool]] = frozenset()
@@ -63,7 +63,7 @@ class Team:
 
         Raises Postponed where no worker is there that could take it.
         """
-        row = self.lookout.work.get(case.trace_id)
+        row = self.cache.work.get(case.trace_id)
         if row is not None and row.generation == case.generation and not self._is_stale(row):
             if not row.worker:
                 self._must_have_worker(row.queue)
@@ -78,7 +78,7 @@ class Team:
             PutWork(case.trace_id, case.generation, planning, queue, case.request.priority)
         )
         self.journal.commit(writes)
-        self.lookout.look()
+        self.cache.look()
         return None
 
     def is_here(self, case: Case) -> bool:
@@ -86,7 +86,7 @@ class Team:
 
         No worker has it, and a person stopped it, or this daemon began it.
         """
-        row = self.lookout.work.get(case.trace_id)
+        row = self.cache.work.get(case.trace_id)
         if row is not None and row.token and not self._is_stale(row):
             return False
         if case.stop:
@@ -103,7 +103,7 @@ class Team:
         What was handed over is taken back where `works`, the generations of cases with work to be
         done, do not have it: a person decided while no daemon ran.
         """
-        for row in list(self.lookout.work.values()):
+        for row in list(self.cache.work.values()):
             if row.trace_id in wanted or (row.token and works.get(row.trace_id) == row.generation):
                 continue
             if row.token:
@@ -118,9 +118,9 @@ class Team:
         One that was quiet for too long went, and comes with its next sign of life. Raises what the
         database refuses.
         """
-        if self.lookout.failed is not None:
-            raise self.lookout.failed
-        members = self.lookout.members.values()
+        if self.cache.failed is not None:
+            raise self.cache.failed
+        members = self.cache.members.values()
         now = frozenset((one.name, one.owner, one.draining, self._lives(one)) for one in members)
         before, self.seen = self.seen, now
         return now != before
@@ -141,17 +141,17 @@ class Team:
         if row.kind:
             return False
         if row.token:
-            return row.expired and self.lookout.watched_s() >= self.lease_s
+            return row.expired and self.cache.watched_s() >= self.lease_s
         if not row.worker:
             return not row.queued  # one that took it from the queue, and died before it said so
-        member = self.lookout.members.get(row.worker)
+        member = self.cache.members.get(row.worker)
         return member is None or member.owner != row.owner or not self._lives(member)
 
     def _lives(self, member: MemberRow) -> bool:
         return member.quiet_s < self.lease_s
 
     def _must_have_worker(self, queue: str) -> None:
-        found = [one for one in self.lookout.members.values() if self._lives(one)]
+        found = [one for one in self.cache.members.values() if self._lives(one)]
         if why := nobody_for(queue, found):
             label = needs(queue)[1]
             labels = f" --labels {label}" if label != ANY else ""

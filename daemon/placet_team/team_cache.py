@@ -21,7 +21,7 @@ GAP_S = 5.0
 """Seconds without a look after which the database, or this machine, counts as having been away."""
 
 
-class Lookout:
+class TeamCache:
     """The work and the members as they were at the last look; `changed` is called after a change.
 
     News are announced by the database at `address`. `looks` counts the looks; `failed` is trouble
@@ -94,7 +94,7 @@ class Lookout:
             except (psycopg.Error, OSError) as error:
                 self.failed = error
 
-        thread = threading.Thread(target=run, name="lookout", daemon=True)
+        thread = threading.Thread(target=run, name="cache", daemon=True)
         thread.start()
         try:
             yield

@@ -30,9 +30,12 @@ from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import LeftScope
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
-from placet_team.home import (
+from placet_team.team_cache import TeamCache
+from placet_team.team_journal import DropWork, HandWork, TellWorker
+from placet_team.team_rows import began_here, refs_of, texts_of
+from placet_team.transfer import (
     AWAY_RETRY_S,
-    Mislaid,
+    WorkLost,
     carry_out_here,
     clear_remote,
     kept_ref,
@@ -42,34 +45,31 @@ from placet_team.home import (
     take_home,
     without_checkpoints,
 )
-from placet_team.lookout import Lookout
-from placet_team.parcel import (
+from placet_team.vault_copy import keep_for_workers
+from placet_team.work_item import (
+    ITEM_JSON,
     KEPT_SETTINGS,
     LEFT,
     MISTAKE,
-    PARCEL_JSON,
-    Loan,
-    Parcel,
     Result,
+    Source,
     Wait,
+    WorkItem,
     packed_config,
     result_of,
 )
-from placet_team.team_journal import DropWork, HandWork, TellWorker
-from placet_team.team_rows import began_here, refs_of, texts_of
-from placet_team.vault_copy import keep_for_workers
 
 
 @dataclass(slots=True)
-class Handing:
-    """Hands work over. `lookout` knows what becomes of it.
+class Handover:
+    """Hands work over. `cache` knows what becomes of it.
 
     `lease_s` is how long a worker may be quiet; `sent` has the remote and the commits that this
     process pushed for a case.
     """
 
     journal: JournalAccess
-    lookout: Lookout
+    cache: TeamCache
     lease_s: float
     lending: threading.Lock = field(default_factory=threading.Lock)
     sent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
@@ -81,8 +81,8 @@ class Handing:
         """
         assert job.token is not None, "a worker's planning has a lease"
         try:
-            parcel = partial(self._plan, ports, job, cancel)
-            came = self._came(ports, job.case, job.token, cancel, parcel)
+            item = partial(self._plan, ports, job, cancel)
+            came = self._came(ports, job.case, job.token, cancel, item)
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
@@ -90,7 +90,7 @@ class Handing:
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
         if not isinstance(came, Drafted | PlanningFailed):
-            raise Mislaid(f"a worker planned, and gave back: {came!r:.200}")
+            raise WorkLost(f"a worker planned, and gave back: {came!r:.200}")
         clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
@@ -101,7 +101,7 @@ class Handing:
         Raises as `agent.mission.carry_out` does.
         """
         case = mission.case
-        row = self.lookout.work.get(case.trace_id)
+        row = self.cache.work.get(case.trace_id)
         if row is None or row.token != mission.token:
             with ports.journal.read() as reader:
                 here = began_here(reader.connection, case.trace_id, case.generation)
@@ -111,12 +111,12 @@ class Handing:
         began_s = ports.clock.monotonic()
         try:
             try:
-                parcel = partial(self._mission, ports, mission, cancel)
-                came = self._came(ports, case, mission.token, cancel, parcel)
-            except Mislaid as error:
+                item = partial(self._mission, ports, mission, cancel)
+                came = self._came(ports, case, mission.token, cancel, item)
+            except WorkLost as error:
                 came = broken(ports, mission, error)
             if not isinstance(came, Finished | Stopped):
-                raise Mislaid(f"a worker carried out a plan, and gave back: {came!r:.200}")
+                raise WorkLost(f"a worker carried out a plan, and gave back: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
         except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
@@ -132,13 +132,13 @@ class Handing:
             return unable(ports, mission, error, began_s, End.REPOSITORY, record)
 
     def _came(
-        self, ports: Ports, case: Case, token: int, cancel: Cancel, parcel: Callable[[], Parcel]
+        self, ports: Ports, case: Case, token: int, cancel: Cancel, item: Callable[[], WorkItem]
     ) -> Result:
         """Hand work over, unless it was, and wait for what comes back."""
-        row = self.lookout.work.get(case.trace_id)
+        row = self.cache.work.get(case.trace_id)
         if row is None or row.token != token:
             try:
-                text = PARCEL_JSON.dump_json(parcel()).decode()
+                text = ITEM_JSON.dump_json(item()).decode()
                 worker = "" if row is None else row.worker
                 person = HandWork(case.trace_id, case.generation, worker, token, text)
                 # what is handed over may have taken longer than a lease to push
@@ -146,12 +146,12 @@ class Handing:
                 self.journal.commit([renewal, person])
             except (Conflict, LeaseLost) as error:
                 raise Postponed(f"{error}", 0.0, Why.WORKER) from error
-            self.lookout.look()
+            self.cache.look()
         kind, text = self._wait(ports, case, token, cancel)
         if kind == LEFT:
             raise Interrupted("a worker left it")
         if kind == MISTAKE:
-            raise Mislaid(text)
+            raise WorkLost(text)
         match result_of(kind, text):
             case Wait() as wait:
                 self.sent.pop(case.trace_id, None)  # the remote may have lost it
@@ -164,7 +164,7 @@ class Handing:
     def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[str, str]:
         told = ""
         while True:
-            row = self.lookout.work.get(case.trace_id)
+            row = self.cache.work.get(case.trace_id)
             if row is None or row.token != token:
                 raise Interrupted("it was taken away")
             if row.kind:
@@ -175,7 +175,7 @@ class Handing:
             if ports.leaving.is_set():
                 raise Interrupted("the worker goes on alone")
             lease_s = self.lease_s
-            quiet = row.expired and self.lookout.watched_s() >= lease_s
+            quiet = row.expired and self.cache.watched_s() >= lease_s
             if quiet or cancel.must_leave():
                 self._revoke(case, token)
                 if cancel.must_leave():
@@ -185,27 +185,27 @@ class Handing:
             if cancel.reason and told != cancel.reason:
                 told = cancel.reason
                 self.journal.commit([TellWorker(case.trace_id, token, told)])
-            self.lookout.wait()
+            self.cache.wait()
 
     def _revoke(self, case: Case, token: int) -> None:
         """Take work away: its worker can write nothing more."""
         with suppress(LeaseLost):
             self.journal.commit([ReleaseLease(case.trace_id, token)])
         self.journal.commit([DropWork(case.trace_id, case.generation)])
-        self.lookout.look()
+        self.cache.look()
 
     # --- what is handed over
 
-    def _plan(self, ports: Ports, job: Assignment, cancel: Cancel) -> Parcel:
+    def _plan(self, ports: Ports, job: Assignment, cancel: Cancel) -> WorkItem:
         case = job.case
         record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)
         repo = repository(ports, case.request.portal, record)
         base = base_of(ports, repo, record)
-        parcel = self._parcel(ports, case, repo, identity(repo), {"": base}, (), cancel)
+        item = self._item(ports, case, repo, identity(repo), {"": base}, (), cancel)
         record.close()
-        return replace(parcel, assignment=job)
+        return replace(item, assignment=job)
 
-    def _mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> Parcel:
+    def _mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> WorkItem:
         case = mission.case
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         repo = repository(ports, case.request.portal, record)
@@ -221,11 +221,11 @@ class Handing:
             recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # what is home already may be gone from the remote
         home = [one for one in {*recorded.values()} if resolve(repo, one)]
-        parcel = self._parcel(ports, case, repo, author, needed, home, cancel)
+        item = self._item(ports, case, repo, author, needed, home, cancel)
         record.close()
-        return parcel
+        return item
 
-    def _parcel(
+    def _item(
         self,
         ports: Ports,
         case: Case,
@@ -234,7 +234,7 @@ class Handing:
         needed: dict[str, str],
         home: Sequence[str],
         cancel: Cancel,
-    ) -> Parcel:
+    ) -> WorkItem:
         branch = current_branch(repo)
         needed[f"refs/heads/{branch}" if branch else "HEAD"] = head(repo)
         wants = sorted({one for one in needed.values() if one})
@@ -243,7 +243,7 @@ class Handing:
         with self.lending:
             vault = keep_for_workers(ports)
         settings = {key: value for key in KEPT_SETTINGS if (value := repo.setting(key)) is not None}
-        loan = Loan(
+        source = Source(
             case.request.portal,
             tuple(wants),
             {name: commit for name, commit in needed.items() if name},
@@ -255,7 +255,7 @@ class Handing:
             exclude=_text(repo.common_dir / "info" / "exclude"),
             attributes=_text(repo.common_dir / "info" / "attributes"),
         )
-        return Parcel(case, None, packed_config(ports.config), vault, int(ports.sandbox), loan)
+        return WorkItem(case, None, packed_config(ports.config), vault, int(ports.sandbox), source)
 
     def _send(self, ports: Ports, case: Case, repo: Repo, commits: Sequence[str]) -> None:
         """Push what work begins from, once; raises Postponed where that cannot be done."""
@@ -286,7 +286,7 @@ class Handing:
         """Bring a mission's commits home; return its end as it is there."""
         case, began_s = mission.case, ports.clock.monotonic()
         if ended.work.branch and not may_move(case, f"refs/heads/{ended.work.branch}"):
-            raise Mislaid(f"a worker gave back another branch: {ended.work.branch!r:.200}")
+            raise WorkLost(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}

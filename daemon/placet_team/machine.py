@@ -28,11 +28,11 @@ from placet.sandbox.box import Level
 from placet_team.clones import PushCarrier, borrow
 from placet_team.day import TeamDay
 from placet_team.git_fetching import address_of_git
-from placet_team.git_packs import forget_worktree, loose_refs, move_refs
-from placet_team.home import must_be_names
-from placet_team.parcel import Parcel, config_of
+from placet_team.git_refs import forget_worktree, loose_refs, move_refs
 from placet_team.team_rows import refs_of
+from placet_team.transfer import must_be_names
 from placet_team.vault_copy import unpacked
+from placet_team.work_item import WorkItem, config_of
 from placet_team.worker_journal import WorkerJournal
 
 OF_MODEL = ("provider", "name", "base_url", "script")
@@ -74,7 +74,7 @@ def with_own(sent: Config, own: Own, name: str) -> Config:
 
 
 @dataclass(slots=True)
-class Outfit:
+class Machine:
     """The means of a worker, on its own machine; `folder` is where it keeps clones and worktrees.
 
     `secrets` are those of its environment `env`, which no model is shown. Set `leaving` and work
@@ -100,13 +100,13 @@ class Outfit:
 
     @contextmanager
     def mission(
-        self, parcel: Parcel, token: int, cancel: Cancel
+        self, item: WorkItem, token: int, cancel: Cancel
     ) -> Iterator[tuple[Ports, Mission, list[PushCarrier]]]:
         """Give what a mission needs: its ports, the plan, and what carries its commits.
 
         The clone has the mission's commits as they were recorded last, and no worktree of it.
         """
-        case, carriers = parcel.case, list[PushCarrier]()
+        case, carriers = item.case, list[PushCarrier]()
         with self.journal.read() as reader:
             raw = reader.text(case.approval.digest)
             wanted = refs_of(reader.connection, case.trace_id, case.generation) or {}
@@ -118,9 +118,9 @@ class Outfit:
                 PushCarrier(
                     repo,
                     names,
-                    self.own.remote_of(parcel.loan.portal),
+                    self.own.remote_of(item.source.portal),
                     (case.trace_id, token),
-                    parcel.loan.commits,
+                    item.source.commits,
                     cancel,
                     self.leaving.is_set,
                     self.clock,
@@ -129,7 +129,7 @@ class Outfit:
             )
             return carriers[-1]
 
-        ports, repo = self.ports(parcel, cancel, [*wanted.values()], carry)
+        ports, repo = self.ports(item, cancel, [*wanted.values()], carry)
         record = Record.load(self.journal, case, case.generation, self.clock)
         path = path_of(ports, case, record)
         place = record.get(PLACE)
@@ -148,7 +148,7 @@ class Outfit:
 
     def ports(
         self,
-        parcel: Parcel,
+        item: WorkItem,
         cancel: Cancel,
         recorded: Sequence[str] = (),
         carry: Callable[[Repo, Sequence[str]], PushCarrier] | None = None,
@@ -159,22 +159,22 @@ class Outfit:
         Postponed where this worker has another model than the work is for, or no remote that gives
         the commits.
         """
-        config = with_own(config_of(parcel.config), self.own, self.folder.name)
-        loan, commits = parcel.loan, list(dict.fromkeys([*parcel.loan.commits, *recorded]))
-        url = self.own.remote_of(loan.portal)
+        config = with_own(config_of(item.config), self.own, self.folder.name)
+        source, commits = item.source, list(dict.fromkeys([*item.source.commits, *recorded]))
+        url = self.own.remote_of(source.portal)
         with (
             leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
-            self.fetching.setdefault(loan.portal, threading.Lock()),
+            self.fetching.setdefault(source.portal, threading.Lock()),
         ):
-            repo = borrow(self.folder / "clones", loan, url, commits)
+            repo = borrow(self.folder / "clones", source, url, commits)
         with self.making:
-            vault = unpacked(self.journal, self.folder / "vaults", parcel.vault)
+            vault = unpacked(self.journal, self.folder / "vaults", item.vault)
         level = self.level
-        planning = parcel.assignment is not None
+        planning = item.assignment is not None
         ports = Ports(
             vault,
             config,
-            Level(min(int(level), parcel.level)) if planning else level,
+            Level(min(int(level), item.level)) if planning else level,
             self.secrets,
             self.folder / "worktrees",
             self.journal,
@@ -186,7 +186,7 @@ class Outfit:
             making=self.making,
             leaving=self.leaving,
             daybook=self.daybook,
-            lent=Lent(repo.path, Path(loan.path), loan.denied, carry),
+            lent=Lent(repo.path, Path(source.path), source.denied, carry),
         )
         return ports, repo
 

@@ -113,13 +113,11 @@ class Team:
             self.journal.commit([DropWork(row.trace_id, row.generation), *void])
 
     def look(self) -> bool:
-        """Return whether workers came, went or were told to end since it was asked last.
+        """Look at the rows; return whether workers came, went or were told to end since then.
 
-        One that was quiet for too long went, and comes with its next sign of life. Raises what the
-        database refuses.
+        One that was quiet for too long went, and comes with its next sign of life.
         """
-        if self.cache.failed is not None:
-            raise self.cache.failed
+        self.cache.look()
         members = self.cache.members.values()
         now = frozenset((one.name, one.owner, one.draining, self._lives(one)) for one in members)
         before, self.seen = self.seen, now

@@ -10,10 +10,11 @@ from click.testing import CliRunner
 
 import pgkit
 from gitkit import git, make_repo
+from placet.case.waiting import Why
 from placet.cli.main import main
 from placet.host.config import Config
 from placet_team.machine import Own, with_own
-from placet_team.work_item import packed_config
+from placet_team.work_item import Wait, packed_config, packed_result, result_of
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
@@ -152,6 +153,14 @@ def test_server_and_sandbox_are_the_workers_own() -> None:
     sent_text = packed_config(sent)
     assert "evil" not in sent_text
     assert "commands" not in sent_text
+
+
+@pytest.mark.parametrize("after_s", [float("nan"), float("inf"), 1e300, -1.0])
+def test_no_wait_of_a_worker_is_longer_than_an_hour(after_s: float) -> None:
+    kind, text = packed_result(Wait("no room", after_s, Why.MACHINE))
+    found = result_of(kind, text)
+    assert isinstance(found, Wait)
+    assert found.error().after_s == 3600.0
 
 
 @pytest.mark.parametrize(

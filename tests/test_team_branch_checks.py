@@ -87,6 +87,16 @@ def test_no_link_leads_out_through_another(code: Path) -> None:
         checked(code)
 
 
+def test_no_link_leads_out_once_another_one_comes_later(code: Path) -> None:
+    (code / "src/deep/down/a").symlink_to("b/../../../x")
+    commit(code)
+    checked(code)
+    (code / "src/deep/down/b").symlink_to("../../../src")
+    commit(code)
+    with pytest.raises(LeftScope, match="down/a is a link"):
+        checked(code)
+
+
 @pytest.mark.parametrize("path", ["notes.md", "src/not.txt", "src/NOT.txt", ".obsidian"])
 def test_no_file_outside_of_the_scope_is_changed(code: Path, path: str) -> None:
     write(code, {path: "x\n"})

@@ -359,6 +359,45 @@ def asked(vault: TestVault, *words: str) -> Any:
     return json.loads(vault.click(*words, "--json").stdout)
 
 
+def test_the_owner_of_the_tables_is_no_worker(troupe: Troupe) -> None:
+    refused = troupe.vault.click("team", "init", "--worker", "placet", check=False)
+    assert refused.returncode == 2
+    assert "The role placet owns the tables or is a superuser" in refused.stderr
+    for words in (("Build",), ("a_b",), ("a", "--labels", "x y")):
+        refused = troupe.vault.click("team", "init", "--worker", *words, check=False)
+        assert refused.returncode == 2, words
+    assert troupe.sql("SELECT 1 FROM team_workers") == []
+
+
+def test_new_labels_are_shown_once_the_worker_goes_by_them(
+    troupe: Troupe, team_workers: Workers
+) -> None:
+    team_workers.beat("ann", owner="first")
+    said = troupe.vault.click("team", "init", "--worker", "ann", "--labels", "gpu").stderr
+    assert "from its next start on" in said
+    team_workers.call("ann", "worker_beat", owner_json("first"), 3, "0.1.0", 1, "", [])
+    assert asked(troupe.vault, "team", "workers")[0]["labels"] == ["any"]
+    gone = owner_json("first")
+    team_workers.call("ann", "worker_beat", owner_json("next"), 3, "0.1.0", 1, gone, [])
+    assert asked(troupe.vault, "team", "workers")[0]["labels"] == ["gpu"]
+
+
+def test_the_doctor_says_which_extra_is_missing(troupe: Troupe) -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None; sys.argv[1:] = ['doctor']; "
+        "from placet.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=troupe.vault.env,
+        cwd=troupe.vault.root,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
+    assert "pip install 'placet[team]'" in done.stdout + done.stderr
+
+
 def test_the_table_of_workers_says_who_takes_work_and_who_does_not(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
@@ -491,13 +530,13 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     assert queued["waits_for"] == "a worker takes it within seconds"
     assert 0 <= queued["oldest_s"] < 60
     host.send_signal(signal.SIGSTOP)  # it would take the offer back
-    team_workers.beat("ann", labels="gpu", slots=1, owner=OWNER)
+    team_workers.beat("ann", labels="gpu", slots=1, owner="next", gone=OWNER)
     said = vault.click("why", "say-hello").stdout
     assert "waits for a worker: no worker is there for it." in said
     assert "(let one in: placet team init --worker NAME)" in troupe.log("host")
     assert "placet team status" in said
 
-    team_workers.beat("ann", slots=1, owner=OWNER)
+    team_workers.beat("ann", slots=1, owner=OWNER, gone=owner_json("next"))
     assert team_workers.call("ann", "worker_claim", trace_id, generation, OWNER, 3)
     host.send_signal(signal.SIGCONT)
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)

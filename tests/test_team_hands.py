@@ -138,7 +138,13 @@ def forge(found: Troupe, what: str) -> str:
     roles = ("AUTHOR", "COMMITTER")
     git(copy, "commit", "-qm", "F", **{f"GIT_{a}_{b}": who[b] for a in roles for b in who})
     forged = git(copy, "rev-parse", "HEAD")
-    git(copy, "push", "-q", str(found.remote), f"HEAD:refs/placet/work/{trace}/9/0-0")
+    git(
+        copy,
+        "push",
+        "-q",
+        str(found.remote),
+        f"HEAD:refs/placet/work/{trace}/9/{git(copy, 'rev-parse', 'HEAD')}",
+    )
     found.change(f"UPDATE team_refs SET refs = '{json.dumps({**refs, name: forged})}'")
     return forged
 

@@ -492,17 +492,25 @@ def test_work_waits_without_a_remote_and_the_doctor_says_so(work: Troupe) -> Non
 
 
 @needs_server
-def test_the_remote_takes_references_of_placet_alone(work: Troupe) -> None:
+def test_the_remote_takes_references_of_placet_alone_and_moves_none(work: Troupe) -> None:
     code = work.folder / "code"
-    git(code, "push", "-q", str(work.remote), "HEAD:refs/placet/base/t/x")
-    for name in ("refs/heads/main", "refs/tags/x", "refs/placetx"):
-        git(code, "push", "-q", str(work.remote), f"HEAD:{name}", check=False)
-    said = git(work.remote, "for-each-ref", "--format=%(refname)")
-    assert said == "refs/placet/base/t/x"
+    one = git(code, "rev-parse", "HEAD")
+    said = f"refs/placet/base/t/{one}\nrefs/placet/work/t/7/{one}"
+    for name in said.split():
+        git(code, "push", "-q", str(work.remote), f"HEAD:{name}")
+    git(code, "commit", "-q", "--allow-empty", "-m", "Another")
+    wrong = ("refs/heads/main", "refs/tags/x", "refs/placetx", "refs/placet/base", "refs/placet/x")
+    for name in (*wrong, *said.split(), f"refs/placet/base/u/{one}", f"refs/placet/work/t/{one}"):
+        git(code, "push", "-q", "-f", str(work.remote), f"HEAD:{name}", check=False)
+    refs = ("for-each-ref", "--format=%(refname)")
+    assert git(work.remote, *refs) == said
+    assert {*git(work.remote, "for-each-ref", "--format=%(objectname)").split()} == {one}
     assert git(work.remote, "config", "receive.fsckObjects") == "true"
     again = ("team", "init", work.address, "--remote")
     work.vault.cli(*again, str(work.remote))
-    assert git(work.remote, "for-each-ref", "--format=%(refname)") == said
+    assert git(work.remote, *refs) == said
+    git(code, "push", "-q", str(work.remote), f":refs/placet/base/t/{one}")
+    assert git(work.remote, *refs) == f"refs/placet/work/t/7/{one}"
     refused = work.vault.cli(*again, str(code / ".git" / "objects"), check=False)
     assert "is not empty, and no repository" in refused.stderr
     refused = work.vault.cli(*again, "https://git.example.org/work.git", check=False)

@@ -78,7 +78,7 @@ def test_what_a_worker_appends_is_in_the_chain_and_in_the_sums(
         journal.commit([Guard("t1", token), call, event("t1", Action.MODEL_CALLED, **used)])
         daemon.commit([event("t2")])
         reply = AddRecord("t1", 1, 2, "outcome", "reply:1", b"\0\xff")
-        journal.commit([Guard("t1", token), reply, event("t1"), event("t1"), PutResult("x", "y")])
+        journal.commit([Guard("t1", token), reply, event("t1"), event("t1"), PutResult("left", "")])
         with journal.read() as reader:
             assert [one.body for one in reader.records("t1", 1)] == [b"{}", b"\0\xff"]
             assert len(reader.activity()) == 3, "its own rows alone"
@@ -88,7 +88,7 @@ def test_what_a_worker_appends_is_in_the_chain_and_in_the_sums(
         assert reader.calls.used_since("2026-11-25T10:00:00Z")[0] == 4
         assert reader.connection.execute("SELECT count(*) FROM asked").fetchone() == (0,)
         (row,) = work_rows(reader.connection)
-        assert row.kind == "x"
+        assert row.kind == "left"
 
 
 def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(
@@ -101,7 +101,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice
         (line,) = journal._idle
         line.turn -= 1  # it knows nothing of the answer
         journal.commit(batch)
-        with pytest.raises(Conflict, match="not the next"):
+        with pytest.raises(Conflict, match="is taken"):
             journal.commit(batch)
         journal.commit([Guard("t1", token), event("t1")])
         line.turn += 1  # the database was restored since
@@ -130,7 +130,16 @@ def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
         "the end of a mission": [mine, event("t1", Action.EXECUTION_COMPLETED, cost_usd=1)],
         "another's row": [mine, event("t2")],
         "less than nothing": [mine, event("t1", Action.MODEL_CALLED, input_tokens=-5)],
-        "a gap": [mine, AddRecord("t1", 1, 3, "outcome", "x", b"")],
+        "another attempt": [mine, AddRecord("t1", 2, 1, "outcome", "y", b"")],
+        "where it is": [mine, AddRecord("t1", 1, 2, "outcome", "place", b"")],
+        "for whom it is": [mine, AddRecord("t1", 1, 2, "outcome", "author", b"")],
+        "an odd kind": [mine, AddRecord("t1", 1, 2, "other", "y", b"")],
+        "two outcomes": [mine, *(AddRecord("t1", 1, n, "outcome", "y", b"") for n in (2, 3))],
+        "too much": [mine, event("t1", Action.MODEL_CALLED, tokens=9 * 10**18)],
+        "a NaN": [mine, event("t1", Action.MODEL_CALLED, cost_usd="NaN")],
+        "Infinity": [mine, event("t1", Action.MODEL_CALLED, cost_usd="Infinity")],
+        "a large body": [mine, AddRecord("t1", 1, 2, "outcome", "y", b"x" * 64_000_001)],
+        "an end that is no JSON": [mine, PutResult("ended", '{"duration_s":NaN}')],
     }
 
 
@@ -140,7 +149,7 @@ def test_what_is_not_a_workers_to_write_is_refused_whole(daemon: Journal, worker
     )
     with closing(journal_of(workers, "ann")) as journal:
         for what, batch in refused_batches(token, theirs).items():
-            with pytest.raises((Conflict, LeaseLost)):
+            with pytest.raises((Conflict, LeaseLost, psycopg.DataError)):
                 journal.commit([*batch[:1], AddRecord("t1", 1, 1, "intent", "x", b""), *batch[1:]])
             with journal.read() as reader:
                 assert reader.records("t1", 1) == (), what
@@ -149,6 +158,51 @@ def test_what_is_not_a_workers_to_write_is_refused_whole(daemon: Journal, worker
             journal.commit([Guard("t1", token), event("t1")])
     with daemon.read() as reader:
         assert reader.activity() == ()
+
+
+GOOD = ["2026-11-25T10:20:30Z", "t1", "agent", "", "tool.called", "mission", "x", "{}"]
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (0, "tomorrow"),
+        (0, "9999-01-01T00:00:00Z"),
+        (5, "vault"),
+        (7, "[]"),
+        (7, "no json"),
+        (7, None),
+        (8, "a ninth text"),
+    ],
+)
+def test_a_row_that_nobody_could_read_is_refused(
+    daemon: Journal, workers: Workers, at: int, text: str | None
+) -> None:
+    token = handed(daemon, workers, "ann", "t1")
+
+    def append(row: list[Any]) -> None:
+        values = ("line", 1, "t1", token, [], [], [], [], [], [row], "", "", "")
+        workers.call("ann", "worker_append", *values)
+
+    with pytest.raises((Conflict, psycopg.DataError)):
+        append([*GOOD[:at], text, *GOOD[at + 1 :]])
+    append(GOOD)
+    assert verify(daemon.path) is None
+
+
+def test_a_workers_own_tables_do_not_stand_in_for_placets(
+    daemon: Journal, workers: Workers
+) -> None:
+    """A trigger of a worker's ran with the owner's rights: temporary tables are found first."""
+    handed(daemon, workers, "ann", "t1")
+    role = workers.address.replace("//placet@", "//ann@")
+    with closing(PostgresConnection(role)) as connection:
+        connection.execute(
+            "CREATE TEMP TABLE team_members (LIKE placet.team_members INCLUDING ALL)"
+        )
+        connection.execute("GRANT ALL ON pg_temp.team_members TO PUBLIC")
+        connection.execute("SELECT worker_beat('own', 3, '0.1.0', 1, 'ann', ARRAY['t1'])")
+        assert connection.execute("SELECT 1 FROM pg_temp.team_members").fetchone() is None
 
 
 def test_a_worker_sees_its_own_work_alone(daemon: Journal, workers: Workers) -> None:

@@ -44,7 +44,7 @@ class Allowed:
 
 def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
     """Raise LeftScope unless all commits from the base up to `tip` are what a mission may make."""
-    parent = allowed.base
+    parent, links = allowed.base, False
     ours = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
     for commit, parents, *names in _commits(repo, allowed.base, tip):
         short = commit[:10]
@@ -52,10 +52,12 @@ def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
             raise LeftScope(f"The commit {short} does not follow {parent[:10]}")
         if any(tuple(two) not in ours for two in (names[:2], names[2:])):
             raise LeftScope(f"The commit {short} has another author: {show(names[0])}")
-        _check_files(repo, parent, commit, allowed)
+        links |= _check_files(repo, parent, commit, allowed)
         parent = commit
     if parent != tip:
         raise LeftScope(f"The branch does not begin at the commit {allowed.base[:10]}")
+    if links:
+        _check_links(repo, tip, allowed)
 
 
 def _commits(repo: Repo, base: str, tip: str) -> Iterator[list[str]]:
@@ -67,10 +69,11 @@ def _commits(repo: Repo, base: str, tip: str) -> Iterator[list[str]]:
         yield found[n : n + 6]
 
 
-def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> None:
+def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool:
+    """Check what one commit changes; return whether symbolic links are among it."""
     asked = ("diff-tree", "-r", "--no-renames", "--raw", "-z", "--end-of-options", parent, commit)
     items = items_of(ask(repo, *asked))
-    there, links = list[str](), list[str]()
+    there, links = list[str](), False
     for what, path in zip(items[::2], items[1::2], strict=True):
         before, after, *_ = what.removeprefix(":").split(" ")
         if _MODULE in (before, after):
@@ -79,15 +82,21 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> None
             raise LeftScope(f"{show(path)} is outside what the approved plan may write")
         if after != _GONE:
             there.append(path)
-        if after == _LINK:
-            links.append(path)
-    if links:
-        known = _links(repo, commit)
-        for path in links:
-            if not (end := _end_of(path, known)) or allowed.denied.protects(end):
-                raise LeftScope(f"{show(path)} is a link out of what a mission may reach")
+        links = links or _LINK in (before, after)
     if found := secrets_in_commit(repo, allowed.base, commit, there, allowed.secrets):
         raise LeftScope(f"A secret would be added: {found[0]}")
+    return links
+
+
+def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
+    """Raise LeftScope for a link that leads out, unless it led to the same place at the base."""
+    before, now = _links(repo, allowed.base), _links(repo, tip)
+    for path in now:
+        end = _end_of(path, now)
+        if path in before and end == _end_of(path, before):
+            continue
+        if not end or allowed.denied.protects(end):
+            raise LeftScope(f"{show(path)} is a link out of what a mission may reach")
 
 
 def _links(repo: Repo, commit: str) -> Mapping[str, str]:

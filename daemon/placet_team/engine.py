@@ -63,7 +63,12 @@ _RIGHTS = f"""DO $$ DECLARE part text; BEGIN
    END IF;
    IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{WORKER}') THEN
      EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO {WORKER}', part);
-     GRANT USAGE ON ALL SEQUENCES IN SCHEMA placet TO {WORKER};
+   END IF;
+ END LOOP;
+ FOR part IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'placet'
+   AND starts_with(sequencename, 'procrastinate_') LOOP
+   IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{WORKER}') THEN
+     EXECUTE format('GRANT USAGE ON SEQUENCE %I TO {WORKER}', part);
    END IF;
  END LOOP; END $$"""  # noqa: S608 - names of roles of our own
 """Jobs are hints: who changes one delays work, and starts none."""
@@ -73,7 +78,7 @@ def make_queue(address: str) -> None:
     """Make the queue's tables beside the journal's, where they are missing."""
     with closing(PostgresConnection(address)) as connection:
         connection.execute("BEGIN")
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('placet'))")
+        connection.execute("LOCK TABLE schema_number IN EXCLUSIVE MODE")
         if not has_queue(connection):
             connection.script(SchemaManager.get_schema())
         connection.script(_RIGHTS)

@@ -160,5 +160,6 @@ def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iter
 
 
 def said_of(error: str) -> str:
-    """Return git's words on one line, without a password that an address may hold."""
-    return re.sub(r"://[^/@\s]+@", "://", " ".join(error.split()))
+    """Return git's words on one line, without a password or token that an address may hold."""
+    said = re.sub(r"(https?://)[^/@\s]+@", r"\1", " ".join(error.split()))
+    return re.sub(r"(://[^/@:\s]+):[^/@\s]+@", r"\1@", said)

@@ -30,6 +30,7 @@ from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import LeftScope
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
+from placet_team.git_refs import refs_at
 from placet_team.team_cache import TeamCache
 from placet_team.team_journal import DropWork, HandWork, TellWorker
 from placet_team.team_rows import began_here, refs_of, texts_of
@@ -40,6 +41,7 @@ from placet_team.transfer import (
     clear_remote,
     kept_ref,
     may_move,
+    must_be_names,
     needed_remote,
     not_taken,
     take_home,
@@ -58,6 +60,11 @@ from placet_team.work_item import (
     packed_config,
     result_of,
 )
+
+_FACTS = {"steps", "input_tokens", "output_tokens", "cost_usd"}
+"""What a worker may add to the row of its plan."""
+OBEYED_S = 600.0
+"""Seconds within which a worker that is told to stop gives its work back."""
 
 
 @dataclass(slots=True)
@@ -158,11 +165,13 @@ class Handover:
                 raise wait.error()
             case Asked() as asked:
                 raise AsksPerson(asked)
+            case Drafted(facts=facts) as drafted:
+                return replace(drafted, facts={key: facts[key] for key in _FACTS & facts.keys()})
             case found:
                 return found
 
     def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[str, str]:
-        told = ""
+        told, told_s = "", 0.0
         while True:
             row = self.cache.work.get(case.trace_id)
             if row is None or row.token != token:
@@ -176,6 +185,7 @@ class Handover:
                 raise Interrupted("the worker goes on alone")
             lease_s = self.lease_s
             quiet = row.expired and self.cache.watched_s() >= lease_s
+            quiet = quiet or (told != "" and ports.clock.monotonic() - told_s > OBEYED_S)
             if quiet or cancel.must_leave():
                 self._revoke(case, token)
                 if cancel.must_leave():
@@ -183,7 +193,7 @@ class Handover:
                 why = f"nothing was heard of the worker {row.worker}; another one goes on"
                 raise Postponed(why, 0.0, Why.WORKER)
             if cancel.reason and told != cancel.reason:
-                told = cancel.reason
+                told, told_s = cancel.reason, ports.clock.monotonic()
                 self.journal.commit([TellWorker(case.trace_id, token, told)])
             self.cache.wait()
 
@@ -220,8 +230,9 @@ class Handover:
         with ports.journal.read() as reader:
             recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # what is home already may be gone from the remote
-        home = [one for one in {*recorded.values()} if resolve(repo, one)]
-        item = self._item(ports, case, repo, author, needed, home, cancel)
+        must_be_names(case, recorded)
+        home = {*recorded.values()} & {*refs_at(repo, [*recorded]).values()}
+        item = self._item(ports, case, repo, author, needed, sorted(home), cancel)
         record.close()
         return item
 
@@ -297,6 +308,8 @@ class Handover:
                 take_home(ports, mission, record, repo, to)
         except LeftScope as error:
             ended = not_taken(ports, mission, record, error, to, began_s)
+        if isinstance(ended, Finished) and ended.commit not in ("", *to.values()):
+            raise WorkLost(f"a worker named a commit that it did not record: {ended.commit!r:.80}")
         tidy_up(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])

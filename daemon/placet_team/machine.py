@@ -110,6 +110,7 @@ class Machine:
         with self.journal.read() as reader:
             raw = reader.text(case.approval.digest)
             wanted = refs_of(reader.connection, case.trace_id, case.generation) or {}
+        must_be_names(case, wanted)
         if raw is None:
             raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
 
@@ -136,7 +137,6 @@ class Machine:
         names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
         forget_worktree(repo, path)
         lost_mark(path).unlink(missing_ok=True)
-        must_be_names(case, wanted)
         there = loose_refs(repo, names)
         move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
         try:

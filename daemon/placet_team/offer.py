@@ -68,8 +68,9 @@ class Team:
             if not row.worker:
                 self._must_have_worker(row.queue)
                 return None
-            owner = OWNER_JSON.validate_json(row.owner)
-            return Claim(row.worker, owner, row.level, row.token, self.lease_s)
+            with suppress(ValueError):  # what a worker wrote may be anything: it is offered again
+                owner = OWNER_JSON.validate_json(row.owner)
+                return Claim(row.worker, owner, row.level, row.token, self.lease_s)
         portal = self.portals().get(case.request.portal)
         queue = queue_of(portal.label if portal is not None else ANY, level())
         self._must_have_worker(queue)

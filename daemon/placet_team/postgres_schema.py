@@ -130,7 +130,13 @@ def migrate_postgres(address: str) -> tuple[str, ...]:
     connection = PostgresConnection(address)
     try:
         connection.execute("BEGIN")
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('placet'))")
+        # the table's lock is the owner's alone; without the table nobody else is there to take this
+        there = connection.execute("SELECT to_regclass('placet.schema_number') IS NOT NULL")
+        connection.execute(
+            "LOCK TABLE schema_number IN EXCLUSIVE MODE"
+            if there.fetchone()[0]
+            else "SELECT pg_advisory_xact_lock(hashtext('placet'))"
+        )
         for sql in _BASE:
             connection.execute(sql)
         number = number_of(connection)

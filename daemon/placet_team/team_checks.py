@@ -16,6 +16,7 @@ from placet.host.clock import Clock, wall
 from placet.host.config import Config, work_remote
 from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
+from placet.plugins import COMMANDS, plugin
 from placet_team.git_fetching import said_of, trouble_with
 from placet_team.team_rows import has_queue, member_rows, server_now_s, work_rows
 
@@ -37,6 +38,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
         address = config.team.database or address_of(site.state.journal)
         if not address:
             return
+        plugin(COMMANDS, "team")  # which needs the extra
     except UserError as error:
         yield finding("database", "bad", error.what, error.hint)
         return

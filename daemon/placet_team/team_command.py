@@ -78,6 +78,7 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
             "Then once more: placet team init"
         )
     if worker:
+        say(f"{worker} takes the work of {labels}; if it runs already, from its next start on")
         click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
     settings = {"database": address} if given else {}
     if remote:
@@ -112,15 +113,25 @@ def _name(site: Site, settings: Mapping[str, str]) -> None:
         raise cannot_write(site.vault / CONFIG_PATH, error) from error
 
 
+_MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname = 'placet'
+  AND (rolsuper OR pg_has_role(rolname, nspowner, 'MEMBER'))"""
+
+
 def let_in(address: str, name: str, labels: str) -> str:
     """Let a worker in, or give it other labels; return the SQL that makes its role."""
     with closing(PostgresConnection(address)) as connection:
+        if connection.execute(_MAY_ALL, (name,)).fetchone():
+            raise UserError(
+                f"The role {name} owns the tables or is a superuser, so it can be no worker's.",
+                "Choose another name: placet team init --worker NAME",
+                exit_code=2,
+            )
         connection.execute(
             "INSERT INTO team_workers VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels",
             (name, labels),
         )
-    return f'CREATE ROLE "{name}" LOGIN;\nGRANT {WORKER} TO "{name}";'
+    return f'CREATE ROLE "{name}" LOGIN CONNECTION LIMIT 150;\nGRANT {WORKER} TO "{name}";'
 
 
 def checked_name(name: str) -> str:
@@ -149,12 +160,17 @@ def checked_labels(labels: str) -> str:
 
 
 _UPDATE = """#!/bin/sh
-# The daemon and workers of placet push here, below refs/placet alone; what is there never moves.
-case "$1 $2 $3" in
-refs/placet/*\\ *[!0]*\\ *[!0]*) echo "$1 is there already" >&2 ;;
-refs/placet/*) exit 0 ;;
-*) echo "only refs/placet/* can be pushed here, not $1" >&2 ;;
+# The daemon and workers of placet push here: references that are named for their commit, and never
+# move. Reference, old and new commit are the arguments; zeros are none.
+case "$2" in *[!0]*) case "$3" in *[!0]*) echo "$1 is there already" >&2; exit 1 ;; esac ;; esac
+case "$1 $3" in
+refs/placet/*\\ *[!0]*) ;;
+refs/placet/*) exit 0 ;; # deleted
 esac
+case "$1" in
+refs/placet/base/*/"$3" | refs/placet/work/*/*/"$3") exit 0 ;;
+esac
+echo "only refs/placet/base/*/COMMIT and refs/placet/work/*/*/COMMIT can be pushed here" >&2
 exit 1
 """
 

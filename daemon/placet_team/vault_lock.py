@@ -59,7 +59,7 @@ def held_vault(
     over = threading.Event()
 
     def renew() -> None:
-        with suppress(JournalPaused, LeaseLost):  # the loop meets it, too
+        with suppress(Exception):  # the loop meets it, too
             while not over.wait(ttl_s / 3):
                 journal.commit([])
 

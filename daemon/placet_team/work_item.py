@@ -69,6 +69,9 @@ class WorkItem:
     source: Source
 
 
+_LONGEST_WAIT_S = 3600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Work that has to wait: for what, and for how many seconds."""
@@ -84,7 +87,8 @@ class Wait:
 
     def error(self) -> Postponed:
         """Return it as the error that it was."""
-        return Postponed(self.reason, self.after_s, self.why)
+        after_s = self.after_s if 0 <= self.after_s <= _LONGEST_WAIT_S else _LONGEST_WAIT_S
+        return Postponed(self.reason, after_s, self.why)
 
 
 Result = Drafted | PlanningFailed | Asked | Wait | Ended | str

@@ -136,8 +136,15 @@ class Worker:
 
     # --- work
 
-    def take(self, trace_id: str, generation: int) -> None:
-        """Take a piece of work, and carry it out once it is handed over."""
+    def take(self, trace_id: object, generation: object) -> None:
+        """Take a piece of work, and carry it out once it is handed over.
+
+        Every worker can write jobs: one with other arguments is passed over.
+        """
+        if not (
+            isinstance(trace_id, str) and isinstance(generation, int) and 0 < generation < 1 << 63
+        ):
+            return
         try:
             self._take(trace_id, generation)
         except psycopg.Error as error:  # who calls this tells nobody
@@ -204,6 +211,7 @@ class Worker:
         except AsksPerson as asks:
             return *packed_result(asks.asked), writes
         except Postponed as postponed:
+            self.say(f"gives it back: {postponed.reason}")
             return *packed_result(Wait.of(postponed)), writes
         except Interrupted:
             return LEFT, "", writes
@@ -235,7 +243,7 @@ def name_taken(name: str, where: str = "another machine") -> UserError:
     """Return the error for a worker whose name another one has that lives."""
     return UserError(
         f"A worker named {name} runs on {where} already.",
-        "Stop it first, or give this one another name: placet worker --name NAME",
+        "Stop it first, or give this one a role of its own: placet team init --worker NAME",
         exit_code=2,
     )
 

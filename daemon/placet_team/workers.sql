@@ -1,4 +1,5 @@
--- What workers may do. Each worker logs in with a role of its own, which `placet team init --worker`
+-- What workers may do. (pg_temp stands last in each search_path: a worker may make tables there.)
+-- Each worker logs in with a role of its own, which `placet team init --worker`
 -- lists in team_workers, and which is a member of placet_worker. It reads its own work, and writes
 -- through these functions alone. They run with the rights of the schema's owner.
 
@@ -8,7 +9,7 @@ CREATE TABLE IF NOT EXISTS team_workers (
 
 -- Whether the caller was handed a case's work with this token, and has its lease.
 CREATE OR REPLACE FUNCTION worker_holds(trace text, tok bigint) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   SELECT EXISTS (SELECT FROM leases l JOIN team_work w ON w.trace_id = l.trace_id
     AND w.token = l.token WHERE l.trace_id = trace AND l.token = tok AND l.held
     AND w.worker = session_user)
@@ -22,7 +23,7 @@ $$;
 CREATE OR REPLACE FUNCTION worker_append(line text, turn_ bigint, trace text, tok bigint,
   attempts bigint[], seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[],
   refs_ text, kind_ text, result_ text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 DECLARE
   me text := session_user || ' ' || line;
   before bigint;
@@ -30,9 +31,16 @@ DECLARE
   hash_ text;
   event text[];
   facts jsonb;
-  used bigint;
+  used numeric;
   usd_ double precision;
 BEGIN
+  IF (SELECT sum(length(one)) FROM unnest(bodies) AS one) > 64000000
+    OR length(array_to_string(events, '')) + length(refs_) + length(result_) > 16000000
+    OR array_length(events, 2) <> 8
+    OR EXISTS (SELECT FROM unnest(events) AS one WHERE one IS NULL)
+  THEN
+    RAISE EXCEPTION 'no worker may write so much, or rows of another shape' USING ERRCODE = 'PL003';
+  END IF;
   -- the chain's row orders all writers
   SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), last_hash
     INTO last, hash_ FROM chain FOR UPDATE;
@@ -47,10 +55,18 @@ BEGIN
   END IF;
 
   FOR n IN 1 .. cardinality(seqs) LOOP
-    IF seqs[n] <> (SELECT coalesce(max(seq), 0) + 1 FROM records
+    IF seqs[n] <= (SELECT coalesce(max(seq), 0) FROM records
                    WHERE trace_id = trace AND attempt = attempts[n]) THEN
-      RAISE EXCEPTION 'record % attempt % seq % is not the next', trace, attempts[n], seqs[n]
+      RAISE EXCEPTION 'record % attempt % seq % is taken', trace, attempts[n], seqs[n]
         USING ERRCODE = 'PL002';
+    END IF;
+    -- where a mission is and begins, and for whom, is the daemon's to say; what is said once stays
+    IF attempts[n] IS DISTINCT FROM (SELECT generation FROM team_work WHERE trace_id = trace)
+      OR kinds[n] NOT IN ('intent', 'outcome') OR keys[n] IN ('place', 'author', 'base')
+      OR kinds[n] = 'outcome' AND EXISTS (SELECT FROM records r WHERE r.trace_id = trace
+        AND r.attempt = attempts[n] AND r.kind = 'outcome' AND r.key = keys[n]) THEN
+      RAISE EXCEPTION 'no worker may record % % of attempt %', kinds[n], keys[n], attempts[n]
+        USING ERRCODE = 'PL003';
     END IF;
     INSERT INTO records VALUES (trace, attempts[n], seqs[n], kinds[n], keys[n],
       encode(sha256(bodies[n]), 'hex'), length(bodies[n]), bodies[n]);
@@ -71,6 +87,13 @@ BEGIN
       RAISE EXCEPTION 'no worker may write % of % for %', event[5], event[3], event[2]
         USING ERRCODE = 'PL003';
     END IF;
+    facts := event[8]::jsonb;
+    IF jsonb_typeof(facts) <> 'object' OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
+      OR event[1] !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$'
+      OR event[1]::timestamptz > clock_timestamp() + interval '1 hour' THEN
+      RAISE EXCEPTION 'this is no row of the journal: %', left(event[8], 80)
+        USING ERRCODE = 'PL003';
+    END IF;
     last := last + 1;
     -- as journal/chain.py has it
     hash_ := encode(sha256(convert_to(hash_ || E'\n' || last || E'\n' ||
@@ -80,12 +103,11 @@ BEGIN
     INSERT INTO activity VALUES (last, event[1], event[2], event[3], event[4], event[5], event[6],
       event[7], event[8], hash_);
     IF event[5] IN ('model.called', 'model.failed') THEN -- as journal/costs.py has it
-      facts := event[8]::jsonb;
-      SELECT coalesce(sum((facts ->> one)::bigint), 0) INTO used FROM unnest(ARRAY['tokens',
+      SELECT coalesce(sum((facts ->> one)::numeric), 0) INTO used FROM unnest(ARRAY['tokens',
         'input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens']) AS one;
       usd_ := (facts ->> 'cost_usd')::double precision;
-      IF used < 0 OR usd_ < 0 THEN
-        RAISE EXCEPTION 'no call costs less than nothing' USING ERRCODE = 'PL003';
+      IF used NOT BETWEEN 0 AND 1e9 OR usd_ NOT BETWEEN 0 AND 1e5 THEN
+        RAISE EXCEPTION 'no call uses so much' USING ERRCODE = 'PL003';
       END IF;
       INSERT INTO spent VALUES (
         left(event[1], 14) || lpad((substr(event[1], 15, 2)::int / 15 * 15)::text, 2, '0'),
@@ -104,6 +126,7 @@ BEGIN
     ON CONFLICT (trace_id, generation) DO UPDATE SET refs = excluded.refs;
   END IF;
   IF kind_ <> '' THEN
+    IF kind_ NOT IN ('left', 'mistake') THEN PERFORM result_::json; END IF;
     UPDATE team_work SET kind = kind_, result = result_ WHERE trace_id = trace AND kind = '';
     PERFORM pg_notify('placet_host', '');
   END IF;
@@ -114,7 +137,7 @@ END $$;
 -- Take a piece of work that nobody has, if its label is among the caller's; say whether it is its.
 CREATE OR REPLACE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
 RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 BEGIN
   UPDATE team_work w SET worker = session_user, owner = owner_, level = level_ FROM team_workers r
   WHERE r.name = session_user AND w.trace_id = trace AND w.generation = generation_
@@ -130,7 +153,7 @@ END $$;
 -- for how many seconds the sign is good. `gone` is the owner of a process that ended.
 CREATE OR REPLACE FUNCTION worker_beat(owner_ text, level_ bigint, version_ text, slots_ bigint,
   gone text, under_way text[]) RETURNS text[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 DECLARE
   now_s double precision := extract(epoch FROM clock_timestamp());
   lease_s double precision := coalesce(
@@ -140,7 +163,8 @@ BEGIN
   INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
   SELECT name, labels, level_, version_, slots_, owner_, now_s FROM team_workers
   WHERE name = session_user
-  ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, level = excluded.level,
+  ON CONFLICT (name) DO UPDATE SET
+    labels = CASE WHEN m.owner = excluded.owner THEN m.labels ELSE excluded.labels END, level = excluded.level,
     version = excluded.version, slots = excluded.slots, owner = excluded.owner,
     draining = m.draining AND m.owner = excluded.owner, beat_s = excluded.beat_s
   WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone)
@@ -155,7 +179,7 @@ END $$;
 
 -- Tell that the caller's process ends.
 CREATE OR REPLACE FUNCTION worker_leave(owner_ text) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   DELETE FROM team_members WHERE name = session_user AND owner = owner_
 $$;
 
@@ -163,10 +187,10 @@ $$;
 -- the caller: a trace_id, the number of the conversation, the token of its lease.
 CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
 RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint)
-    OR tokens_ < 0 OR usd_::numeric < 0 THEN
+    OR tokens_ NOT BETWEEN 0 AND 1e9 OR usd_::numeric NOT BETWEEN 0 AND 1e5 THEN
     RETURN FALSE;
   END IF;
   UPDATE team_day SET version = version + 1 WHERE version = seen;
@@ -182,7 +206,7 @@ END $$;
 
 -- Hold a model call of the caller's no longer; whose lease is over holds none either.
 CREATE OR REPLACE FUNCTION worker_drop(key_ text) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   DELETE FROM team_held WHERE key = key_
     AND worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint);
   DELETE FROM team_held WHERE NOT EXISTS (SELECT FROM leases WHERE held
@@ -203,14 +227,19 @@ BEGIN
     ('cases', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = cases.trace_id)'),
     ('texts', 'EXISTS (SELECT FROM team_work w WHERE strpos(w.item, texts.digest) > 0)')
   LOOP
-    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
-    EXECUTE format('DROP POLICY IF EXISTS workers ON %I', part);
-    EXECUTE format('DROP POLICY IF EXISTS readers ON %I', part);
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') THEN
+    -- a policy that is there stays: to make one waits for whoever reads the table
+    IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = part::regclass) THEN
+      EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') AND NOT EXISTS (SELECT
+      FROM pg_policies WHERE schemaname = 'placet' AND tablename = part AND policyname = 'workers')
+    THEN
       EXECUTE format('CREATE POLICY workers ON %I FOR SELECT TO placet_worker USING (%s)',
         part, of_worker);
     END IF;
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_reader') THEN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_reader') AND NOT EXISTS (SELECT
+      FROM pg_policies WHERE schemaname = 'placet' AND tablename = part AND policyname = 'readers')
+    THEN
       EXECUTE format('CREATE POLICY readers ON %I FOR SELECT TO placet_reader USING (TRUE)', part);
     END IF;
   END LOOP;

@@ -95,6 +95,8 @@ def _work(
                 "that makes its role.",
                 exit_code=2,
             )
+        if not (own.remote or own.remotes):
+            say("This worker knows no git remote (--remote), so it can do no work yet.")
         level = sandbox_level(own.config, say)
         if level is Level.NONE and own.config.commands.sandbox != "none":
             say("This machine has no sandbox: it takes no work that runs commands.")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Self
 
 from watchdog.events import (
@@ -102,7 +102,9 @@ class Watcher(FileSystemEventHandler):
         self._inside = {self._root / folder: folder in deep for folder in (*flat, *deep)}
         self._outside = {} if outside is None else {outside: False}
         self._wanted = mode
-        self._heard: SimpleQueue[tuple[str, bool]] = SimpleQueue()
+        # Not SimpleQueue: its `get` waits for ever if `timeout` is over before it began to wait
+        # (CPython 3.11, _queuemodule.c), as happens on a loaded machine.
+        self._heard: Queue[tuple[str, bool]] = Queue()
         self._last_s = float("-inf")
         self._observer: BaseObserver | None = None
         self._identities: list[tuple[int, int] | None] = []

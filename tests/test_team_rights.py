@@ -98,17 +98,20 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice
     with closing(journal_of(workers, "ann")) as journal:
         batch = [Guard("t1", token), AddRecord("t1", 1, 1, "intent", "x", b""), event("t1")]
         journal.commit(batch)
-        (line,) = journal._idle
-        line.turn -= 1  # it knows nothing of the answer
+        (calls,) = journal._calls.values()
+        calls.turn -= 1  # it knows nothing of the answer
         journal.commit(batch)
         with pytest.raises(Conflict, match="is taken"):
             journal.commit(batch)
         journal.commit([Guard("t1", token), event("t1")])
-        line.turn += 1  # the database was restored since
+        calls.turn += 1  # the database was restored since
         with pytest.raises(LeaseLost, match="was restored"):
             journal.commit([Guard("t1", token), event("t1")])
+        other = handed(daemon, workers, "ann", "t2")  # and goes on with new work
+        for _ in range(2):
+            journal.commit([Guard("t2", other), event("t2")])
     with daemon.read() as reader:
-        assert len(reader.activity()) == 2
+        assert [row.trace_id for row in reader.activity()] == ["t1", "t1", "t2", "t2"]
     assert workers.call("ann", "worker_claim", "t1", 1, "{}", 2) is False
     key = f"t1:1:{token}"
     for _ in range(2):
@@ -181,7 +184,7 @@ def test_a_row_that_nobody_could_read_is_refused(
     token = handed(daemon, workers, "ann", "t1")
 
     def append(row: list[Any]) -> None:
-        values = ("line", 1, "t1", token, [], [], [], [], [], [row], "", "", "")
+        values = ("t1", token, 1, [], [], [], [], [], [row], "", "", "")
         workers.call("ann", "worker_append", *values)
 
     with pytest.raises((Conflict, psycopg.DataError)):

@@ -20,7 +20,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS team_work (
      trace_id text COLLATE "C" PRIMARY KEY, generation bigint NOT NULL, planning boolean NOT NULL,
      queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
-     level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
+     turn bigint NOT NULL DEFAULT 0, level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
      told text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
      result text NOT NULL DEFAULT '')""",
     """CREATE TABLE IF NOT EXISTS team_members (
@@ -74,7 +74,7 @@ class HandWork(Change):
     token: int
     item: str
     SQL = (
-        f"UPDATE team_work SET token = :token, item = :item {_OF_WORK} "  # noqa: S608 - our own
+        f"UPDATE team_work SET token = :token, turn = 0, item = :item {_OF_WORK} "  # noqa: S608 - our own
         "AND worker = :worker AND token IS NULL",
     )
     ELSE = "{trace_id} is not with {worker} any more"

@@ -193,7 +193,7 @@ class Worker:
             del self.under_way[row.trace_id]
 
     def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
-        """Do a piece of work (a item as JSON); return what came of it, and writes with that."""
+        """Do a piece of work (a WorkItem as JSON); return what came of it, and writes with that."""
         writes = list[Write]()
         try:
             item = ITEM_JSON.validate_json(text)

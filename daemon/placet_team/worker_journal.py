@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 
@@ -41,11 +40,11 @@ _TRIES = MOST_IDLE + 1
 
 
 @dataclass(slots=True)
-class _Line:
-    """A row of calls; `turn` counts them, so that one whose answer was lost is made once."""
+class _Calls:
+    """The calls about a piece of work, one at a time; `turn` counts those that were answered."""
 
-    name: str
     turn: int = 0
+    one: threading.Lock = field(default_factory=threading.Lock)
 
 
 class WorkerJournal:
@@ -60,7 +59,7 @@ class WorkerJournal:
         self.path = path
         self._on_trouble = on_trouble
         self._give_up = threading.Event()
-        self._idle: list[_Line] = []
+        self._calls: dict[tuple[str, int], _Calls] = {}
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:  # noqa: ARG002 - each commit is flushed
         """Append to the record of the work that the first write, a Guard, names; all or nothing.
@@ -68,16 +67,13 @@ class WorkerJournal:
         Waits while the database is away. Raises LeaseLost, Conflict, and JournalPaused once it is
         to wait no longer.
         """
-        values = _appended(writes)
-        try:
-            line = self._idle.pop()
-        except IndexError:
-            line = _Line(uuid4().hex)
-        try:
-            self.call("worker_append", line.name, line.turn + 1, *values)
-            line.turn += 1
-        finally:
-            self._idle.append(line)
+        trace_id, token, *values = _appended(writes)
+        calls = self._calls.setdefault((trace_id, token), _Calls())
+        with calls.one:
+            self.call("worker_append", trace_id, token, calls.turn + 1, *values)
+            calls.turn += 1
+        if any(isinstance(write, PutResult) for write in writes):
+            del self._calls[trace_id, token]
         return Committed()
 
     def call(self, function: str, *values: Any) -> Any:

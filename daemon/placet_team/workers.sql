@@ -1,7 +1,7 @@
--- What workers may do. (pg_temp stands last in each search_path: a worker may make tables there.)
--- Each worker logs in with a role of its own, which `placet team init --worker`
+-- What workers may do. Each worker logs in with a role of its own, which `placet team init --worker`
 -- lists in team_workers, and which is a member of placet_worker. It reads its own work, and writes
--- through these functions alone. They run with the rights of the schema's owner.
+-- through these functions alone. They run with the rights of the schema's owner, so pg_temp stands
+-- last in each search_path: a worker can make tables there.
 
 CREATE TABLE IF NOT EXISTS team_workers (
   name text COLLATE "C" PRIMARY KEY, -- also the name of its role
@@ -16,16 +16,15 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog, pg_te
 $$;
 
 -- Append to a mission's record and to the journal, and give the work back (`kind_` and `result_`).
--- `line` and `turn_` name the call: made again, as its answer was lost, it does nothing. One that
--- follows a turn which the database does not know, as it was restored, is refused.
+-- `turn_` counts the calls about a piece of work. A call made again, as its answer was lost, does
+-- nothing. One that does not follow the last turn is refused: the database was restored meanwhile.
 -- `entries` of the record are given column by column, `events` as rows of eight texts.
 -- Errors: PL001 the lease is lost, PL002 the record has gone on, PL003 no worker may write that.
-CREATE OR REPLACE FUNCTION worker_append(line text, turn_ bigint, trace text, tok bigint,
-  attempts bigint[], seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[],
-  refs_ text, kind_ text, result_ text) RETURNS void
+CREATE OR REPLACE FUNCTION worker_append(trace text, tok bigint, turn_ bigint, attempts bigint[],
+  seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[], refs_ text, kind_ text,
+  result_ text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 DECLARE
-  me text := session_user || ' ' || line;
   before bigint;
   last bigint;
   hash_ text;
@@ -44,14 +43,14 @@ BEGIN
   -- the chain's row orders all writers
   SELECT coalesce((SELECT max(id) FROM activity WHERE id > last_id), last_id), last_hash
     INTO last, hash_ FROM chain FOR UPDATE;
-  SELECT turn INTO before FROM writers WHERE writer = me;
-  IF before = turn_ THEN RETURN; END IF;
-  IF coalesce(before, 0) <> turn_ - 1 THEN
-    RAISE EXCEPTION 'the database was restored, and has forgotten what this worker wrote'
-      USING ERRCODE = 'PL001';
-  END IF;
   IF NOT worker_holds(trace, tok) THEN
     RAISE EXCEPTION 'token % does not hold the lease of %', tok, trace USING ERRCODE = 'PL001';
+  END IF;
+  SELECT turn INTO before FROM team_work WHERE trace_id = trace;
+  IF before = turn_ THEN RETURN; END IF;
+  IF before <> turn_ - 1 THEN
+    RAISE EXCEPTION 'the database was restored, and has forgotten what this worker wrote'
+      USING ERRCODE = 'PL001';
   END IF;
 
   FOR n IN 1 .. cardinality(seqs) LOOP
@@ -130,8 +129,7 @@ BEGIN
     UPDATE team_work SET kind = kind_, result = result_ WHERE trace_id = trace AND kind = '';
     PERFORM pg_notify('placet_host', '');
   END IF;
-  INSERT INTO writers VALUES (me, turn_)
-  ON CONFLICT (writer) DO UPDATE SET turn = excluded.turn, at = excluded.at;
+  UPDATE team_work SET turn = turn_ WHERE trace_id = trace;
 END $$;
 
 -- Take a piece of work that nobody has, if its label is among the caller's; say whether it is its.
@@ -164,8 +162,8 @@ BEGIN
   SELECT name, labels, level_, version_, slots_, owner_, now_s FROM team_workers
   WHERE name = session_user
   ON CONFLICT (name) DO UPDATE SET
-    labels = CASE WHEN m.owner = excluded.owner THEN m.labels ELSE excluded.labels END, level = excluded.level,
-    version = excluded.version, slots = excluded.slots, owner = excluded.owner,
+    labels = CASE WHEN m.owner = excluded.owner THEN m.labels ELSE excluded.labels END,
+    level = excluded.level, version = excluded.version, slots = excluded.slots, owner = excluded.owner,
     draining = m.draining AND m.owner = excluded.owner, beat_s = excluded.beat_s
   WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone)
   RETURNING draining INTO drains;

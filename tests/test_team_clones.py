@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from teamkit import Troupe, lose, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
 
 
 def vault_at(folder: Path, **portals: Path) -> TestVault:

@@ -51,12 +51,6 @@ from vaultkit import DONE, PLAN, TestVault, make_vault, until
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 @pytest.fixture
 def address(server: pgkit.Server) -> str:
     found = server.fresh()

@@ -32,12 +32,6 @@ CALL = ModelCall(1_000, 1_000, Decimal(0), Decimal(0))
 """A call that may use 2,000 tokens."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 @dataclass
 class Team:
     """Four machines: the daemon's journal, each worker's and its budget, and the callers' keys."""

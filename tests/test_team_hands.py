@@ -25,12 +25,6 @@ SLOW = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 @pytest.fixture
 def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     vault = make_vault(tmp_path)
@@ -60,14 +54,19 @@ def ended(found: Troupe) -> None:
     assert found.sql("SELECT 1 FROM team_refs") == []
 
 
-@pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
-def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+def end_the_daemon_after_a_step(troupe: Troupe) -> None:
+    """Let a worker do a step of a mission, and go on while no daemon runs."""
     host = troupe.host()
     troupe.worker("ann")
     approved(troupe.vault)
     troupe.until("step.completed")
     host.terminate()
     host.wait(30)
+
+
+@pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
+def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+    end_the_daemon_after_a_step(troupe)
     if done:
         until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
     troupe.vault.cli("config", "set", "team.workers", "false")
@@ -86,12 +85,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
     code = troupe.folder / "code"
     (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
     commit_all(code, "Take a while")
-    host = troupe.host()
-    troupe.worker("ann")
-    approved(troupe.vault)
-    troupe.until("step.completed")
-    host.terminate()
-    host.wait(30)
+    end_the_daemon_after_a_step(troupe)
     troupe.vault.cli("config", "set", "team.workers", "false")
     troupe.until("model.called", 3)  # the command begins, and takes its time
     troupe.host()
@@ -156,12 +150,7 @@ def forge(found: Troupe, what: str) -> str:
 def test_a_branch_that_left_the_scope_does_not_appear(
     troupe: Troupe, what: str, workers: str
 ) -> None:
-    host = troupe.host()
-    troupe.worker("ann")
-    approved(troupe.vault)
-    troupe.until("step.completed")
-    host.terminate()
-    host.wait(30)
+    end_the_daemon_after_a_step(troupe)
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
     forged = forge(troupe, what)
     troupe.vault.cli("config", "set", "team.workers", workers)
@@ -177,12 +166,7 @@ def test_a_branch_that_left_the_scope_does_not_appear(
 def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
     theirs = troupe.folder / "thesis"
     write_files(theirs, {"text.md": "years of work\n"})
-    host = troupe.host()
-    troupe.worker("ann")
-    approved(troupe.vault)
-    troupe.until("step.completed")
-    host.terminate()
-    host.wait(30)
+    end_the_daemon_after_a_step(troupe)
     ((place,),) = troupe.sql("SELECT convert_from(body, 'utf-8') FROM records WHERE key = 'place'")
     forged = json.dumps({**json.loads(place), "name": str(theirs)})
     troupe.change(

@@ -36,12 +36,6 @@ from vaultkit import make_vault, until
 needs_server = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 def bare(folder: Path) -> tuple[Path, Path]:
     """Make an empty work remote, and a person's repository."""
     remote = clone_at(folder / "work.git", sha256=False).path

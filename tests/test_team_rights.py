@@ -35,12 +35,6 @@ from test_journal import World
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pgkit.Server]:
-    with pgkit.server() as found:
-        yield found
-
-
 @pytest.fixture
 def workers(server: pgkit.Server) -> Workers:
     address = server.fresh()

@@ -67,6 +67,8 @@ def hands(
 @contextmanager
 def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]) -> Iterator[None]:
     """Call `on_rows` with the rows that anybody writes from now on, in a thread of its own."""
+    import psycopg
+
     from placet_team.postgres import ROWS, announcements
 
     with journal.read() as reader:
@@ -75,7 +77,7 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
 
     def hear() -> None:
         nonlocal last
-        with suppress(JournalPaused):
+        with suppress(JournalPaused, psycopg.Error):  # the loop meets what the database refuses
             for _ in announcements(address_of(journal.path), ROWS, HEAR_S, over):
                 with journal.read() as reader:
                     rows = reader.activity(after_id=last, limit=MOST_ROWS)

@@ -92,11 +92,11 @@ class Machine:
     clock: Clock = field(default_factory=Clock)
     making: threading.Lock = field(default_factory=threading.Lock)
     fetching: dict[str, threading.Lock] = field(default_factory=dict)
-    daybook: DayBudget = field(init=False)
+    day_budget: DayBudget = field(init=False)
     openers: dict[str, Callable[[], Model]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.daybook = DayBudget(TeamDay(self.journal))
+        self.day_budget = DayBudget(TeamDay(self.journal))
 
     @contextmanager
     def mission(
@@ -185,7 +185,7 @@ class Machine:
             self.say,
             making=self.making,
             leaving=self.leaving,
-            daybook=self.daybook,
+            day_budget=self.day_budget,
             lent=Lent(repo.path, Path(source.path), source.denied, carry),
         )
         return ports, repo

@@ -192,7 +192,7 @@ class MissionLimits:
         # with the token: a frozen worker that wakes up drops what it held, not its successor's
         record = self.record
         key = f"{record.case.trace_id}:{record.attempt}:{record.token or ''}"
-        with ports.daybook.room(
+        with ports.day_budget.room(
             ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel
         ) as found:
             if isinstance(found, Exceeded) and found.ledger != TODAY:

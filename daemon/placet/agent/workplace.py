@@ -79,7 +79,7 @@ class Ports(Bounds):
     """Everything outside that a worker reaches, handed to it by `loop/app`.
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the
-    folder below which worktrees are made. `daybook` is the day's budget. `say` is for the
+    folder below which worktrees are made. `day_budget` is the day's budget. `say` is for the
     daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
     `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
     `lent` is there on a worker that is not the daemon's own.
@@ -95,7 +95,7 @@ class Ports(Bounds):
     making: threading.Lock = field(default_factory=threading.Lock)
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
-    daybook: DayBudget = field(default_factory=DayBudget)
+    day_budget: DayBudget = field(default_factory=DayBudget)
     lent: Lent | None = None
 
 

@@ -23,7 +23,7 @@ from placet.journal.writes import Write
 from placet.loop.app import daemon
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_home, push, remove, said_of
-from placet_team.git_refs import FETCHED, clone_at
+from placet_team.git_refs import FETCHED, bare_repo_at
 from placet_team.machine import Own
 from placet_team.team_journal import PutRefs
 from placet_team.work_item import Source
@@ -38,7 +38,7 @@ needs_server = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 def bare(folder: Path) -> tuple[Path, Path]:
     """Make an empty work remote, and a person's repository."""
-    remote = clone_at(folder / "work.git", sha256=False).path
+    remote = bare_repo_at(folder / "work.git", sha256=False).path
     return remote, make_repo(folder / "code", {"a.txt": "a\n"})
 
 
@@ -54,7 +54,7 @@ def test_what_is_pushed_can_be_fetched_and_nothing_twice(tmp_path: Path) -> None
     before = untouched(code)
     push(open_repo(code), str(remote), {f"{BASE}/t/{tip(code)}": tip(code)})
     assert untouched(code) == before
-    clone = clone_at(tmp_path / "clone.git", sha256=False)
+    clone = bare_repo_at(tmp_path / "clone.git", sha256=False)
     fetch(clone, str(remote), [tip(code)])
     assert resolve(clone, tip(code))
     remote.rename(tmp_path / "away.git")
@@ -101,7 +101,7 @@ def test_only_what_is_over_is_removed(tmp_path: Path) -> None:
 
 def test_what_is_kept_of_old_fetches_is_cleared_away(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
-    clone = clone_at(tmp_path / "clone.git", sha256=False)
+    clone = bare_repo_at(tmp_path / "clone.git", sha256=False)
     commits = [tip(commit_all(code, f"{number}")) for number in range(103)]
     push(open_repo(code), str(remote), {f"{BASE}/t/{one}": one for one in commits})
     fetch(clone, str(remote), commits[:-1])
@@ -117,7 +117,7 @@ def test_no_password_of_an_address_is_told() -> None:
 def test_git_sees_no_key_and_starts_no_program_that_an_address_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str
 ) -> None:
-    clone, code = clone_at(tmp_path / "clone.git", sha256=False), open_repo(bare(tmp_path)[1])
+    clone, code = bare_repo_at(tmp_path / "clone.git", sha256=False), open_repo(bare(tmp_path)[1])
     commit = tip(code.path)
 
     def asked(url: str) -> None:
@@ -175,7 +175,7 @@ def test_a_repositorys_git_proxy_is_not_started(tmp_path: Path) -> None:
         run_git(place, "ls-remote", "git://127.0.0.1:9/x")
     assert not made.exists()
     with pytest.raises(GitError, match="transport 'git' not allowed"):
-        fetch(clone_at(tmp_path / "clone.git", sha256=False), "git://127.0.0.1:9/x", ["0" * 40])
+        fetch(bare_repo_at(tmp_path / "clone.git", sha256=False), "git://127.0.0.1:9/x", ["0" * 40])
 
 
 def loan_of(commit: str, settings: Mapping[str, str]) -> Source:

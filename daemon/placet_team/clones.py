@@ -20,12 +20,11 @@ from placet.host.state import write_private
 from placet.journal.writes import Write
 from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, said_of
 from placet_team.git_refs import (
-    clear_clone,
-    clone_at,
+    FETCHED,
+    bare_repo_at,
     has_all,
     loose_refs,
     move_refs,
-    must_be_ours,
     refs_at,
 )
 from placet_team.team_journal import PutRefs
@@ -55,13 +54,35 @@ def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Re
             Why.MACHINE,
         )
     try:
-        repo = clone_at(path, sha256=source.sha256)
-        must_be_ours(repo, KEPT_SETTINGS)
+        repo = bare_repo_at(path, sha256=source.sha256)
+        _must_be_ours(repo)
         _fetch(repo, url, commits)
         _set_up(repo, source)
-        return clone_at(path, sha256=source.sha256)  # with its settings read anew
+        return bare_repo_at(path, sha256=source.sha256)  # with its settings read anew
     except (UserError, GitError, RepositoryChanged) as error:
         raise _damaged(path, error) from error
+
+
+_MADE = {
+    "core.repositoryformatversion",
+    "core.filemode",
+    "core.bare",
+    "core.symlinks",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "extensions.objectformat",
+}
+"""The settings of a new bare repository; none of them starts a program or reaches a server."""
+
+
+def _must_be_ours(repo: Repo) -> None:
+    """Raise RepositoryChanged where a clone has a setting that placet does not make.
+
+    So credential helpers, proxies and programs are those of the worker's user alone.
+    """
+    mine = {item.partition("\n")[0] for scope, item in repo.settings if scope == "local"}
+    if others := sorted(mine - _MADE - {*KEPT_SETTINGS}):
+        raise RepositoryChanged(f"it has settings that placet does not make: {', '.join(others)}")
 
 
 def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
@@ -120,7 +141,23 @@ def _name_of(source: Source) -> str:
 def clear_clones(folder: Path) -> None:
     """Delete from all clones what a killed worker left of its work; their objects stay."""
     for path in folder.glob("*.git"):
-        clear_clone(path)
+        _clear(path)
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a clone besides its objects and settings; the caller alone works on it.
+
+    That are references (but what was fetched), worktrees, and what a killed git left: locks and
+    half a pack.
+    """
+    for pattern in ("*.lock", "info/*.lock", "objects/pack/tmp_*", "objects/pack/*.lock"):
+        for left in path.glob(pattern):
+            left.unlink()
+    refs = [one for one in path.glob("refs/*") if f"refs/{one.name}/" != FETCHED]
+    for part in (path / "worktrees", path / "logs", *refs):
+        delete_tree(part)
+    (path / "packed-refs").unlink(missing_ok=True)
+    (path / "refs" / "heads").mkdir(parents=True, exist_ok=True)
 
 
 class PushCarrier:

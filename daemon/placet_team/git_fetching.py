@@ -22,7 +22,7 @@ from placet.git.run import (
 )
 from placet.host.config import is_git_path
 from placet.host.state import from_home
-from placet_team.git_refs import FETCHED, clone_at, has_all, loose_refs, move_refs
+from placet_team.git_refs import FETCHED, bare_repo_at, has_all, loose_refs, move_refs
 
 REMOTE_RETRY_S = 5.0
 """Retry interval while a remote gives or takes nothing."""
@@ -148,7 +148,7 @@ def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iter
     then need not ask for.
     """
     with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
-        place = place_of(clone_at(Path(folder) / "apart.git", sha256=sha256))
+        place = place_of(bare_repo_at(Path(folder) / "apart.git", sha256=sha256))
         if repo is None:
             yield place
             return

@@ -1,4 +1,4 @@
-"""Make a worker's clone, check and clear it, and move references."""
+"""Make a bare repository, look for commits, and move references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from placet.git.repository import is_repository, open_repo
 from placet.git.run import (
     BULK_TIMEOUT_S,
     GitError,
-    OnCall,
     Place,
     Repo,
     RepositoryChanged,
@@ -31,52 +30,14 @@ def has_all(repo: Repo, *what: str) -> bool:
     return run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S, ok=(0, 128))[0] == 0
 
 
-def clone_at(path: Path, *, sha256: bool, on_call: OnCall | None = None) -> Repo:
+def bare_repo_at(path: Path, *, sha256: bool) -> Repo:
     """Return the bare repository at `path`, a new one where there is none."""
     if not is_repository(path):
         path.mkdir(parents=True, exist_ok=True)
         what = ("--object-format=sha256",) if sha256 else ()
         asked = ("init", "-q", "--bare", "--template=", *what, "--", str(path))
-        run_git(Place(None, None, path, on_call), *asked, config=("init.defaultRefFormat=files",))
-    return open_repo(path, on_call=on_call)
-
-
-_MADE = {
-    "core.repositoryformatversion",
-    "core.filemode",
-    "core.bare",
-    "core.symlinks",
-    "core.ignorecase",
-    "core.precomposeunicode",
-    "extensions.objectformat",
-}
-"""The settings of a new bare repository; none of them starts a program or reaches a server."""
-
-
-def must_be_ours(repo: Repo, kept: Sequence[str]) -> None:
-    """Raise RepositoryChanged where a clone has a setting of its own beside those in `kept`.
-
-    So credential helpers, proxies and programs are those of the worker's user alone.
-    """
-    mine = {item.partition("\n")[0] for scope, item in repo.settings if scope == "local"}
-    if others := sorted(mine - _MADE - {*kept}):
-        raise RepositoryChanged(f"it has settings that placet does not make: {', '.join(others)}")
-
-
-def clear_clone(path: Path) -> None:
-    """Delete what is in a clone besides its objects and settings; the caller alone works on it.
-
-    That are references (but what was fetched), worktrees, and what a killed git left: locks and
-    half a pack.
-    """
-    for pattern in ("*.lock", "info/*.lock", "objects/pack/tmp_*", "objects/pack/*.lock"):
-        for left in path.glob(pattern):
-            left.unlink()
-    refs = [one for one in path.glob("refs/*") if f"refs/{one.name}/" != FETCHED]
-    for part in (path / "worktrees", path / "logs", *refs):
-        delete_tree(part)
-    (path / "packed-refs").unlink(missing_ok=True)
-    (path / "refs" / "heads").mkdir(parents=True, exist_ok=True)
+        run_git(Place(None, None, path, None), *asked, config=("init.defaultRefFormat=files",))
+    return open_repo(path)
 
 
 def forget_worktree(repo: Repo, path: Path) -> None:

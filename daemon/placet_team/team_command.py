@@ -22,7 +22,7 @@ from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
 from placet.note.paths import CONFIG_PATH
-from placet_team.git_refs import clone_at
+from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_rows import ANY, WORKER
@@ -188,7 +188,7 @@ def _made_remote(given: str) -> Path:
     try:
         if path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty, and no repository.", "Name another folder.")
-        repo = clone_at(path, sha256=False)
+        repo = bare_repo_at(path, sha256=False)
         run_git(place_of(repo), "config", "receive.fsckObjects", "true")
         hook = path / "hooks" / "update"
         hook.parent.mkdir(exist_ok=True)

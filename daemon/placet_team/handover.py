@@ -12,7 +12,7 @@ from pathlib import Path
 from placet.agent.commits import tidy_up
 from placet.agent.mission import broken, place_of_mission, unable
 from placet.agent.planner import Assignment, base_of
-from placet.agent.record import AUTHOR, Postponed, Record
+from placet.agent.record import AUTHOR, PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports, denied_in, repository
@@ -38,10 +38,9 @@ from placet_team.transfer import (
     AWAY_RETRY_S,
     WorkLost,
     carry_out_here,
+    check_refs,
     clear_remote,
     kept_ref,
-    may_move,
-    must_be_names,
     needed_remote,
     not_taken,
     take_home,
@@ -147,10 +146,10 @@ class Handover:
             try:
                 text = ITEM_JSON.dump_json(item()).decode()
                 worker = "" if row is None else row.worker
-                person = HandWork(case.trace_id, case.generation, worker, token, text)
+                work = HandWork(case.trace_id, case.generation, worker, token, text)
                 # what is handed over may have taken longer than a lease to push
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
-                self.journal.commit([renewal, person])
+                self.journal.commit([renewal, work])
             except (Conflict, LeaseLost) as error:
                 raise Postponed(f"{error}", 0.0, Why.WORKER) from error
             self.cache.look()
@@ -230,7 +229,7 @@ class Handover:
         with ports.journal.read() as reader:
             recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # what is home already may be gone from the remote
-        must_be_names(case, recorded)
+        check_refs(case, place, recorded)
         home = {*recorded.values()} & {*refs_at(repo, [*recorded]).values()}
         item = self._item(ports, case, repo, author, needed, sorted(home), cancel)
         record.close()
@@ -296,7 +295,8 @@ class Handover:
     ) -> Ended:
         """Bring a mission's commits home; return its end as it is there."""
         case, began_s = mission.case, ports.clock.monotonic()
-        if ended.work.branch and not may_move(case, f"refs/heads/{ended.work.branch}"):
+        place = record.get(PLACE)
+        if ended.work.branch and (place is None or ended.work.branch != place.branch):
             raise WorkLost(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
@@ -308,7 +308,8 @@ class Handover:
                 take_home(ports, mission, record, repo, to)
         except LeftScope as error:
             ended = not_taken(ports, mission, record, error, to, began_s)
-        if isinstance(ended, Finished) and ended.commit not in ("", *to.values()):
+        tip = to.get(f"refs/heads/{ended.work.branch}", "")
+        if isinstance(ended, Finished) and ended.commit not in ("", tip):
             raise WorkLost(f"a worker named a commit that it did not record: {ended.commit!r:.80}")
         tidy_up(ports, repo, record)
         self.sent.pop(case.trace_id, None)

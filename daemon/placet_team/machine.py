@@ -30,7 +30,7 @@ from placet_team.day import TeamDay
 from placet_team.git_fetching import address_of_git
 from placet_team.git_refs import forget_worktree, loose_refs, move_refs
 from placet_team.team_rows import refs_of
-from placet_team.transfer import must_be_names
+from placet_team.transfer import check_refs
 from placet_team.vault_copy import unpacked
 from placet_team.work_item import WorkItem, config_of
 from placet_team.worker_journal import WorkerJournal
@@ -110,9 +110,11 @@ class Machine:
         with self.journal.read() as reader:
             raw = reader.text(case.approval.digest)
             wanted = refs_of(reader.connection, case.trace_id, case.generation) or {}
-        must_be_names(case, wanted)
         if raw is None:
             raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
+        record = Record.load(self.journal, case, case.generation, self.clock)
+        place = record.get(PLACE)
+        check_refs(case, place, wanted)
 
         def carry(repo: Repo, names: Sequence[str]) -> PushCarrier:
             carriers.append(
@@ -131,9 +133,7 @@ class Machine:
             return carriers[-1]
 
         ports, repo = self.ports(item, cancel, [*wanted.values()], carry)
-        record = Record.load(self.journal, case, case.generation, self.clock)
         path = path_of(ports, case, record)
-        place = record.get(PLACE)
         names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
         forget_worktree(repo, path)
         lost_mark(path).unlink(missing_ok=True)

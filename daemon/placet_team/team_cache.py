@@ -22,19 +22,13 @@ GAP_S = 5.0
 
 
 class TeamCache:
-    """The work and the members as they were at the last look; `changed` is called after a change.
+    """The team's work and members as they were at the last look. Any thread may use it.
 
-    News are announced by the database at `address`. `looks` counts the looks; `failed` is trouble
-    that does not pass: after it there are none. May be asked by any thread: of looks that overlap
-    the one counts that began last.
+    `changed` is called when they differ from the look before. The database at `address` announces
+    news. Of looks that overlap the one that began last counts; `looks` counts them.
     """
 
-    def __init__(
-        self,
-        journal: JournalAccess,
-        address: str,
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, journal: JournalAccess, address: str, changed: Callable[[], None]) -> None:
         self._journal, self._changed = journal, changed
         self._address = address
         self._over = threading.Event()
@@ -43,7 +37,6 @@ class TeamCache:
         self.members: Mapping[str, MemberRow] = {}
         self.looks = 0
         self._begun = self._last = 0
-        self.failed: psycopg.Error | OSError | None = None
         self._looked_s = self._since_s = float("-inf")
         self.look()
 
@@ -78,21 +71,21 @@ class TeamCache:
         with self._news:
             return boottime_s() - self._since_s
 
-    def wait(self, timeout_s: float = LOOK_S) -> None:
-        """Wait for the next look, at most so long."""
+    def wait(self) -> None:
+        """Wait for the next look, at most LOOK_S."""
         with self._news:
             seen = self.looks
-            self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), timeout_s)
+            self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), LOOK_S)
 
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Look whenever something is announced, in a thread of its own."""
 
         def run() -> None:
-            try:
-                self._run()
-            except (psycopg.Error, OSError) as error:
-                self.failed = error
+            with suppress(JournalPaused, psycopg.Error):  # the loop meets it, too
+                for _ in announcements(self._address, HOST, LOOK_S, self._over):
+                    if not self._over.is_set():
+                        self.look()
 
         thread = threading.Thread(target=run, name="cache", daemon=True)
         thread.start()
@@ -102,9 +95,3 @@ class TeamCache:
             self._over.set()
             with self._news:
                 self._news.notify_all()
-
-    def _run(self) -> None:
-        for _ in announcements(self._address, HOST, LOOK_S, self._over):
-            with suppress(JournalPaused):
-                if not self._over.is_set():
-                    self.look()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from placet.agent.mission import carry_out, unable
-from placet.agent.record import AUTHOR, ENDED, PLACE, Postponed, Record
+from placet.agent.record import AUTHOR, ENDED, PLACE, MissionPlace, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
 from placet.case.case import Case
@@ -125,23 +125,17 @@ def kept_ref(case: Case) -> str:
     return f"refs/placet/failed/{case.request_id}-{case.trace8}-{case.generation}"
 
 
-def may_move(case: Case, name: str) -> bool:
-    """Return whether a reference is a mission's own: its branch, or what placet keeps of it.
+def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) -> None:
+    """Raise WorkLost unless `to` names the mission's own references, and commits.
 
-    Workers name them, and whoever can write in the database could name any.
+    Workers record it. `place` is what the daemon recorded, None for a mission that has not begun.
     """
-    ident = f"{case.request_id}-{case.trace8}"
-    branches = (f"refs/heads/feat/{ident}", f"refs/heads/feat-{ident}")
-    kept = (f"refs/placet/{kind}/{ident}-" for kind in ("failed", "left"))
-    ours = (*branches, *kept, f"refs/placet/ckpt/{case.trace8}-")
-    return name.startswith(ours) and not re.search(r"\s", name)
-
-
-def must_be_names(case: Case, to: Mapping[str, str]) -> None:
-    """Raise WorkLost for references that a mission may not have, or no commits."""
+    ours = {kept_ref(case)}
+    if place is not None:
+        ours |= {f"refs/heads/{place.branch}", *refs(case, place.name)}
     for name, commit in to.items():
-        if not may_move(case, name) or not _COMMIT.fullmatch(commit):
-            raise WorkLost(f"a worker gave back another reference: {name!r:.200}")
+        if name not in ours or not _COMMIT.fullmatch(commit):
+            raise WorkLost(f"a worker recorded another reference than its mission's: {name!r:.200}")
 
 
 def take_home(
@@ -153,13 +147,10 @@ def take_home(
     does not allow. Where somebody moved a reference, raises RepositoryChanged. In the last two
     cases a reference of placet's own keeps the commits.
     """
-    case = mission.case
-    must_be_names(case, to)
-    if not to:
+    case, place = mission.case, record.get(PLACE)
+    check_refs(case, place, to)
+    if not to or place is None:
         return
-    place = record.get(PLACE)
-    if place is None:
-        raise WorkLost("a worker gave back commits of a mission that has not begun")
     url = needed_remote(ports, case.request.portal)
     try:
         fetch_home(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])

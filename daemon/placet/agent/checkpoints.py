@@ -9,7 +9,6 @@ from typing import Any
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
 from placet.agent.work import Underway, name_of, refs, whole
-from placet.agent.workplace import Ports
 from placet.case.events import Asked
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
@@ -17,8 +16,7 @@ from placet.errors import Stop, ToolError
 from placet.git.checkpoint import checkpoint, delete_ref, restore
 from placet.git.commit import commit_message
 from placet.git.repository import resolve
-from placet.git.run import GitError, Repo, RepositoryChanged
-from placet.git.worktree import Worktree
+from placet.git.run import GitError, RepositoryChanged
 from placet.tools.base import Outcome, Toolbox
 from placet.tools.commit_secrets import refuse_secrets
 from placet.tools.registry import BY_NAME
@@ -63,18 +61,6 @@ def keep(work: Underway, entry: Key[str]) -> None:
             with suppress(GitError):
                 delete_ref(work.repo, ref, kept)
         raise
-
-
-def keep_apart(ports: Ports, repo: Repo, tree: Worktree, ref: str) -> None:
-    """Keep a worktree that nobody works in at `ref`.
-
-    Raises ToolError where git would keep a secret with it.
-    """
-
-    def allow(changed: list[str]) -> None:
-        refuse_secrets(repo, tree, whole(changed), ports.secrets)
-
-    checkpoint(tree, ref, "Work under way", ports.clock.wall(), allow)
 
 
 def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> None:

@@ -23,10 +23,12 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 st.register_type_strategy(Decimal, st.decimals(0, 1000, places=4))
 st.register_type_strategy(float, st.floats(0, 1e6))
 st.register_type_strategy(str, TEXT)
-DATA = st.dictionaries(TEXT, st.none() | TEXT | st.integers() | st.booleans(), max_size=3)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+st.register_type_strategy(int, WHOLE)
+DATA = st.dictionaries(TEXT, st.none() | TEXT | WHOLE | st.booleans(), max_size=3)
 COMMANDS: Any = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
 ENDED_JSON: Stored[Ended] = Stored(Ended)
-WORK = st.builds(WorkDone, calls=st.dictionaries(TEXT, st.integers(), max_size=2))
+WORK = st.builds(WorkDone, calls=st.dictionaries(TEXT, WHOLE, max_size=2))
 KINDS: Any = [
     (CASE_JSON, Case, st.builds(Case)),
     (
@@ -150,3 +152,17 @@ def test_what_is_no_such_value_is_a_value_error(change: dict[str, Any]) -> None:
 def test_what_is_no_command_is_a_value_error(raw: str) -> None:
     with pytest.raises(ValueError, match=r"is nothing that|Expecting"):
         COMMAND_JSON.validate_json(raw)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *((int, str(number)) for number in (2**63, -(2**63) - 1)),
+        *((float, text) for text in ("NaN", "Infinity", "1e300")),
+        *((Decimal, text) for text in ('"NaN"', '"sNaN"', '"Infinity"', '"1E+19"', "1e300")),
+        (Any, "[" * 100_000),
+    ],
+)
+def test_what_nobody_could_count_with_is_refused(kind: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=r"no number|not what was expected|nested too deeply"):
+        Stored(kind).validate_json(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from placet.journal.writes import (
 from placet_team.engine import make_queue, queue_of
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import make_ready
-from placet_team.team_journal import PutResult, PutWork
+from placet_team.team_journal import PutRefs, PutResult, PutWork
 from placet_team.team_rows import work_rows
 from teamkit import Workers, handed, journal_of
 from test_journal import World
@@ -113,6 +113,13 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice
     assert workers.call("ann", "worker_hold", key, 6, "0.1", 0) is False
 
 
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
     mine = Guard("t1", token)
     human = Activity(
@@ -131,6 +138,13 @@ def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
         "where it is": [mine, AddRecord("t1", 1, 2, "outcome", "place", b"")],
         "for whom it is": [mine, AddRecord("t1", 1, 2, "outcome", "author", b"")],
         "an odd kind": [mine, AddRecord("t1", 1, 2, "other", "y", b"")],
+        "a wait of its own": [mine, event("t1", Action.MODEL_WAITING, why="asleep")],
+        "part of a token": [mine, event("t1", Action.MODEL_CALLED, input_tokens=0.5)],
+        "tokens as a text": [mine, event("t1", Action.MODEL_CALLED, input_tokens="5")],
+        "a deep row": [mine, event("t1", deep=nested(30))],
+        "a number of no record": [mine, AddRecord("t1", 1, 2**63 - 1, "outcome", "y", b"")],
+        "references that are none": [mine, PutRefs("[1]")],
+        "a reference to a number": [mine, PutRefs('{"refs/heads/x": 1}')],
         "two outcomes": [mine, *(AddRecord("t1", 1, n, "outcome", "y", b"") for n in (2, 3))],
         "too much": [mine, event("t1", Action.MODEL_CALLED, tokens=9 * 10**18)],
         "a NaN": [mine, event("t1", Action.MODEL_CALLED, cost_usd="NaN")],
@@ -187,6 +201,28 @@ def test_a_row_that_nobody_could_read_is_refused(
     assert verify(daemon.path) is None
 
 
+def test_a_flat_list_of_texts_is_no_row(daemon: Journal, workers: Workers) -> None:
+    token = handed(daemon, workers, "ann", "t1")
+    for events in (GOOD, [[GOOD]]):
+        values = ("t1", token, 1, [], [], [], [], [], events, None, None, None)
+        with pytest.raises(Conflict):
+            workers.call("ann", "worker_append", *values)
+
+
+@pytest.mark.parametrize(
+    "owner", ["[]", "no json", '"' + "\\ud800" + '"', '{"pid": 1e999}x', "x" * 3000]
+)
+def test_an_owner_that_nobody_could_read_takes_no_work(
+    daemon: Journal, workers: Workers, owner: str
+) -> None:
+    daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 2), priority=0)])
+    with suppress(psycopg.DataError):
+        assert not workers.call("ann", "worker_claim", "t1", 1, owner, 2)
+    with daemon.read() as reader:
+        (row,) = work_rows(reader.connection)
+    assert row.worker == ""
+
+
 def test_a_workers_own_tables_do_not_stand_in_for_placets(
     daemon: Journal, workers: Workers
 ) -> None:
@@ -198,7 +234,7 @@ def test_a_workers_own_tables_do_not_stand_in_for_placets(
             "CREATE TEMP TABLE team_members (LIKE placet.team_members INCLUDING ALL)"
         )
         connection.execute("GRANT ALL ON pg_temp.team_members TO PUBLIC")
-        connection.execute("SELECT worker_beat('own', 3, '0.1.0', 1, 'ann', ARRAY['t1'])")
+        connection.execute("SELECT worker_beat('{}', 3, '0.1.0', 1, 'ann', ARRAY['t1'])")
         assert connection.execute("SELECT 1 FROM pg_temp.team_members").fetchone() is None
 
 

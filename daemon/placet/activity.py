@@ -139,7 +139,10 @@ class CommittedRow:
     @property
     def details(self) -> Mapping[str, Any]:
         """Return the metadata; raises ValueError if a hand-made row holds no JSON object."""
-        value = json.loads(self.metadata)
+        try:
+            value = json.loads(self.metadata)
+        except RecursionError as error:
+            raise ValueError(f"row {self.id} is nested too deeply") from error
         if not isinstance(value, dict):
             raise ValueError(f"row {self.id} is no object")  # noqa: TRY004 - the text is wrong
         return value

@@ -57,7 +57,10 @@ class Stored(Generic[T]):
         """Return what was written; raises ValueError for what is no such value."""
         if self._read is None:
             self._read = _reader(self._kind)
-        found: T = self._read(json.loads(raw))
+        try:
+            found: T = self._read(json.loads(raw))
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
         return found
 
 
@@ -133,8 +136,8 @@ def _reader(kind: Any) -> _Read:
         return _decimal
     if kind is bytes:
         return _checked(b64decode, lambda value: type(value) is str)
-    if kind is float:
-        return _checked(float, lambda value: type(value) in (int, float))
+    if kind in (int, float):
+        return _checked(kind, lambda value: _is_number(value) and type(value) in (int, kind))
     assert kind in _PLAIN, f"no way to store {kind}"
     return _checked(lambda value: value, lambda value: type(value) is kind)
 
@@ -175,12 +178,17 @@ def _tuple(args: tuple[Any, ...]) -> _Read:
 
 def _decimal(value: Any) -> Decimal:
     try:
-        return Decimal(value) if isinstance(value, str) else Decimal(str(_NUMBER(value)))
-    except InvalidOperation as error:
-        raise ValueError(f"{value!r:.80} is no number") from error
+        found = Decimal(str(value))
+        if _is_number(found):
+            return found
+    except InvalidOperation:
+        pass
+    raise ValueError(f"{value!r:.80} is no number")
 
 
-_NUMBER = _checked(lambda value: value, lambda value: type(value) in (int, float))
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number that all of placet, and its databases, can count with."""
+    return type(value) in (int, float, Decimal) and -(2**63) <= value < 2**63
 
 
 def _dataclass(kind: Any) -> _Read:

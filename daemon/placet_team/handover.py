@@ -12,7 +12,7 @@ from pathlib import Path
 from placet.agent.commits import tidy_up
 from placet.agent.mission import broken, place_of_mission, unable
 from placet.agent.planner import Assignment, base_of
-from placet.agent.record import AUTHOR, PLACE, Postponed, Record
+from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports, denied_in, repository
@@ -31,12 +31,12 @@ from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import LeftScope
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
 from placet_team.git_refs import refs_at
+from placet_team.result_checks import WorkerBug, checked_end, checked_plan
 from placet_team.team_cache import TeamCache
 from placet_team.team_journal import DropWork, HandWork, TellWorker
 from placet_team.team_rows import began_here, refs_of, texts_of
 from placet_team.transfer import (
     AWAY_RETRY_S,
-    WorkLost,
     carry_out_here,
     check_refs,
     clear_remote,
@@ -60,8 +60,6 @@ from placet_team.work_item import (
     result_of,
 )
 
-_FACTS = {"steps", "input_tokens", "output_tokens", "cost_usd"}
-"""What a worker may add to the row of its plan."""
 OBEYED_S = 600.0
 """Seconds within which a worker that is told to stop gives its work back."""
 
@@ -89,14 +87,18 @@ class Handover:
         try:
             item = partial(self._plan, ports, job, cancel)
             came = self._came(ports, job.case, job.token, cancel, item)
+            if isinstance(came, PlanningFailed):
+                came = replace(came, generation=job.case.generation)
+            elif isinstance(came, Drafted):
+                came = checked_plan(ports, job.case, self._planned_from(job), came)
+            else:
+                raise WorkerBug(f"a worker planned, and gave back: {came!r:.200}")
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
             why = str(error)
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
-        if not isinstance(came, Drafted | PlanningFailed):
-            raise WorkLost(f"a worker planned, and gave back: {came!r:.200}")
         clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
@@ -119,10 +121,10 @@ class Handover:
             try:
                 item = partial(self._mission, ports, mission, cancel)
                 came = self._came(ports, case, mission.token, cancel, item)
-            except WorkLost as error:
+            except WorkerBug as error:
                 came = broken(ports, mission, error)
             if not isinstance(came, Finished | Stopped):
-                raise WorkLost(f"a worker carried out a plan, and gave back: {came!r:.200}")
+                raise WorkerBug(f"a worker carried out a plan, and gave back: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
         except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
@@ -157,15 +159,17 @@ class Handover:
         if kind == LEFT:
             raise Interrupted("a worker left it")
         if kind == MISTAKE:
-            raise WorkLost(text)
-        match result_of(kind, text):
+            raise WorkerBug(text)
+        try:
+            result = result_of(kind, text)
+        except ValueError as error:
+            raise WorkerBug(f"a worker gave back what cannot be read: {error}") from error
+        match result:
             case Wait() as wait:
                 self.sent.pop(case.trace_id, None)  # the remote may have lost it
                 raise wait.error()
             case Asked() as asked:
                 raise AsksPerson(asked)
-            case Drafted(facts=facts) as drafted:
-                return replace(drafted, facts={key: facts[key] for key in _FACTS & facts.keys()})
             case found:
                 return found
 
@@ -290,14 +294,19 @@ class Handover:
 
     # --- what comes back
 
+    def _planned_from(self, job: Assignment) -> str:
+        """Return the branch that a planning began from, as it was handed over."""
+        with self.journal.read() as reader:
+            texts = texts_of(reader.connection, job.case.trace_id, job.token or 0)
+        if texts is None:
+            raise Interrupted("it was taken away")
+        return ITEM_JSON.validate_json(texts[0]).source.head.removeprefix("refs/heads/")
+
     def _settled(
         self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel
     ) -> Ended:
         """Bring a mission's commits home; return its end as it is there."""
         case, began_s = mission.case, ports.clock.monotonic()
-        place = record.get(PLACE)
-        if ended.work.branch and (place is None or ended.work.branch != place.branch):
-            raise WorkLost(f"a worker gave back another branch: {ended.work.branch!r:.200}")
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}
@@ -308,18 +317,17 @@ class Handover:
                 take_home(ports, mission, record, repo, to)
         except LeftScope as error:
             ended = not_taken(ports, mission, record, error, to, began_s)
-        tip = to.get(f"refs/heads/{ended.work.branch}", "")
-        if isinstance(ended, Finished) and ended.commit not in ("", tip):
-            raise WorkLost(f"a worker named a commit that it did not record: {ended.commit!r:.80}")
+        else:
+            ended = checked_end(mission, repo, record, to, ended)
         tidy_up(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
-        work = replace(ended.work, repository=str(repo.path))
         if isinstance(ended, Stopped):
-            return replace(ended, work=work, left_at="")
+            return replace(ended, left_at="")
         into = case.plan.base_branch
-        after = look_after(repo, work.branch, into) if ended.commit else None
-        return replace(ended, work=work, after=after)
+        return replace(
+            ended, after=look_after(repo, ended.work.branch, into) if ended.commit else None
+        )
 
 
 def _text(path: Path) -> str:

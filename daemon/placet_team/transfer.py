@@ -30,16 +30,13 @@ from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, LeftScope, check_branch
 from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, remove, said_of
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
+from placet_team.result_checks import WorkerBug, checked_end
 from placet_team.team_journal import DropRefs, DropWork
 from placet_team.team_rows import has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-class WorkLost(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """A mistake of placet's on a worker, in its own words."""
 
 
 def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
@@ -59,11 +56,11 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
                 _fetch(ports, mission, record, to)
         except (LeftScope, RepositoryChanged) as error:
-            ended = not_taken(ports, mission, record, error, to, began_s)
-            record.settle(ENDED, ended)
+            stopped = not_taken(ports, mission, record, error, to, began_s)
+            record.settle(ENDED, stopped)
             ports.journal.commit([guard, *drop])
             clear_remote(ports, case, [*to.values()])
-            return ended
+            return stopped
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
             raise Postponed(why, AWAY_RETRY_S, Why.MACHINE) from error
@@ -72,7 +69,14 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     if to is not None or away:
         ports.journal.commit([guard, *drop])
     clear_remote(ports, case, () if to is None else [*to.values()])
-    return carry_out(ports, mission, cancel)
+    record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
+    ended = carry_out(ports, mission, cancel)
+    if not record.has(ENDED):
+        return ended
+    # its end may be a worker's
+    repo, place = repository(ports, case.request.portal, record), record.get(PLACE)
+    names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, place.name)]
+    return checked_end(mission, repo, record, refs_at(repo, names), ended)
 
 
 def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]) -> None:
@@ -126,7 +130,7 @@ def kept_ref(case: Case) -> str:
 
 
 def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) -> None:
-    """Raise WorkLost unless `to` names the mission's own references, and commits.
+    """Raise WorkerBug unless `to` names the mission's own references, and commits.
 
     Workers record it. `place` is what the daemon recorded, None for a mission that has not begun.
     """
@@ -135,7 +139,9 @@ def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) ->
         ours |= {f"refs/heads/{place.branch}", *refs(case, place.name)}
     for name, commit in to.items():
         if name not in ours or not _COMMIT.fullmatch(commit):
-            raise WorkLost(f"a worker recorded another reference than its mission's: {name!r:.200}")
+            raise WorkerBug(
+                f"a worker recorded another reference than its mission's: {name!r:.200}"
+            )
 
 
 def take_home(

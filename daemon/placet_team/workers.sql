@@ -34,8 +34,8 @@ DECLARE
   usd_ double precision;
 BEGIN
   IF (SELECT sum(length(one)) FROM unnest(bodies) AS one) > 64000000
-    OR length(array_to_string(events, '')) + length(refs_) + length(result_) > 16000000
-    OR array_length(events, 2) <> 8
+    OR length(concat(array_to_string(events, ''), refs_, result_)) > 16000000
+    OR array_ndims(events) <> 2
     OR EXISTS (SELECT FROM unnest(events) AS one WHERE one IS NULL)
   THEN
     RAISE EXCEPTION 'no worker may write so much, or rows of another shape' USING ERRCODE = 'PL003';
@@ -60,7 +60,7 @@ BEGIN
         USING ERRCODE = 'PL002';
     END IF;
     -- where a mission is and begins, and for whom, is the daemon's to say; what is said once stays
-    IF attempts[n] IS DISTINCT FROM (SELECT generation FROM team_work WHERE trace_id = trace)
+    IF seqs[n] > 1000000 OR attempts[n] IS DISTINCT FROM (SELECT generation FROM team_work WHERE trace_id = trace)
       OR kinds[n] NOT IN ('intent', 'outcome') OR keys[n] IN ('place', 'author', 'base')
       OR kinds[n] = 'outcome' AND EXISTS (SELECT FROM records r WHERE r.trace_id = trace
         AND r.attempt = attempts[n] AND r.kind = 'outcome' AND r.key = keys[n]) THEN
@@ -78,16 +78,16 @@ BEGIN
 
   FOR n IN 1 .. coalesce(array_length(events, 1), 0) LOOP
     event := ARRAY(SELECT unnest(events[n:n]));
-    IF event[2] <> trace OR event[3] NOT IN ('agent', 'system') OR event[5] NOT IN (
+    IF cardinality(event) <> 8 OR event[2] <> trace OR event[3] NOT IN ('agent', 'system') OR event[5] NOT IN (
       'conversation.compacted', 'failure.detected', 'git.branch_created', 'git.committed',
       'git.initialized', 'git.ran', 'git.rolled_back', 'git.snapshotted', 'git.tidied',
-      'model.called', 'model.failed', 'model.resumed', 'model.waiting', 'plan.drifted',
+      'model.called', 'model.failed', 'plan.drifted',
       'step.completed', 'tool.called', 'tool.refused') THEN
       RAISE EXCEPTION 'no worker may write % of % for %', event[5], event[3], event[2]
         USING ERRCODE = 'PL003';
     END IF;
     facts := event[8]::jsonb;
-    IF jsonb_typeof(facts) <> 'object' OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
+    IF jsonb_typeof(facts) <> 'object' OR jsonb_path_exists(facts, 'strict $.**{20}') OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
       OR event[1] !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$'
       OR event[1]::timestamptz > clock_timestamp() + interval '1 hour' THEN
       RAISE EXCEPTION 'this is no row of the journal: %', left(event[8], 80)
@@ -105,7 +105,9 @@ BEGIN
       SELECT coalesce(sum((facts ->> one)::numeric), 0) INTO used FROM unnest(ARRAY['tokens',
         'input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens']) AS one;
       usd_ := (facts ->> 'cost_usd')::double precision;
-      IF used NOT BETWEEN 0 AND 1e9 OR usd_ NOT BETWEEN 0 AND 1e5 THEN
+      IF used NOT BETWEEN 0 AND 1e9 OR used % 1 <> 0 OR usd_ NOT BETWEEN 0 AND 1e5
+        OR EXISTS (SELECT FROM jsonb_each(facts) WHERE key ~ '^(tokens|.*_tokens|cost_usd)$'
+          AND jsonb_typeof(value) NOT IN ('number', 'null')) THEN
         RAISE EXCEPTION 'no call uses so much' USING ERRCODE = 'PL003';
       END IF;
       INSERT INTO spent VALUES (
@@ -121,6 +123,10 @@ BEGIN
   END IF;
 
   IF refs_ <> '' THEN
+    IF jsonb_typeof(refs_::jsonb) <> 'object'
+      OR EXISTS (SELECT FROM jsonb_each(refs_::jsonb) WHERE jsonb_typeof(value) <> 'string') THEN
+      RAISE EXCEPTION 'these are no references' USING ERRCODE = 'PL003';
+    END IF;
     INSERT INTO team_refs SELECT trace, generation, refs_ FROM team_work WHERE trace_id = trace
     ON CONFLICT (trace_id, generation) DO UPDATE SET refs = excluded.refs;
   END IF;
@@ -132,6 +138,12 @@ BEGIN
   UPDATE team_work SET turn = turn_ WHERE trace_id = trace;
 END $$;
 
+-- Whether a text can be the owner of a process: what `case/lease.py` writes.
+CREATE OR REPLACE FUNCTION worker_is_owner(owner_ text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = placet, pg_catalog, pg_temp AS $$
+  SELECT coalesce(length(owner_) < 2000 AND jsonb_typeof(owner_::jsonb) = 'object', FALSE)
+$$;
+
 -- Take a piece of work that nobody has, if its label is among the caller's; say whether it is its.
 CREATE OR REPLACE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
 RETURNS boolean
@@ -139,6 +151,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp 
 BEGIN
   UPDATE team_work w SET worker = session_user, owner = owner_, level = level_ FROM team_workers r
   WHERE r.name = session_user AND w.trace_id = trace AND w.generation = generation_
+    AND worker_is_owner(owner_)
     AND (w.worker IS NULL OR w.worker = session_user AND w.owner = owner_ AND w.token IS NULL)
     AND split_part(w.queue, '/', 2) = ANY (string_to_array(r.labels, ','))
     AND split_part(w.queue, '/', 3)::bigint <= level_;
@@ -159,8 +172,8 @@ DECLARE
   drains boolean;
 BEGIN
   INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
-  SELECT name, labels, level_, version_, slots_, owner_, now_s FROM team_workers
-  WHERE name = session_user
+  SELECT name, labels, level_, left(version_, 80), slots_, owner_, now_s FROM team_workers
+  WHERE name = session_user AND worker_is_owner(owner_)
   ON CONFLICT (name) DO UPDATE SET
     labels = CASE WHEN m.owner = excluded.owner THEN m.labels ELSE excluded.labels END,
     level = excluded.level, version = excluded.version, slots = excluded.slots, owner = excluded.owner,

@@ -14,7 +14,7 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.drift import changed_under
-from placet.agent.record import NOT_KEPT, ROLLED_BACK, STEP, Key, Record
+from placet.agent.record import NOT_KEPT, PLACE, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
 from placet.agent.work import (
     Mission,
@@ -30,7 +30,7 @@ from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.chat.guards import Effect
-from placet.chat.result import ChangedFile, Ended, Finished, Stopped
+from placet.chat.result import ChangedFile, Drifted, Ended, Finished, Stopped
 from placet.disk.confine import Root
 from placet.errors import End, Stop, UserError
 from placet.git.checkpoint import checkpoint, delete_ref, keep_besides, leave_out
@@ -225,12 +225,15 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
 
     Safe to repeat after a crash at any point of it.
     """
-    path = path_of(ports, mission.case, record)
+    path, place = path_of(ports, mission.case, record), record.get(PLACE)
+    assert place is not None, "a mission with a branch has its place on the record"
+    # not those of its end, which a worker may have written
+    work = replace(ended.work, branch=place.branch, base=place.base)
+    ended = replace(ended, work=work)
     try:
-        tree = open_worktree(repo, path, ended.work.branch, ended.work.base)
+        tree = open_worktree(repo, path, place.branch, place.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
-        git_dir = private_dir(repo, path, record)
-        tree = Worktree(repo, path, git_dir, ended.work.branch, ended.work.base)
+        tree = Worktree(repo, path, private_dir(repo, path, record), place.branch, place.base)
     if isinstance(ended, Finished):
         return _keep_success(ports, mission.case, record, tree, ended)
     take_hold(tree)
@@ -304,13 +307,18 @@ def _keep_failure(
         facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
         row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
         record.settle(ROLLED_BACK, kept, row)
-    drift = ended.drift
-    if drift is not None and kept:
-        why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
-        drift = replace(drift, why=why)
+    drift = told_of(ended.drift, kept)
     files = files_between(repo, ended.work.base, failed) if kept else ()
     work = replace(ended.work, kept=kept, files=files, not_kept=not_kept)
     return replace(ended, work=work, kept_commit=kept_commit, drift=drift)
+
+
+def told_of(drift: Drifted | None, kept: str) -> Drifted | None:
+    """Return what changed under a plan, with the ref that keeps what the mission had done."""
+    if drift is None or not kept:
+        return drift
+    why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
+    return replace(drift, why=why)
 
 
 def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import PurePosixPath
 from posixpath import normpath
+from typing import Any
 
 from placet.agent.conversation import begin, rounds
 from placet.agent.limits import MissionLimits, guard_settings
@@ -124,13 +125,17 @@ def plan_note(
     ]
     kind = Frontmatter(ports.config.vault.frontmatter)
     text = compose(head, body, remarks=remarks, kind=kind, above=changes, tail=tail)
-    facts = {
+    return Drafted(case.generation, text, revision, facts=facts_of(plan, spent))
+
+
+def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:
+    """Return what the journal says of a plan that was written."""
+    return {
         "steps": len(plan.steps),
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
     }
-    return Drafted(case.generation, text, revision, facts=facts)
 
 
 def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) -> list[str]:

@@ -92,12 +92,15 @@ def compose(
     if tail:
         body = body.rstrip("\n") + "\n\n" + tail
     about = "".join(f"> {remark}\n" for remark in ("[!info] About this plan", *remarks))
-    blocks = [block for block in (above, about, body) if block]
-    return new_note(_keys(head), "\n".join(blocks), kind)
+    return headed(head, "\n".join(block for block in (above, about, body) if block), kind)
 
 
-def _keys(head: PlanHead) -> dict[str, str | int]:
-    return {
+def headed(head: PlanHead, text: str, kind: Frontmatter) -> bytes:
+    """Return a plan note with this text, which nobody decided about yet.
+
+    Raises UnsafeEdit and ValueError as `new_note` does.
+    """
+    keys: dict[str, str | int] = {
         "trace_id": head.trace_id,
         "request_id": head.request_id,
         "status": "review",
@@ -109,6 +112,7 @@ def _keys(head: PlanHead) -> dict[str, str | int]:
         "created_at": head.created_at,
         "decision": "",
     }
+    return new_note(keys, text, kind)
 
 
 _STOP = "**Stop**: move this note to `Inbox/Plans`."

@@ -101,6 +101,11 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
     return {path: what[2] for path, what in files if what[1] == "blob"}
 
 
+def commits_between(repo: Repo, base: str, head: str) -> set[str]:
+    """Return the ids of the commits of `head` that `base` does not have."""
+    return {*ask(repo, "rev-list", "--end-of-options", head, f"^{base}").decode().split()}
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     form = "--format=%s%x00%an"

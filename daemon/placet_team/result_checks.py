@@ -1,0 +1,115 @@
+"""Take of a worker's result what only it can know; all else comes from the daemon's record and git.
+
+So a compromised worker can plan and work badly, and cannot approve, or report what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from placet.agent.commits import files_between, told_of
+from placet.agent.drift import changed_under
+from placet.agent.model_call import spent_in
+from placet.agent.planner import facts_of
+from placet.agent.record import BASE, PLACE, Record
+from placet.agent.work import Mission
+from placet.agent.workplace import Ports, repository
+from placet.case.callout import PlanHead, headed
+from placet.case.case import Case
+from placet.case.events import Drafted
+from placet.chat.budget import Complexity
+from placet.chat.result import Ended, Finished
+from placet.errors import End, PlacetError
+from placet.git.history import commits_between, digests_at
+from placet.git.repository import dirty_paths
+from placet.git.run import Repo
+from placet.note.frontmatter import Frontmatter, read_note
+from placet.plan.parse import PlanProblems, parse_plan
+
+
+class WorkerBug(PlacetError):  # noqa: N818 - named for what it is, as Stop is
+    """A worker met a mistake of placet's, or gave back what placet never does; the text says it."""
+
+
+def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Drafted:
+    """Return the plan that a worker wrote, under properties of the daemon's own.
+
+    `branch` is the one that the planning began from. Raises WorkerBug for a text that is no plan.
+    """
+    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    repo, base = repository(ports, case.request.portal, record), record.get(BASE) or ""
+    note, revision = read_note(given.text), case.plan.revision + 1
+    try:
+        plan = parse_plan(note.body)
+        complexity = case.request.complexity or Complexity(str(note.meta.get("complexity")))
+        head = PlanHead(
+            case.trace_id,
+            case.request_id,
+            case.request.agent,
+            case.request.portal,
+            complexity,
+            revision,
+            base,
+            ports.clock.now(),
+        )
+        text = headed(head, note.body, Frontmatter(ports.config.vault.frontmatter))
+    except (PlanProblems, ValueError) as error:
+        raise WorkerBug(f"a worker gave back a plan that cannot be read: {error}") from error
+    read = sorted(path for path, _ in given.based_on)
+    return Drafted(
+        case.generation,
+        text,
+        revision,
+        facts=facts_of(plan, spent_in(record)),
+        base_branch=branch,
+        based_on=tuple(sorted(digests_at(repo, base, read).items())),
+        base_commit=base,
+        uncommitted=len(dirty_paths(repo)),
+        model=given.model,
+    )
+
+
+def checked_end(
+    mission: Mission, repo: Repo, record: Record, refs: Mapping[str, str], given: Ended
+) -> Ended:
+    """Return the end of a mission whose branch and kept work the repository has at `refs`.
+
+    Raises WorkerBug for an end that no mission has.
+    """
+    place, spent = record.get(PLACE), spent_in(record)
+    branch, base = (
+        (place.branch, place.base) if place is not None and given.work.branch else ("", "")
+    )
+    if isinstance(given, Finished):
+        if not branch:
+            raise WorkerBug("a worker finished a mission that has no branch")
+        tip = refs.get(f"refs/heads/{branch}", "")
+        last = "" if tip == base else tip
+    else:
+        base = base or (place.base if place is not None else "")
+        last = refs.get(given.work.kept, "")
+    between = (repo, base, last) if base and last else None
+    made = commits_between(*between) if between else set()
+    work = replace(
+        given.work,
+        branch=branch,
+        base=base,
+        kept=given.work.kept if given.work.kept in refs else "",
+        files=files_between(*between) if between else (),
+        steps=tuple(
+            replace(step, commit=step.commit if step.commit in made else "")
+            for step in given.work.steps
+            if 0 < step.number <= len(mission.plan.steps)
+        ),
+        iterations=spent.replies,
+        spent=spent,
+        repository=str(repo.path),
+    )
+    if isinstance(given, Finished):
+        return replace(given, work=work, commit=last)
+    drift, end = given.drift, given.end
+    if drift is not None:
+        drift = told_of(changed_under(mission, repo, base, record), work.kept)
+        end = end if drift is not None else End.REPOSITORY  # it was taken back meanwhile
+    return replace(given, work=work, end=end, kept_commit=last, drift=drift)

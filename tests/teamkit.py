@@ -152,7 +152,7 @@ def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -
 
     Return its address.
     """
-    database = address.rpartition("/")[2]
+    database = address.rpartition("/")[2].partition("?")[0]
     sql = insert_worker(address, name, labels)
     create, grant = sql.splitlines()
     server.sql(f"DO $$ BEGIN {create} EXCEPTION WHEN duplicate_object THEN NULL; END $$", database)

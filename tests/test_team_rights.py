@@ -301,7 +301,7 @@ def test_a_workers_role_writes_no_table_and_hides_from_none(
 def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> None:
     database = workers.address.rpartition("/")[2]
     workers.server.sql("CREATE ROLE eve LOGIN IN ROLE placet_worker", database)
-    assert workers.call("eve", "worker_beat", "{}", 3, "0.1.0", 1, "", [])[0] == "taken"
+    assert workers.call("eve", "worker_beat", "{}", 3, "0.1.0", 1, "", [])[0] == "unknown"
     workers.server.sql("CREATE ROLE mallory LOGIN", database)
     with pytest.raises(psycopg.Error, match=r"does not exist|permission denied"):
         workers.call("mallory", "worker_beat", "{}", 3, "0.1.0", 1, "", [])

@@ -119,6 +119,8 @@ class Worker:
         said, lease_s = self.journal.call("worker_beat", *beat)
         if said == "taken":
             raise name_taken(self.ident.name)
+        if said == "unknown":
+            raise not_let_in(self.ident.name)
         self.draining, self.lease_s = said == "draining", float(lease_s)
 
     def _heed(self) -> None:
@@ -244,6 +246,16 @@ def name_taken(name: str, where: str = "another machine") -> UserError:
     return UserError(
         f"A worker named {name} runs on {where} already.",
         "Stop it first, or give this one a role of its own: placet team init --worker NAME",
+        exit_code=2,
+    )
+
+
+def not_let_in(name: str) -> UserError:
+    """Return the error for a worker that the team does not know."""
+    return UserError(
+        f"This team has no worker named {name}.",
+        f"Where the vault is: placet team init --worker {name}; it prints the SQL that makes its "
+        "role.",
         exit_code=2,
     )
 

@@ -160,8 +160,8 @@ BEGIN
 END $$;
 
 -- Show a sign of life, which renews the leases of the work `under_way`. Return whether the worker
--- may take work ('ok'), is 'draining', or its name is 'taken' by another process that lives; and
--- for how many seconds the sign is good. `gone` is the owner of a process that ended.
+-- may take work ('ok'), is 'draining', is 'unknown' (nobody let it in), or its name is 'taken' by
+-- another process that lives; and for how many seconds the sign is good. `gone` is the owner of a process that ended.
 CREATE OR REPLACE FUNCTION worker_beat(owner_ text, level_ bigint, version_ text, slots_ bigint,
   gone text, under_way text[]) RETURNS text[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
@@ -180,7 +180,11 @@ BEGIN
     draining = m.draining AND m.owner = excluded.owner, beat_s = excluded.beat_s
   WHERE m.beat_s < excluded.beat_s - lease_s OR m.owner IN (excluded.owner, gone)
   RETURNING draining INTO drains;
-  IF NOT FOUND THEN RETURN ARRAY['taken', lease_s::text]; END IF;
+  IF NOT FOUND AND EXISTS (SELECT FROM team_workers WHERE name = session_user) THEN
+    RETURN ARRAY['taken', lease_s::text];
+  ELSIF NOT FOUND THEN
+    RETURN ARRAY['unknown', lease_s::text];
+  END IF;
   UPDATE leases l SET heartbeat_s = now_s, expires_s = now_s + lease_s FROM team_work w
   WHERE w.trace_id = l.trace_id AND w.token = l.token AND l.held AND w.worker = session_user
     AND w.owner = owner_ AND w.trace_id = ANY (under_way);

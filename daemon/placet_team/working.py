@@ -26,7 +26,7 @@ from placet_team.offer import OWNER_JSON
 from placet_team.postgres import shown
 from placet_team.team_cache import GAP_S
 from placet_team.team_rows import labels_of, member_rows, quiet_limit_s, server_now_s
-from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken
+from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken, not_let_in
 from placet_team.worker_journal import WorkerJournal
 
 
@@ -89,12 +89,7 @@ def _work(
         with journal.read() as reader:
             labels = labels_of(reader.connection, ident.name)
         if not labels:
-            raise UserError(
-                f"This team has no worker named {ident.name}.",
-                f"Where the vault is: placet team init --worker {ident.name}; it prints the SQL "
-                "that makes its role.",
-                exit_code=2,
-            )
+            raise not_let_in(ident.name)
         if not (own.remote or own.remotes):
             say("This worker knows no git remote (--remote), so it can do no work yet.")
         level = sandbox_level(own.config, say)

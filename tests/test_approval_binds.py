@@ -9,29 +9,37 @@ the approval.
 from __future__ import annotations
 
 import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
-from placet.case.commands import Decision, Publish, Rewrite, Stamp
+from placet.case.commands import Decision, Stamp
 from placet.case.decide import decide
 from placet.case.events import PlanGone, RequestGone, Started
 from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.case.observe import observe
 from placet.case.sorting import CaseNotes, sort_notes
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.codec import sha256
-from placet.disk.vault import Vault
-from placet.loop.outbox import OutboxPorts, perform
+from placet.disk.watch import Mode
+from placet.loop.work import Dispatch
 from placet.note.box import BEGIN, END
-from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_digest, read_note, stamp
+from placet.note.frontmatter import UnsafeEdit, plan_digest, read_note, stamp
 from placet.note.frontmatter import plan_text as approved_text
-from placet.note.paths import Folder
 from placet.tools.registry import PLANNABLE
 from simulation import plan_text
+from vaultkit import TestVault, until
+
+pytestmark = pytest.mark.bare
 
 TRACE = "11111111-2222-3333-4444-555555555555"
 NOW = "2026-11-21T12:00:00.000Z"
@@ -148,94 +156,188 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
         assert look_at(ACTIVE, changed, "alice").digest != approved.approval.digest, at
 
 
+# --- what was done to the notes while no daemon ran, or as it began, counts first
+
+
+def approved(vault: TestVault) -> None:
+    """Have a plan approved whose mission has not begun; no daemon runs any more."""
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        vault.drop("Say hello\n")
+        run.settle()
+        run.loop.stopping = True  # no work is started
+        vault.approve()
+        look(run)
+    assert state_of(vault) == "approved"
+
+
+def look(run: Running) -> None:
+    for _ in range(20):
+        run.loop.tick(frozenset(), Mode.POLLING)
+        run.loop.ports.clock.sleep(0.5)
+
+
+def rest(vault: TestVault) -> list[Ask]:
+    """Let the next daemon work until nothing is left to do; return what its model was asked."""
+
+    def answer(ask: Ask) -> Reply:
+        # the second turn too: the first one of a mission that was under way is taken
+        again = ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 1
+        return greeter(replace(ask, turns=ask.turns[:1]) if again else ask)
+
+    model = Fake(answer)
+    with looping(vault, model=lambda: model, time=Time()) as run:
+        run.settle()
+    return model.asks
+
+
+def state_of(vault: TestVault) -> str:
+    with closing(sqlite3.connect(vault.db)) as connection:
+        ((state,),) = connection.execute("SELECT state FROM cases").fetchall()
+    return str(state)
+
+
+def edit(note: Path) -> None:
+    text = note.read_text()
+    if "edited" not in text:
+        note.write_text(text.replace("Write a greeting.", "Write an edited greeting."))
+
+
+def _unreadable(note: Path) -> None:
+    note.write_text(note.read_text().replace("status: approved", "status: [approved"))
+
+
+def _no_file(note: Path) -> None:
+    note.unlink()
+    note.mkdir()
+
+
+def _moved(where: str) -> Callable[[Path], object]:
+    return lambda note: note.rename(note.parents[2] / where)
+
+
 @pytest.mark.parametrize(
-    "place", ["System/Active/r_plan.md", ACTIVE, "Inbox/Rejected/r_rejected.md", "Inbox/Plans/x.md"]
+    ("act", "state"),
+    [
+        (edit, "review"),
+        (_moved("Inbox/Plans/x.md"), "review"),
+        (_moved("Inbox/Rejected/x.md"), "rejected"),
+        (_moved("mine.md"), "withdrawn"),
+        (_moved("System/Active/another name.md"), "completed"),
+        # these cannot be judged, which is said beside the note
+        (_unreadable, "approved"),
+        (lambda note: shutil.copy(note, note.with_name("copy.md")), "approved"),
+        (_no_file, "approved"),
+    ],
 )
-def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(
-    tmp_path: Path, place: str
+def test_next_daemon_reads_the_note_before_it_runs(
+    vault: TestVault, act: Callable[[Path], object], state: str
 ) -> None:
-    """A crash comes between the two, and the person is quicker than the next start: a second copy
-    would take the approval away.
-    """
-    with Vault(tmp_path) as vault:
-        vault.ensure_folders()
-        vault.create_marker("0" * 32)
-        plan = stamp(TEXT, {"created_at": NOW})
-        desk = OutboxPorts(vault, lambda _: plan, Frontmatter.YAML)
-
-        def publish() -> bool:
-            perform(Publish(PLANS, "text"), REVIEW, desk, again=True)
-            return (tmp_path / PLANS).exists()
-
-        assert publish()
-        assert publish()
-        (tmp_path / PLANS).write_bytes(plan + b"A person's line.\n")
-        assert publish()
-        assert len(list((tmp_path / PLANS).parent.iterdir())) == 1
-        decided = tmp_path / place
-        (tmp_path / PLANS).rename(decided)
-        assert not publish()
-        decided.write_bytes(stamp(plan, {"status": "approved", "approved_by": "ann"}))
-        assert not publish()
-        decided.write_bytes(plan.replace(b"revision: 1", b"revision: 2"))
-        assert publish()
-        assert (tmp_path / PLANS).read_bytes() == plan
+    approved(vault)
+    act(vault.active())
+    rest(vault)
+    assert state_of(vault) == state
+    assert bool(vault.rows("execution.started")) is (state == "completed")
+    assert bool(list((vault.root / "System/Active").glob("*.placet.md"))) is (state == "approved")
+    if act is edit:
+        (row,) = vault.rows("plan.changed_after_approval")
+        assert row["metadata"]["running"] is False
+        shown = vault.plan().read_text().replace("> ", "")
+        assert "+Write an edited greeting." in shown, "the difference is shown"
 
 
-def test_a_picture_is_published_once_and_beside_what_has_its_name(tmp_path: Path) -> None:
-    picture = f"{Folder.REPORTS}/{REVIEW.trace8}_r-1-1.png"
-    with Vault(tmp_path) as vault:
-        vault.ensure_folders()
-        desk = OutboxPorts(vault, lambda _: b"\x89PNG", Frontmatter.YAML)
-        for _ in range(2):
-            perform(Publish(picture, "picture"), REVIEW, desk)
-        assert len(list((tmp_path / Folder.REPORTS).iterdir())) == 1
-        (tmp_path / picture).write_bytes(b"drawn upon")
-        perform(Publish(picture, "picture"), REVIEW, desk)
-        assert (tmp_path / picture).read_bytes() == b"drawn upon"
-        assert (tmp_path / picture.replace(".png", "-2.png")).read_bytes() == b"\x89PNG"
-
-
-def test_a_rewrite_leaves_another_note_alone(tmp_path: Path) -> None:
-    with Vault(tmp_path) as vault:
-        vault.ensure_folders()
-        desk = OutboxPorts(vault, lambda _: b"new", Frontmatter.YAML)
-        saved = stamp(TEXT, {"decision": "reject", "rejection_reason": "Too broad"})
-        (tmp_path / PLANS).write_bytes(saved)
-        rewrite = Rewrite(PLANS, sha256(TEXT), "text")
-        perform(rewrite, REVIEW, desk)
-        assert (tmp_path / PLANS).read_bytes() == saved
-        (tmp_path / PLANS).write_bytes(TEXT)
-        perform(rewrite, REVIEW, desk)
-        perform(rewrite, REVIEW, desk)
-        assert (tmp_path / PLANS).read_bytes() == b"new"
-
-
-def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
-    tmp_path: Path,
+def test_edit_between_look_and_start_voids_the_approval(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    approved = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
-    case = replace(
-        REVIEW,
-        state=State.APPROVED,
-        plan=replace(REVIEW.plan, path=ACTIVE),
-        approval=replace(REVIEW.approval, digest=plan_digest(approved)),
-    )
-    edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
-    gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
-    assert gesture is not None
-    decision = decide(case, gesture, NOW)
-    assert decision is not None
-    with Vault(tmp_path) as vault:
-        vault.ensure_folders()
-        (tmp_path / ACTIVE).write_bytes(edits[1])
-        texts = {sha256(text): text for text in decision.texts}
-        for _ in range(2):
-            for command in decision.commands:
-                perform(
-                    command, decision.case, OutboxPorts(vault, texts.__getitem__, Frontmatter.YAML)
-                )
-    assert decision.case.plan.path == PLANS
-    back = (tmp_path / PLANS).read_bytes()
-    keys = {"status": "review", "approved_by": None, "approved_at": None}
-    assert back == stamp(edits[1], keys)
+    """The note is read once more as its mission is about to begin."""
+    start_work = Dispatch.start_work
+
+    def saved_just_before(dispatch: Dispatch) -> None:
+        if vault.active().exists() and state_of(vault) == "approved":
+            edit(vault.active())
+        start_work(dispatch)
+
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        vault.drop("Say hello\n")
+        run.settle()
+        vault.approve()
+        monkeypatch.setattr(Dispatch, "start_work", saved_just_before)
+        run.settle()
+    assert not vault.rows("execution.started")
+    assert vault.rows("plan.changed_after_approval")
+    assert state_of(vault) == "review"
+
+
+def test_old_copy_approves_nothing_after_a_withdrawal(vault: TestVault) -> None:
+    """You delete an approved plan. A sync tool brings back what you had moved, without its stamp."""
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        vault.drop("Say hello\n")
+        run.settle()
+        run.loop.stopping = True  # no work is started
+        vault.approve()
+        moved = vault.active().read_bytes()
+        look(run)
+        assert b"status: approved" in vault.active().read_bytes()
+        vault.active().unlink()
+        look(run)
+        assert vault.rows("plan.withdrawn")
+    vault.active().write_bytes(moved)
+    rest(vault)
+    assert not vault.rows("execution.started")
+    assert vault.rows("plan.refused")
+    assert state_of(vault) == "review"
+    vault.approve()  # it lies in Inbox/Plans again, below the box of today
+    rest(vault)
+    assert state_of(vault) == "completed"
+
+
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_mission_under_way_resumes_with_the_approved_text(
+    vault: TestVault, *, taken_away: bool
+) -> None:
+    """The next daemon shows an edit and goes on. It stops where the plan was taken away."""
+
+    def leaves(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return greeter(ask)
+        run.loop.ports.leaving.set()
+        return says(("list_directory", {"path": "."}))
+
+    with looping(vault, model=lambda: Fake(leaves)) as run:
+        vault.drop("Say hello\n")
+        run.settle()
+        vault.approve()
+        until(lambda: run.loop.tick((), Mode.POLLING) and run.loop.ports.leaving.is_set())
+    assert state_of(vault) == "running"
+    if taken_away:
+        vault.active().rename(vault.plan())
+        assert rest(vault) == []
+        assert vault.rows("plan.taken_back")
+        assert vault.rows("execution.failed")
+        return
+    edit(vault.active())
+    asked = rest(vault)
+    assert asked
+    assert "edited greeting" not in str(asked)
+    (row,) = vault.rows("plan.changed_after_approval")
+    assert row["metadata"]["running"] is True
+    assert state_of(vault) == "completed"
+
+
+def test_text_damaged_in_the_journal_is_read_from_its_note(vault: TestVault) -> None:
+    """The request still says in the vault what the journal lost: to ask again is enough."""
+
+    def gives_up(ask: Ask) -> Reply:
+        planning = ask.purpose is not Purpose.EXECUTE
+        return greeter(ask) if planning else says(("give_up", {"reason": "no"}))
+
+    with looping(vault, model=lambda: Fake(gives_up), time=Time()) as run:
+        vault.drop("Say hello\n")
+        run.settle()
+        vault.approve()
+        run.settle()
+        with closing(sqlite3.connect(vault.db)) as connection, connection:
+            assert connection.execute("UPDATE texts SET body = x'00'").rowcount
+        vault.click("retry", "say-hello")
+        run.settle()
+    assert vault.rows("plan.revised")
+    assert not vault.rows("plan.failed")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,17 @@ import pytest
 from gitkit import git
 from placet.case.case import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
+from placet.case.life_cycle import State
 from placet.case.notes import look_at
-from placet.cli import decide
+from placet.cli import decide, journal
 from placet.cli.status import status
+from placet.errors import UserError
 from placet.host import intents
 from placet.host.intents import Mailbox
+from placet.loop.outbox import Outbox
 from placet.note.frontmatter import read_note
 from test_who import planned
-from vaultkit import ME, TestVault, running, started, until
+from vaultkit import ME, PLAN, TestVault, running, started, until
 
 
 def left(vault: TestVault) -> list[Path]:
@@ -151,6 +156,59 @@ def test_retry_waits_for_no_quiet(tmp_path: Path) -> None:
     with running(vault):
         vault.cli("retry", "say-hello", "--comment", "Longer, please.")
         vault.await_action("model.called", 2, 60)
+
+
+class Killed(BaseException):
+    """The daemon's end in the middle of its work."""
+
+
+def killed_before_writing(vault: TestVault, monkeypatch: pytest.MonkeyPatch, end: State) -> None:
+    """Run a daemon that is killed when a case came to this end, and nothing of it is written."""
+    real = Outbox.perform
+
+    def perform(self: Outbox, cases: Any, *rest: Any) -> bool:
+        if any(cases[pending.trace_id].state is end for pending in self.pending):
+            raise Killed
+        return real(self, cases, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outbox, "perform", perform)
+        with pytest.raises(Killed):
+            vault.here()
+
+
+@pytest.mark.parametrize("end", [State.FAILED, State.REJECTED])
+def test_retry_is_not_lost_in_the_writing_of_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: State
+) -> None:
+    vault = planned(tmp_path)
+    if end is State.FAILED:
+        plan = [{"calls": [("submit_plan", PLAN)]}]
+        given_up = [{"calls": [("give_up", {"reason": "It is nowhere."})]}]
+        vault.script(("plan", plan), ("revise", plan), ("execute", given_up))
+        vault.approve()
+    else:
+        vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+    killed_before_writing(vault, monkeypatch, end)
+    if end is State.FAILED:
+        _watch_ends(vault)
+    vault.click("retry", "say-hello")
+    vault.here()
+    again = [row for row in vault.rows("request.detected") if row["metadata"].get("again")]
+    assert [row["metadata"]["via"] for row in again] == ["cli"]
+    assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
+
+
+def _watch_ends(vault: TestVault) -> None:
+    """An end that cannot be written is still the end of `placet watch`."""
+    with closing(sqlite3.connect(vault.db)) as db, db:
+        db.execute(
+            "UPDATE outbox SET error = 'Read-only file system.' "
+            "WHERE id = (SELECT min(id) FROM outbox WHERE done_at IS NULL)"
+        )
+    trace = vault.rows("plan.created")[0]["trace_id"]
+    with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
+        journal.follow(vault.site, trace, lambda: pytest.fail("it is over"), as_json=False)
 
 
 # --- what a command prints

@@ -89,7 +89,7 @@ def test_shown_output_is_compared_to_the_letter(shown: str, printed: str, same: 
 
 
 def test_each_block_has_a_kind_and_those_not_run_a_reason() -> None:
-    kinds = {"console", "markdown", "python", "sh", "sql", "toml", "yaml"}
+    kinds = {"console", "markdown", "python", "sh", "sql", "text", "toml", "yaml"}
     for page in PAGES:
         assert pages()[page].count("```") == 2 * len(blocks(page)), page
         for block in blocks(page):
@@ -350,11 +350,12 @@ def test_the_python_blocks_run(tmp_path: Path) -> None:
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     text = README.read_text()
-    assert text.count("\n") <= 120
+    assert text.count("\n") <= 90
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text.replace("<!--\n!", ""))
-    assert len(links) > 15
+    assert len(links) > 8
     assert [link for link in links if not (ROOT / link).exists() and "images/" not in link] == []
-    assert [p.name for p in GUIDE.glob("*.md") if f"daemon/docs/{p.name}" not in text] == []
+    first = (GUIDE / "index.md").read_text()
+    assert [p.name for p in GUIDE.glob("*.md") if f"]({p.name})" not in first] == ["index.md"]
 
 
 class _Assets(HTMLParser):

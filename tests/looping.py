@@ -22,7 +22,6 @@ from placet.case.waiting import Hold
 from placet.chat.messages import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
-from placet.disk.watch import Mode
 from placet.host.clock import Clock
 from placet.host.config import holding, load
 from placet.host.state import vault_state
@@ -125,7 +124,7 @@ class Running:
         """Tick until nothing is left to do that needs no person, or everything waits."""
         clock = self.loop.ports.clock
         for _ in range(ticks):
-            tick = self.loop.tick(frozenset(), Mode.POLLING)
+            tick = self.loop.tick()
             # The clock may be a test's, whose time passes at once; threads and git take real time.
             for thread in [
                 self.loop.branches.thread,

@@ -42,7 +42,6 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import Ended, Finished, Spent, Stopped, WorkDone
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
-from placet.disk.watch import Mode
 from placet.errors import End, Interrupted, UserError
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable
@@ -174,7 +173,6 @@ class Play:
         self.stash: list[tuple[str, bytes]] = []
         self.marks = 0
         self.stamp_ns = 10**18
-        self.touched: set[str] = set()
         # by path, what the watched folders held when the daemon looked last
         self.seen: dict[str, NoteSeen] = {}
         # what the daemon did
@@ -341,11 +339,11 @@ class Play:
             ways = [self.edit, self.comment, self.set_decision, self.refuse_with_words]
             self.dice.choice(ways)([path])
 
-    def tick(self, hinted: frozenset[str] = frozenset()):
+    def tick(self):
         self.ticks += 1
-        self.note(f"tick {sorted(hinted)}")
+        self.note("tick")
         try:
-            tick = self.loop.tick(hinted, Mode.EVENTS)
+            tick = self.loop.tick()
         except Killed:
             self.restart()
             return None
@@ -743,7 +741,6 @@ class Play:
         # Two saves within one tick of this file system's clock must not look like none.
         self.stamp_ns += 10**6
         os.utime(place, ns=(self.stamp_ns, self.stamp_ns))
-        self.touched.add(path)
 
     def put(self, path: str, raw: bytes) -> None:
         """Remember that a person approved this text, by its place or its property."""
@@ -771,7 +768,6 @@ class Play:
         raw = (self.root / src).read_bytes()
         (self.root / src).rename(place)
         self.note(f"> move {src} to {dst}")
-        self.touched |= {src, dst}
         self.put(dst, raw)
 
     def gesture(self) -> None:
@@ -887,7 +883,6 @@ class Play:
         (self.root / other).rename(self.root / one)
         between.rename(self.root / other)
         self.note(f"> swap {one} and {other}")
-        self.touched |= {one, other}
         for path in (one, other):
             self.put(path, (self.root / path).read_bytes())
 
@@ -1196,7 +1191,6 @@ class Play:
         self.stash.append((path, (self.root / path).read_bytes()))
         self.required -= set(MARK.findall((self.root / path).read_bytes()))
         (self.root / path).unlink()
-        self.touched.add(path)
 
     def copy(self, notes: list[str]) -> None:
         src = self.dice.choice(notes)
@@ -1331,9 +1325,7 @@ class Play:
         if luck < 0.42:
             self.gesture()
         elif luck < 0.82:
-            hinted = frozenset(p for p in sorted(self.touched) if self.dice.random() < 0.7)
-            self.touched.clear()
-            self.tick(hinted)
+            self.tick()
         elif luck < 0.93:
             self.work()
         elif luck < 0.97:

@@ -30,7 +30,6 @@ from placet.case.observe import observe
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.codec import sha256
-from placet.disk.watch import Mode
 from placet.loop.work import Dispatch
 from placet.note.box import BEGIN, END
 from placet.note.frontmatter import UnsafeEdit, plan_digest, read_note, stamp
@@ -172,7 +171,7 @@ def approved(vault: TestVault) -> None:
 
 def look(run: Running) -> None:
     for _ in range(20):
-        run.loop.tick(frozenset(), Mode.POLLING)
+        run.loop.tick()
         run.loop.ports.clock.sleep(0.5)
 
 
@@ -306,7 +305,7 @@ def test_mission_under_way_resumes_with_the_approved_text(
         vault.drop("Say hello\n")
         run.settle()
         vault.approve()
-        until(lambda: run.loop.tick((), Mode.POLLING) and run.loop.ports.leaving.is_set())
+        until(lambda: run.loop.tick() and run.loop.ports.leaving.is_set())
     assert state_of(vault) == "running"
     if taken_away:
         vault.active().rename(vault.plan())

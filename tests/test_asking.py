@@ -14,7 +14,6 @@ from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
 from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.watch import Mode
 from placet.note.frontmatter import read_note, stamp
 from vaultkit import PLAN, TestVault, rows
 
@@ -602,7 +601,7 @@ def test_a_question_that_is_dropped_as_a_request_is_planned(vault: TestVault) ->
         text = "---\nrequest_id: other\nasked_at: 2026-11-20T12:16:41.020Z\n---\nWhich greeting?\n"
         vault.drop(text, "hello.md")
         for _ in range(20):
-            run.loop.tick(frozenset(), Mode.POLLING)
+            run.loop.tick()
             run.loop.ports.clock.sleep(0.5)
     with looping(vault, model=lambda: Fake(planner_asks), time=time) as run:
         run.settle()

@@ -11,7 +11,6 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.disk.vault import Vault
-from placet.disk.watch import Mode
 from placet.note.paths import QUEUES
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -216,7 +215,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
             if folder == active:
                 vault.plan().rename(aside / "say-hello.md")
             for _ in range(4):
-                running.loop.tick(frozenset(), Mode.POLLING)
+                running.loop.tick()
                 time.pass_time(1)
             folder.unlink()
             aside.rename(folder)

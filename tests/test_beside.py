@@ -27,7 +27,6 @@ from placet.case.warnings import beside
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
-from placet.disk.watch import Mode
 from placet.note.frontmatter import read_note
 from placet.tools.registry import PLANNABLE
 from test_astray import BODY, CASE, NOW, REQUEST, TRACE, plan_at
@@ -312,7 +311,7 @@ def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: st
         vault.approve()
 
         def ended() -> bool:
-            run.loop.tick(frozenset(), Mode.POLLING)
+            run.loop.tick()
             return bool(vault.rows("execution.failed"))
 
         until(ended)

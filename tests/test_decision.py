@@ -11,7 +11,6 @@ from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.approval import NO_RECORD
 from placet.case.callout import box_of
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
 from placet.note.frontmatter import Frontmatter, read_note, stamp
 from vaultkit import PLAN, TestVault, rows
@@ -41,7 +40,7 @@ def planned(run: Running, ident: str = "hello") -> Path:
 
 def look(run: Running) -> None:
     for _ in range(20):
-        run.loop.tick(frozenset(), Mode.POLLING)
+        run.loop.tick()
         run.loop.ports.clock.sleep(0.5)
 
 

@@ -178,7 +178,7 @@ def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
     taken.write_text("Somebody's.\n")
     with started(vault) as daemon:
         vault.click(command[0], "say-hello", *command[1:])
-        until(lambda: daemon.loop.tick([], daemon.bell.mode) and vault.rows(action), "", 30)
+        until(lambda: daemon.loop.tick() and vault.rows(action), "", 30)
         (case,) = daemon.loop.cases.values()
         assert (vault.root / f"{home}-{case.trace8}.md").exists()
         assert not vault.plan().exists()

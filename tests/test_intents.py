@@ -120,7 +120,7 @@ def test_an_intent_is_performed_once_after_a_crash(
     with monkeypatch.context() as crash:
         crash.setattr(Mailbox, "forget", lambda *_: None)
         with started(vault) as daemon:
-            until(lambda: daemon.loop.tick([], daemon.bell.mode) and vault.rows("plan.approved"))
+            until(lambda: daemon.loop.tick() and vault.rows("plan.approved"))
     assert left(vault)
     vault.active().rename(vault.plan())
     vault.here()

@@ -22,7 +22,6 @@ from placet.cli.site import Site
 from placet.cli.status import status
 from placet.cli.view import turn
 from placet.cli.why import why
-from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
 from test_why import CASE, Row
 from vaultkit import ME, PLAN, TestVault, make_vault
@@ -92,7 +91,7 @@ def tick_until(run: Running, seen: Callable[[], object]) -> None:
     for _ in range(2000):
         if seen():
             return
-        run.loop.tick(frozenset(), Mode.POLLING)
+        run.loop.tick()
         run.loop.ports.clock.sleep(0.5)
         sleep(0.005)  # the mission's thread needs real time
     raise AssertionError(run.vault.actions())
@@ -241,7 +240,7 @@ def test_request_in_quiet_time_is_not_said_to_be_planned(tmp_path: Path) -> None
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
         run.loop.drafts.no_wait = False
         for _ in range(3):
-            run.loop.tick(frozenset(), Mode.POLLING)
+            run.loop.tick()
             clock.pass_time(1)
         with patch.object(Site, "daemon", "a daemon"):
             assert "unchanged for 30 s" in why(vault.site, "say-hello")["why"][0]
@@ -258,7 +257,7 @@ def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault)
         def look(seconds: float) -> list[str]:
             until = clock.now_s + seconds
             while clock.now_s < until:
-                tick = run.loop.tick(frozenset(), Mode.POLLING)
+                tick = run.loop.tick()
                 clock.pass_time(min(tick.again_in_s or 0.1, until - clock.now_s))
             return [note for note in vault.notes("Inbox/Requests") if ".placet" in note]
 

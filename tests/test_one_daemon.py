@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from looping import Time, bare_vault, looping
-from placet.disk.watch import Mode
 from placet.errors import UserError
 from placet.host.lock import MarkerLock
 from placet.host.state import StateFolder, known_id, original_of, vault_state
@@ -164,7 +163,7 @@ def test_a_vault_that_is_away_is_said_once(tmp_path: Path) -> None:
         run.settle()
         vault.root.rename(away)
         for _ in range(3):
-            assert run.loop.tick(frozenset(), Mode.POLLING).away
+            assert run.loop.tick().away
         away.rename(vault.root)
         run.settle()
     assert run.said[-2:] == [

@@ -32,7 +32,6 @@ from placet.case.settle import SETTLE_S
 from placet.cli.doctor import doctor, look_at_git
 from placet.cli.main import main
 from placet.disk.errors import VaultTrouble
-from placet.disk.watch import Mode
 from placet.errors import UserError, cannot_write
 from placet.host.state import vault_state
 from placet.loop import config_watch
@@ -131,12 +130,12 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     with looping(vault) as run:
         saving.start()
         while saving.is_alive():
-            run.loop.tick((), Mode.POLLING)
+            run.loop.tick()
             assert run.loop.ports.config.daemon.paused
             time.sleep(0.01)
         saving.join()
         path.write_text(good.replace("paused = true", "paused = false"))
-        run.loop.tick((), Mode.POLLING)
+        run.loop.tick()
         assert not run.loop.ports.config.daemon.paused
     # On a machine so busy that a save took longer than a file's rest, the file was really empty.
     assert run.said == ["Resumed."] or max(took_s) > SETTLE_S / 2
@@ -162,7 +161,7 @@ def test_a_clock_that_jumps_makes_half_of_a_configuration_no_older(
             time=lambda: path.stat().st_ctime + 60, sleep=sleep, monotonic=time.monotonic
         )
         monkeypatch.setattr(config_watch, "time", clock)
-        run.loop.tick((), Mode.POLLING)
+        run.loop.tick()
         assert run.loop.ports.config.daemon.paused
         assert not run.said
 
@@ -178,14 +177,14 @@ def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
     path.write_text(good)
     with looping(vault) as run:
         path.write_text("")
-        run.loop.tick((), Mode.POLLING)
+        run.loop.tick()
         assert run.loop.ports.config.model.provider == "scripted"
         assert "is empty, and was not" in "".join(run.said)
         vault.configure("# defaults\n")
-        run.loop.tick((), Mode.POLLING)
+        run.loop.tick()
         assert run.loop.ports.config.model.provider == "anthropic"
         path.write_text("")
-        run.loop.tick((), Mode.POLLING)
+        run.loop.tick()
         assert sum("is empty, and was not" in line for line in run.said) == 2
 
 

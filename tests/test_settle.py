@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.case.settle import AGAIN_S, SETTLE_S, FileHistory, Fingerprint, look
+from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, look
 
 A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
 
@@ -45,25 +45,8 @@ def test_every_part_of_the_fingerprint_counts():
         assert not look(looks, {"x": A._replace(**{part: 77})}, 2.0).settled, part
 
 
-def test_a_hint_settles_at_the_first_look():
-    hinted = look(FileHistory(), {"x": A, "y": A}, 0.0, hinted={"x"})
-    assert hinted.settled == hinted.fresh == {"x"}
-
-
-def test_a_hint_makes_a_known_file_fresh_again():
-    settled = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
-    assert look(settled.looks, {"x": A}, 2.0, hinted={"x"}).fresh == {"x"}
-
-
-def test_a_hint_for_a_file_that_is_not_there_means_nothing():
-    verdict = look(FileHistory(), {}, 0.0, hinted={"x"})
-    assert not verdict.settled
-    assert not verdict.gone
-    assert verdict.looks == FileHistory()
-
-
 def test_a_deletion_must_outlive_the_settling_time():
-    there = look(FileHistory(), {"x": A}, 0.0, hinted={"x"})
+    there = look(FileHistory(), {"x": A}, 0.0)
     missed = look(there.looks, {}, 1.0)
     assert not missed.gone
     assert missed.again_in_s == SETTLE_S
@@ -72,7 +55,7 @@ def test_a_deletion_must_outlive_the_settling_time():
 
 
 def test_an_atomic_save_seen_by_polling_is_no_deletion():
-    there = look(FileHistory(), {"x": A}, 0.0, hinted={"x"})
+    there = look(FileHistory(), {"x": A}, 0.0)
     between = look(there.looks, {}, 1.0)
     after = look(between.looks, {"x": B}, 1.3)
     assert not after.gone
@@ -96,7 +79,7 @@ def test_a_gone_file_that_nobody_expects_is_forgotten():
 
 
 def test_a_folder_that_could_not_be_listed_deletes_nothing():
-    there = look(FileHistory(), {"a/x": A, "ab/y": A}, 0.0, hinted={"a/x"})
+    there = look(FileHistory(), {"a/x": A, "ab/y": A}, 0.0)
     blind = look(there.looks, {}, 1.0, unlisted={"a"}, expected={"a/x", "a/z"})
     assert blind.settled == frozenset()
     later = look(blind.looks, {}, 2.0, unlisted={"a"}, expected={"a/x", "a/z"})
@@ -104,20 +87,10 @@ def test_a_folder_that_could_not_be_listed_deletes_nothing():
     assert look(later.looks, {"a/x": A}, 3.0).settled == {"a/x"}
 
 
-def test_a_file_that_is_saved_all_the_time_is_let_through_now_and_then():
-    looks, let = FileHistory(), []
-    for n in range(60):
-        verdict = look(looks, {"x": A._replace(mtime_ns=n)}, n / 10, hinted={"x"})
-        looks = verdict.looks
-        let += [n] if "x" in verdict.fresh else []
-    assert let == [0, 20, 40]
-
-
 Steps = st.lists(
     st.tuples(
         st.floats(0.01, 0.4),
         st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B])),
-        st.sets(st.sampled_from("xyz")),
     ),
     max_size=12,
 )
@@ -125,24 +98,19 @@ Steps = st.lists(
 
 @given(Steps)
 def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
-    looks, now, since, let, missing = FileHistory(), 0.0, {}, {}, {}
+    looks, now, since, missing = FileHistory(), 0.0, {}, {}
     present: dict[str, Fingerprint] = {}
-    for gap, there, hints in steps:
+    for gap, there in steps:
         now += gap
-        verdict = look(looks, there, now, hinted=hints)
+        verdict = look(looks, there, now)
         for path in "xyz":
             if path in there:
-                if path not in present:
-                    let.pop(path, None)
                 if present.get(path) != there[path]:
                     since[path] = (now, False)
                 began, was_settled = since[path]
-                heeded = path in hints and now - let.get(path, float("-inf")) >= AGAIN_S
-                settled = was_settled or heeded or now - began >= SETTLE_S
+                settled = was_settled or now - began >= SETTLE_S
                 assert (path in verdict.settled) == settled
                 since[path] = (began, settled)
-                if settled and not was_settled:
-                    let[path] = now
                 missing.pop(path, None)
             elif path in verdict.gone:
                 assert now - missing[path] >= SETTLE_S
@@ -157,11 +125,3 @@ def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
     assert last.settled == present.keys()
     assert last.again_in_s is None
     assert last.looks.missing == {}
-
-
-def test_a_hint_does_not_settle_an_empty_file():
-    """Many programs empty a file and then write it; the hint may be of the save before."""
-    empty = A._replace(size=0)
-    hinted = look(FileHistory(), {"x": empty}, 0.0, hinted={"x"})
-    assert not hinted.settled
-    assert look(hinted.looks, {"x": empty}, SETTLE_S).settled == {"x"}

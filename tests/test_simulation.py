@@ -71,12 +71,12 @@ class _RunsTheFile(Dispatch):
 class BeginsUnread(Loop):
     """Naive: a mission begins because its plan was approved, whatever its note says by now."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         with (
             patch.object(Decisions, "is_judged", return_value=True),
             patch.object(Dispatch, "_says_so_still", return_value=True),
         ):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class TakesThePlaceForTheNote(Loop):
@@ -84,7 +84,7 @@ class TakesThePlaceForTheNote(Loop):
     trace_id.
     """
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def by_place(cases, notes):
             there = {note.path for note in notes if not note.trace_id}
             return sort_notes(
@@ -102,7 +102,7 @@ class TakesThePlaceForTheNote(Loop):
             patch("placet.loop.look.sort_notes", by_place),
             patch("placet.loop.look.is_by_place", return_value=False),
         ):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class NamesTheReportThatItWanted(Loop):
@@ -120,15 +120,15 @@ class WaitsForEveryFile(Loop):
     the time among them.
     """
 
-    def tick(self, hinted, mode):
+    def tick(self):
         with patch.object(Intake, "_is_young", return_value=True):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class AnswersForThePerson(Loop):
     """Naive: a question that nobody answers for a while is answered with the first option."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def answers(case, notes):
             found = list(_answered(case, notes))
             if not found and case.asking is not None and not case.asking.amended and notes:
@@ -136,25 +136,25 @@ class AnswersForThePerson(Loop):
             return found
 
         with patch("placet.case.observe._answered", answers):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class TakesAnOldDecision(Loop):
     """Naive: a `decision: approve` counts whatever else the note says."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def lenient(case, plan, tools, *, in_box=False):
             why = refusal(case, plan, tools, in_box=in_box)
             return "" if why == OUTDATED or "This is revision" in why else why
 
         with patch("placet.case.observe.refusal", lenient):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class TakesANoteInThePlaceForAnAbsence(Loop):
     """Naive: a note is gone because another one is in its place, however certain the look is."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def absent(intake, trace_id, path, *, asks=False):
             other = intake.notes.get(path)
             if other is None:
@@ -163,13 +163,13 @@ class TakesANoteInThePlaceForAnAbsence(Loop):
             return of_other_sort or other.trace_id not in ("", trace_id)
 
         with patch.object(Intake, "absent", absent):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class OverwritesADecision(Loop):
     """Naive: a write compares the text alone, and puts its own properties over a person's."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def rewrite(command, desk):
             with suppress(Gone):
                 raw, _ = desk.vault.read(command.path)
@@ -185,29 +185,29 @@ class OverwritesADecision(Loop):
             patch("placet.loop.outbox._rewrite", rewrite),
             patch("placet.loop.outbox._stamp", stamped),
         ):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class KeepsThePlaceOfAnEndedRequest(Loop):
     """Naive: what lies where an ended request lay is that request."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         with (
             patch("placet.case.sorting._is_another", return_value=False),
             patch("placet.loop.gestures.OPEN", frozenset(State)),
         ):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 class ForgetsAnswersWithTheWork(Loop):
     """Naive: an answer belongs to the work that asked; a revision knows nothing of it."""
 
-    def tick(self, hinted, mode):
+    def tick(self):
         def void_work(builder):
             builder.set(generation=builder.case.generation + 1, answers=())
 
         with patch.object(DecisionBuilder, "void_work", void_work):
-            return Loop.tick(self, hinted, mode)
+            return Loop.tick(self)
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
@@ -526,8 +526,10 @@ def test_two_plans_that_come_at_once_are_none(calm: Play) -> None:
     calm.settle()
     raw = (calm.root / the_plan(calm)).read_bytes()
     calm.write("System/Active/copy.md", raw.replace(b"a.txt", b"**"))
+    calm.tick()
+    calm.pass_time(0.3)
     calm.rename(the_plan(calm), "System/Active/a.md")
-    calm.tick(frozenset(["System/Active/copy.md"]))  # the other one has not settled
+    calm.tick()  # the other one has not settled
     calm.settle()
     assert rows(calm, "plan.approved") == 0
 
@@ -569,7 +571,7 @@ def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_
     # what is being written may be a second plan: until it is read nothing is approved
     for text in (b"One\n", b"Another\n"):
         calm.write("Inbox/Plans/other.md", text)
-        calm.tick(frozenset([plan]))
+        calm.tick()
         calm.pass_time(0.3)
     assert rows(calm, "plan.approved") == 0
     if edited:

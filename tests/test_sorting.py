@@ -18,10 +18,8 @@ from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
 from placet.case.notes import look_at
-from placet.case.settle import AGAIN_S
 from placet.case.sorting import sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.watch import Mode
 from placet.note.frontmatter import plan_digest
 from vaultkit import TestVault
 
@@ -85,7 +83,7 @@ def test_a_new_note_that_is_still_written_may_be_the_one_that_is_missed(tmp_path
         vault.plan().unlink()
         for end in range(0, len(raw), len(raw) // 10):
             vault.active().write_bytes(raw[:end])
-            running.loop.tick((), Mode.POLLING)
+            running.loop.tick()
             time.pass_time(0.2)
         vault.active().write_bytes(raw)
         running.settle()
@@ -99,7 +97,6 @@ def test_a_note_under_another_one_is_gone_after_a_while(tmp_path: Path) -> None:
         one = vault.drop("Paint the fence\n", "a.md")
         other = vault.drop("Write a letter\n", "b.md")
         running.settle()
-        time.pass_time(AGAIN_S)
         other.replace(one)
         running.settle()
     assert [row["entity_id"] for row in vault.rows("request.withdrawn")] == ["a"]
@@ -117,10 +114,10 @@ def test_a_renamed_note_that_never_rests_is_not_gone(tmp_path: Path, apart_s: fl
         for number in range(60):
             if apart_s:
                 place.write_bytes(b"")
-                running.loop.tick((), Mode.POLLING)
+                running.loop.tick()
                 time.pass_time(apart_s)
             place.write_bytes(raw + b"\n" * number)
-            running.loop.tick((), Mode.POLLING)
+            running.loop.tick()
             time.pass_time(0.2)
         assert not vault.rows("plan.withdrawn")
         running.settle()

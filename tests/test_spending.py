@@ -34,7 +34,6 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.chat.result import Spent
-from placet.disk.watch import Mode
 from placet.loop.replay import replay_mission
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault
@@ -369,7 +368,7 @@ def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(
     with looping(vault, time=time, model=lambda: model) as running:
         while not model.asks:
             time.pass_time(1)
-            running.loop.tick(frozenset(), Mode.POLLING)
+            running.loop.tick()
             for job in running.loop.threads.jobs.values():
                 assert job.thread is not None
                 job.thread.join(30)

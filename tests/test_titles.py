@@ -10,7 +10,6 @@ import pytest
 from looping import Fake, Time, looping, says
 from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.watch import Mode
 from placet.note.frontmatter import stamp
 from placet.plan.comments import comments, rejection_reason, with_comment
 from placet.plan.parse import parse_plan
@@ -104,7 +103,7 @@ def test_a_mistake_in_the_loop_holds_up_its_own_case_only(vault: TestVault, wher
         assert any("placet made a mistake: ValueError: a bug" in said for said in run.said)
         # and once the bug is fixed it goes on by itself
         for _ in range(200):
-            run.loop.tick(frozenset(), Mode.POLLING)
+            run.loop.tick()
             run.loop.ports.clock.sleep(1)
         run.settle()
         assert amendment(vault).exists()

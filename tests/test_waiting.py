@@ -25,7 +25,6 @@ from placet.cli import status as look
 from placet.cli.site import Site
 from placet.cli.view import status_text
 from placet.cli.why import why as why_of
-from placet.disk.watch import Mode
 from placet.host.config import load
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
 from placet.loop.app import daemon
@@ -201,7 +200,7 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         request.unlink()
         other.unlink()
         for _ in range(20):
-            running.loop.tick(frozenset(), "polling")
+            running.loop.tick()
             time.pass_time(1)
         assert running.loop.book.waits.hold is None
         assert side_notes(vault) == []
@@ -300,7 +299,7 @@ def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path)
             (vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n"
         )
         time.pass_time(601)
-        assert running.loop.tick(frozenset(), Mode.POLLING).again_in_s >= 1
+        assert running.loop.tick().again_in_s >= 1
 
 
 def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> None:

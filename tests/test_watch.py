@@ -24,7 +24,6 @@ from placet.case.settle import FileHistory, look
 from placet.disk import watch
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Stale
-from placet.disk.replace import new_file
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode, Watcher
 from placet.note.paths import MARKER, QUEUES, Folder
@@ -54,15 +53,11 @@ class SmallLoop:
     read: dict[str, bytes] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
-    unread: dict[str, int] = field(default_factory=dict)
-    """How many looks saw a file and did not read it yet."""
     again_s: float | None = 0.0
     now_s: Callable[[], float] = time.monotonic
 
     def step(self) -> None:
-        rung = self.bell.wait(
-            self.poll_s if self.again_s is None else min(self.again_s, self.poll_s)
-        )
+        self.bell.wait(self.poll_s if self.again_s is None else min(self.again_s, self.poll_s))
         self.bell.check()
         scan = self.vault.scan(QUEUES)
         if not scan.present:
@@ -71,7 +66,6 @@ class SmallLoop:
             self.looks,
             {path: found.fingerprint for path, found in scan.found.items()},
             self.now_s(),
-            hinted=rung.paths,
             unlisted=[p.path for p in scan.problems],
         )
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
@@ -85,8 +79,6 @@ class SmallLoop:
                         {p: s for p, s in self.looks.seen.items() if p != path}
                     )
                     self.again_s = 0.0
-        for path in scan.found.keys() - self.read.keys():
-            self.unread[path] = self.unread.get(path, 0) + 1
 
     def until(self, done) -> None:
         """Step until `done()`; a minute is long enough on a busy machine too."""
@@ -175,14 +167,9 @@ def test_an_atomic_save_is_an_edit_and_no_deletion(root, watcher):
 def test_an_approval_by_drag_arrives_and_leaves(root, watcher):
     (root / "Inbox/Plans/p_plan.md").write_bytes(b"plan")
     watcher.until(lambda: watcher.read)
-    while watcher.bell.wait(0.1).any:
-        pass
     (root / "Inbox/Plans/p_plan.md").rename(root / "System/Active/p_plan.md")
     watcher.until(lambda: "System/Active/p_plan.md" in watcher.read)
     watcher.until(lambda: watcher.gone == {"Inbox/Plans/p_plan.md"})
-    if watcher.bell.mode is Mode.EVENTS:
-        # moved into place: no second look is needed
-        assert "System/Active/p_plan.md" not in watcher.unread
 
 
 def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
@@ -263,24 +250,14 @@ def test_a_burst_loses_nothing(root, watcher):
     assert watcher.read == {f"Inbox/Requests/note {n}.md": b"%d" % n for n in range(2_000)}
 
 
-def test_our_own_publishing_settles_and_our_temporary_files_do_not_ring(root):
-    with Vault(root) as vault, Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        while bell.wait(0.3).any:
-            pass
-        with vault._folder(["Inbox", "Plans"]) as folder, new_file(folder, b"x"):
-            assert not bell.wait(0.2).any
-        vault.publish("Inbox/Plans/p_plan.md", b"plan")
-        assert bell.wait(5).paths == {"Inbox/Plans/p_plan.md"}
-
-
 def test_reading_and_listing_do_not_ring(root):
     (root / "Inbox/Requests/a.md").write_bytes(b"x")
     with Vault(root) as vault, Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        while bell.wait(0.3).any:
+        while bell.wait(0.3):
             pass
         vault.scan(QUEUES)
         vault.read("Inbox/Requests/a.md")
-        assert not bell.wait(0.2).any
+        assert not bell.wait(0.2)
 
 
 # The bell itself
@@ -288,14 +265,14 @@ def test_reading_and_listing_do_not_ring(root):
 
 def test_anybody_may_ring_and_many_rings_are_one(root):
     with Watcher(root, FLAT, DEEP, Mode.POLLING) as bell:
-        assert bell.wait(0.01) == watch.Change(frozenset(), any=False)
+        assert not bell.wait(0.01)
         bell.ring()
         bell.ring()
-        assert bell.wait(5).any
-        assert not bell.wait(0.06).any
+        assert bell.wait(5)
+        assert not bell.wait(0.06)
         began = time.monotonic()
         threading.Timer(0.1, bell.ring).start()
-        assert bell.wait(60).any
+        assert bell.wait(60)
         assert time.monotonic() - began < 30
 
 
@@ -312,27 +289,21 @@ def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
         writer.start()
         began, rings = time.monotonic(), 0
         while (took_s := time.monotonic() - began) < 0.5 or (rings < 2 and took_s < 60):
-            rings += bell.wait(1).any
+            rings += bell.wait(1)
         stop.set()
         writer.join()
         assert 2 <= rings <= took_s / watch.GAP_S + 2
 
 
 def test_polling_watches_only_the_folder_outside(root, tmp_path):
-    before = set(threading.enumerate())  # some of an earlier test may end meanwhile
-    with Watcher(root, FLAT, DEEP, Mode.POLLING) as bell:
-        assert set(threading.enumerate()) <= before
-        assert bell.mode is Mode.POLLING
-        bell.check()
-        (root / "Inbox/Requests/a.md").write_bytes(b"x")
-        assert not bell.wait(0.1).any
     outside = tmp_path / "intents"
     outside.mkdir()
     with Watcher(root, FLAT, DEEP, Mode.POLLING, outside) as bell:
+        assert bell.mode is Mode.POLLING
         (root / "Inbox/Requests/b.md").write_bytes(b"x")
-        assert not bell.wait(0.5).any
+        assert not bell.wait(0.5)
         (outside / "intent").write_bytes(b"x")
-        assert bell.wait(60) == watch.Change(frozenset(), any=True)
+        assert bell.wait(60)
 
 
 def test_opening_is_quick_and_closing_ends_all_threads(root):
@@ -353,7 +324,7 @@ def until_heard(bell: Watcher, act) -> None:
     """Do it, again and again, until the bell rings."""
     for n in range(500):
         act(n)
-        if bell.wait(0.1).any:
+        if bell.wait(0.1):
             return
     raise AssertionError("never rang")
 
@@ -365,7 +336,7 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
         bell.check()
         (root / "Inbox/Plans").mkdir()
         bell.check()
-        while bell.wait(0.7).any:
+        while bell.wait(0.7):
             pass
         until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
         until_heard(bell, lambda n: (root / f"Inbox/Plans/{n}.md").write_bytes(b"x"))
@@ -374,22 +345,9 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
         assert bell.mode is Mode.EVENTS
         shutil.copytree(tmp_path / "away", root)
         bell.check()
-        while bell.wait(0.7).any:
+        while bell.wait(0.7):
             pass
         until_heard(bell, lambda n: (root / f"Inbox/Requests/again {n}.md").write_bytes(b"x"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the threads are those of inotify")
-def test_a_dead_thread_is_noticed(root):
-    with Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
-        for _ in range(3):
-            thread = next(iter(bell._observer.emitters))
-            thread.stop()
-            thread.join()
-            bell.check()
-            while bell.wait(0.3).any:
-                pass
-            until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
 
 
 @pytest.mark.skipif(
@@ -412,7 +370,6 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
         with bell() as auto:
             print(auto.mode)
             auto.check()
-            print(threading.active_count())
         try:
             with bell(Mode.EVENTS):
                 pass
@@ -430,9 +387,9 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
     )
     lines = done.stdout.splitlines()
     assert lines[0] == "polling", done.stderr
-    assert [lines[1], lines[3]] == ["1", "1"]
-    assert lines[2].startswith("file events cannot be had: inotify")
-    assert "fs.inotify" in lines[2]
+    assert lines[1].startswith("file events cannot be had: inotify")
+    assert "fs.inotify" in lines[1]
+    assert lines[2] == "1"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -441,7 +398,7 @@ def test_waiting_costs_next_to_nothing(root):
         command(
             """
         with bell() as auto:
-            while auto.wait(0.3).any:
+            while auto.wait(0.3):
                 pass
             began = time.process_time()
             auto.wait(1)
@@ -473,11 +430,10 @@ def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
             print("ready", flush=True)
             looks, settled, began, again = FileHistory(), frozenset(), 0, 1.0
             while len(settled) < count:
-                rung = one.wait(min(1.0, again or 1.0))
+                one.wait(min(1.0, again or 1.0))
                 one.check()
                 scan = vault.scan(QUEUES)
-                verdict = look(looks, {p: f.fingerprint for p, f in scan.found.items()}, time.monotonic(),
-                               hinted=rung.paths)
+                verdict = look(looks, {p: f.fingerprint for p, f in scan.found.items()}, time.monotonic())
                 looks, settled, again = verdict.looks, verdict.settled, verdict.again_in_s
             print(len(settled), flush=True)
     """

@@ -1,10 +1,8 @@
-"""The settling of files: written to the end, or really gone.
+"""Decide when a file counts as written, and when it counts as gone.
 
 Pure. Each look at the folders goes in, with its time; out comes what may be acted upon. A file has
-settled when two looks at least SETTLE_S apart show the same fingerprint, or when a hint said that
-it was closed after writing or renamed into place and a look then shows it (once in AGAIN_S). A file
-is gone when it was missing for SETTLE_S: an atomic save, seen by looking, may be a deletion and a
-creation.
+settled when two looks at least SETTLE_S apart show the same fingerprint. It is gone when it was
+missing for SETTLE_S: an atomic save, seen by looking, may be a deletion and a creation.
 """
 
 from __future__ import annotations
@@ -35,24 +33,15 @@ class Fingerprint(NamedTuple):
     ctime_ns: int
 
 
-AGAIN_S = 2.0
-"""Seconds in which hints let a file through once.
-
-A file that is saved ten times a second is read when it rests, or this often.
-"""
-
-
 class Seen(NamedTuple):
     """A file as the looks so far have shown it.
 
-    `since_s` is the first look with this fingerprint, `let_s` when the file was last let through,
-    -inf if it never was.
+    `since_s` is the first look with this fingerprint.
     """
 
     fingerprint: Fingerprint
     since_s: float
     settled: bool
-    let_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +57,8 @@ class SettleVerdict:
     """The result of one look.
 
     `settled`: every path that is there and may be acted upon. `fresh`: those of them that settled
-    in this very look or were hinted again; read them anew even if the fingerprint is known, because
-    two saves within one tick of the file system's clock can share one. `gone`: paths that were
-    missing long enough. `again_in_s`: seconds until the next look can say more; None when nothing
-    is pending.
+    in this very look. `gone`: paths that were missing long enough. `again_in_s`: seconds until the
+    next look can say more; None when nothing is pending.
     """
 
     looks: FileHistory
@@ -86,19 +73,16 @@ def look(
     present: Mapping[str, Fingerprint],
     now_s: float,
     *,
-    hinted: Collection[str] = (),
     expected: Collection[str] = (),
     unlisted: Collection[str] = (),
 ) -> SettleVerdict:
     """Weigh a look at the folders against the earlier ones.
 
-    `now_s` is the monotonic time of this look, in seconds. `hinted` are paths that were closed
-    after writing or moved into place since the last look. `expected` are the paths of open cases,
+    `now_s` is the monotonic time of this look, in seconds. `expected` are the paths of open cases,
     which should be there: one that was deleted while nobody looked is gone too, and stays gone as
     long as it is expected. `unlisted` are folders that this look could not list: what was known
     below them stays as it was, neither settled now nor gone.
     """
-    hints = frozenset(hinted)
     below = tuple(f"{folder}/" for folder in unlisted)
     seen: dict[str, Seen] = {}
     fresh: set[str] = set()
@@ -108,16 +92,12 @@ def look(
         same = before is not None and before.fingerprint == fingerprint
         since_s = before.since_s if before is not None and same else now_s
         was_settled = before is not None and same and before.settled
-        let_s = before.let_s if before is not None else float("-inf")
-        # The hint may be of the save before: many programs empty a file, and then write it.
-        hinted_now = path in hints and now_s - let_s >= AGAIN_S and fingerprint.size > 0
-        settled = was_settled or now_s - since_s >= SETTLE_S or hinted_now
-        if settled and (not was_settled or path in hints):
-            fresh.add(path)
-            let_s = let_s if was_settled else now_s
+        settled = was_settled or now_s - since_s >= SETTLE_S
         if not settled:
             pending.append(since_s)
-        seen[path] = Seen(fingerprint, since_s, settled, let_s)
+        elif not was_settled:
+            fresh.add(path)
+        seen[path] = Seen(fingerprint, since_s, settled)
     missing: dict[str, float] = {}
     gone: set[str] = set()
     wanted = frozenset(expected)
@@ -142,7 +122,7 @@ def look(
     )
 
 
-# The rest of a request: its text has been the same for a while, or it was put there in whole.
+# Decide when a request is finished: unchanged for `quiet_s`, or moved in complete.
 #
 # Pure. Editors save every few seconds; a plan for each of these texts would be a waste. What counts
 # is the text without the stamped keys, so the daemon's own stamps disturb nothing.
@@ -165,26 +145,19 @@ class Quiet:
     """
 
     _texts: dict[str, _Text] = field(default_factory=dict)
-    _moved: set[str] = field(default_factory=set)
 
     def look(
         self,
         requests: Iterable[NoteSeen],
         present: Mapping[str, Fingerprint],
-        moved: Collection[str],
         now_s: float,
         wall_s: float,
     ) -> None:
         """Take in the requests as they were read, and what the folders hold.
 
-        `moved` are paths that were seen to be moved into place since the last look. Where nobody
-        saw it, a file that was moved shows that its name is younger than its content (ctime and
-        mtime). That holds for the first look at a request only: many editors save by moving a new
-        file into place.
+        The name of a file that was moved is younger than its content (ctime and mtime). That counts
+        in the first look at a request only: many editors save by moving a new file into place.
         """
-        self._moved = {
-            path for path in self._moved.union(moved) if path in present or path in moved
-        }
         gone = {path: text for path, text in self._texts.items() if path not in present}
         left = {text.digest: text for text in gone.values()} | {
             text.trace_id: text for text in gone.values() if text.trace_id
@@ -196,11 +169,10 @@ class Quiet:
             before = self._texts.get(note.path) or left.get(note.trace_id) or left.get(note.digest)
             if before is not None:
                 since_s = before.since_s if before.digest == note.digest else now_s
-            elif note.path in self._moved or mark.ctime_ns > mark.mtime_ns:
+            elif mark.ctime_ns > mark.mtime_ns:
                 since_s = float("-inf")
             else:
                 since_s = now_s - max(0.0, wall_s - mark.mtime_ns / 1e9)
-            self._moved.discard(note.path)
             self._texts[note.path] = _Text(note.trace_id, note.digest, since_s, now_s)
         for path, text in gone.items():
             if now_s - text.seen_s > _KEPT_S:

@@ -1,24 +1,20 @@
-"""Ring when something happens in the vault.
+"""Wake the daemon when something happens in the vault.
 
 An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses
-nine of ten), come twice, or never come (network file systems, WSL). So the bell never says what
-happened; listing the folders does, on each ring and on a timer. A hint adds speed: a file that was
-closed or moved into place needs no second look.
+nine of ten), come twice, or never come (network file systems, WSL). So nobody asks what happened:
+the daemon lists the folders whenever it wakes, and on a timer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import stat
-import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Self
 
 from watchdog.events import (
@@ -33,11 +29,11 @@ from watchdog.events import (
     FileSystemEvent,
     FileSystemEventHandler,
 )
+from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 from watchdog.observers.polling import PollingObserver
 
 from placet.errors import UserError
-from placet.note.paths import is_temporary
 
 GAP_S = 0.05
 """Shortest time between rings: a burst causes 20 looks a second, not one per file."""
@@ -47,15 +43,14 @@ POLL_S = 0.2
 
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
+    FileModifiedEvent,  # FSEvents knows no "closed after writing"
     FileClosedEvent,
     FileMovedEvent,
     FileDeletedEvent,
     DirCreatedEvent,
     DirMovedEvent,
     DirDeletedEvent,
-]  # never opened or closed without writing: our own listing and reading would ring
-if sys.platform == "darwin":
-    _EVENTS.append(FileModifiedEvent)  # FSEvents knows no "closed after writing"
+]  # never opened or closed without writing: our own listing and reading would wake us
 
 # An overflown queue needs no word: the next look at the folders shows what it would have told.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
@@ -67,19 +62,6 @@ class Mode(StrEnum):
     AUTO = "auto"
     EVENTS = "events"
     POLLING = "polling"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The result of a wait. `any` is false after a timeout.
-
-    `paths`, relative to the vault, were closed after writing or moved into place since the last
-    wait; `moved` are those moved.
-    """
-
-    paths: frozenset[str]
-    any: bool
-    moved: frozenset[str] = frozenset()
 
 
 class Watcher(FileSystemEventHandler):
@@ -98,22 +80,19 @@ class Watcher(FileSystemEventHandler):
         mode: Mode = Mode.AUTO,
         outside: Path | None = None,
     ) -> None:
-        self._root = root.resolve()
-        self._inside = {self._root / folder: folder in deep for folder in (*flat, *deep)}
+        self._inside = {root / folder: folder in deep for folder in (*flat, *deep)}
         self._outside = {} if outside is None else {outside: False}
         self._wanted = mode
-        # Not SimpleQueue: its `get` waits for ever if `timeout` is over before it began to wait
-        # (CPython 3.11, _queuemodule.c), as happens on a loaded machine.
-        self._heard: Queue[tuple[str, bool]] = Queue()
+        self._rung = threading.Event()
         self._last_s = float("-inf")
         self._observer: BaseObserver | None = None
         self._identities: list[tuple[int, int] | None] = []
         self.mode = Mode.POLLING
-        """EVENTS: a slow timer is enough. POLLING: only the timer tells of the vault."""
+        """EVENTS, or POLLING where only the timer tells of the vault."""
 
     def __enter__(self) -> Self:
         """Start listening. Raises UserError if the mode is `events` and there are none."""
-        self._arm()
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -121,28 +100,28 @@ class Watcher(FileSystemEventHandler):
 
     def ring(self) -> None:
         """End the wait. Safe in any thread."""
-        self._heard.put(("", False))
+        self._rung.set()
 
-    def wait(self, timeout_s: float) -> Change:
-        """Wait for a ring, at most `timeout_s` seconds; rings since the last wait count as one."""
-        try:
-            heard = {self._heard.get(timeout=max(0.0, timeout_s))}
-        except Empty:
-            return Change(frozenset(), any=False)
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring, at most `timeout_s` seconds; return whether there was one.
+
+        Rings since the last wait count as one.
+        """
+        if not self._rung.wait(max(0.0, timeout_s)):
+            return False
         time.sleep(max(0.0, self._last_s + GAP_S - time.monotonic()))  # let a burst gather
-        heard.update(self._heard.get() for _ in range(self._heard.qsize()))
+        self._rung.clear()
         self._last_s = time.monotonic()
-        moved = frozenset(path for path, is_moved in heard if is_moved)
-        return Change(frozenset(path for path, _ in heard if path), any=True, moved=moved)
+        return True
 
     def check(self) -> None:
-        """Listen again, and ring, if a watched folder was replaced or a watching thread died.
+        """Listen again, and ring, if a watched folder was replaced.
 
         It costs some stat calls; call it with every timed look.
         """
-        if self._look() != self._identities or not self._is_alive():
+        if self._look() != self._identities:
             self.close()
-            self._arm()
+            self._start()
             self.ring()
 
     def close(self) -> None:
@@ -154,72 +133,39 @@ class Watcher(FileSystemEventHandler):
             if was_started:
                 observer.join()
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        """Take one event, in watchdog's thread."""
-        # An unpaired move has an empty source (into the folder) or target (out of it).
-        into = os.fsdecode(event.dest_path or b"")
-        path = into or os.fsdecode(event.src_path)
-        if is_temporary(path.rpartition("/")[2]):
-            return
-        is_moved = isinstance(event, FileMovedEvent) and bool(into)
-        base = f"{self._root}{os.sep}"
-        if (is_moved or isinstance(event, FileClosedEvent)) and path.startswith(base):
-            self._heard.put((path[len(base) :], is_moved))
-        else:
-            self.ring()
+    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - watchdog's interface
+        """Ring, in watchdog's thread."""
+        self.ring()
 
-    def _arm(self) -> None:
+    def _start(self) -> None:
         self._identities = self._look()
-        if self._wanted is not Mode.POLLING:
+        self.mode = Mode.POLLING if self._wanted is Mode.POLLING else Mode.EVENTS
+        if self.mode is Mode.EVENTS:
             try:
-                self._watch(_observer, {**self._inside, **self._outside})
+                self._watch(Observer(), {**self._inside, **self._outside})
             except OSError as error:  # too many watches or instances, or a folder just vanished
                 self.close()
+                self.mode = Mode.POLLING
                 if self._wanted is Mode.EVENTS:
                     raise UserError(
                         f"file events cannot be had: {error.strerror or error}.",
                         "Raise fs.inotify.max_user_watches and max_user_instances, or set "
                         '[daemon] watch = "auto".',
                     ) from error
-            else:
-                self.mode = Mode.EVENTS
-                return
-        self.mode = Mode.POLLING
-        with contextlib.suppress(OSError):  # it just vanished: `check` sees that
-            self._watch(lambda: PollingObserver(timeout=POLL_S), self._outside)
+        if self.mode is Mode.POLLING:
+            with contextlib.suppress(OSError):  # it just vanished: `check` sees that
+                self._watch(PollingObserver(timeout=POLL_S), self._outside)
 
-    def _watch(self, make: Callable[[], BaseObserver], folders: Mapping[Path, bool]) -> None:
-        """Watch folders, those with True deeply. Raises OSError."""
-        folders = {path: deep for path, deep in folders.items() if path.is_dir()}
-        if not folders:
-            return
-        self._observer = make()
+    def _watch(self, observer: BaseObserver, folders: Mapping[Path, bool]) -> None:
+        """Watch the folders that exist, those with True deeply. Raises OSError."""
+        self._observer = observer
         for path, deep in folders.items():
-            self._observer.schedule(self, str(path), recursive=deep, event_filter=_EVENTS)
-        self._observer.start()
-
-    def _is_alive(self) -> bool:
-        """Return whether all watchdog threads run; true without any."""
-        if self._observer is None:
-            return True
-        return all(thread.is_alive() for thread in (self._observer, *self._observer.emitters))
+            if path.is_dir():
+                observer.schedule(self, str(path), recursive=deep, event_filter=_EVENTS)
+        observer.start()
 
     def _look(self) -> list[tuple[int, int] | None]:
         return [_folder_identity(path) for path in (*self._inside, *self._outside)]
-
-
-def _observer() -> BaseObserver:
-    """Return watchdog's observer. Raises OSError if the system has no more watches."""
-    if sys.platform == "linux":
-        from watchdog.observers.inotify import InotifyObserver
-
-        # Full events tell a file that was moved in (whole) from one that was created (half written,
-        # maybe).
-        return InotifyObserver(generate_full_events=True)
-    else:  # noqa: RET505 - mypy leaves out a branch for another system, but not what follows a return
-        from watchdog.observers import Observer
-
-        return Observer()
 
 
 def _folder_identity(path: Path) -> tuple[int, int] | None:

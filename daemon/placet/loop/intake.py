@@ -79,18 +79,13 @@ class Intake:
     # folders below the queues that cannot be listed, and why
     _shut: dict[str, str] = field(default_factory=dict)
 
-    def look(self, scan: Scan, hinted: Iterable[str], expected: Collection[str]) -> View:
-        """Take in a scan, and read what is new in it.
-
-        `hinted` are paths that were just closed or moved into place, `expected` those of notes that
-        should be there.
-        """
+    def look(self, scan: Scan, expected: Collection[str]) -> View:
+        """Take in a scan, and read what is new in it; `expected` are notes that should be there."""
         found = scan.found
         verdict = look(
             self._looks,
             {p: f.fingerprint for p, f in found.items()},
             self.clock.monotonic(),
-            hinted=tuple(hinted),
             expected=expected,
             unlisted=[p.path for p in scan.problems],
         )

@@ -5,7 +5,7 @@ New requests are taken up, and plans that the journal does not know are adopted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -44,13 +44,12 @@ class Drafts:
     unfinished: frozenset[str] = frozenset()
     quiet: Quiet = field(default_factory=Quiet)
 
-    def look(self, scan: Scan, moved: Collection[str]) -> None:
-        """Take in the requests as they were read; `moved` are paths that were moved into place."""
+    def look(self, scan: Scan) -> None:
+        """Take in the requests as they were read."""
         clock, written = self.book.ports.clock, (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
         self.quiet.look(
             (n for n in self.intake.notes.values() if n.path.startswith(written)),
             {p: f.fingerprint for p, f in scan.found.items() if p.startswith(written)},
-            [path for path in moved if path.startswith(written)],
             clock.monotonic(),
             clock.wall().timestamp(),
         )

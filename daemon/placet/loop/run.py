@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placet.disk.watch import Change, Watcher
+from placet.disk.watch import Watcher
 from placet.errors import UserError
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
@@ -46,20 +46,18 @@ class Daemon:
     def run(self) -> None:
         """Work until `ending` is set."""
         self.notify("READY=1")
-        rung = Change(frozenset(), any=False)
         while not self.ending.is_set():
             self._expect_journal()
-            tick = self._tick(rung.paths, rung.moved)
+            tick = self._tick()
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
-            rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
-            if not rung.any:
+            if not self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)):
                 self.bell.check()
         self._end()
 
-    def _tick(self, hinted: frozenset[str], moved: frozenset[str] = frozenset()) -> Tick:
+    def _tick(self) -> Tick:
         """Tick; raises ClaimedElsewhere, all work ended, once another machine has the vault."""
         try:
-            return self.loop.tick(hinted, self.bell.mode, moved)
+            return self.loop.tick()
         except ClaimedElsewhere:
             self._end()
             raise
@@ -92,11 +90,10 @@ class Daemon:
         it wants the work done now. It waits for a vault that went away as long as work is under
         way, and AWAY_S more.
         """
-        hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()
         self.loop.drafts.no_wait = True
         while True:
-            tick = self._tick(hinted)
+            tick = self._tick()
             if self.ending.is_set():
                 self._end()
                 return replace(tick, waiting=("it was told to end before that", *tick.waiting))
@@ -110,7 +107,7 @@ class Daemon:
                 self.loop.threads.jobs or self.loop.book.dirty or tick.settling
             ):
                 return tick
-            hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
+            self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
 
     def _status(self, tick: Tick) -> str:
         if tick.waiting:

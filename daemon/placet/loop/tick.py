@@ -22,7 +22,6 @@ from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN
 from placet.case.waiting import Hold, Why
 from placet.disk.vault import Vault
-from placet.disk.watch import Mode
 from placet.host.state import MARK
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
@@ -38,11 +37,8 @@ from placet.loop.threads import Threads, Workers
 from placet.loop.work import CarryOut, Dispatch, Draft
 from placet.note.paths import QUEUES, show
 
-SCAN_SHARE = 1000
-"""Scans of very full folders take at most a thousandth of the time, with events.
-
-Events are rarely lost.
-"""
+SCAN_SHARE = 100
+"""Timed scans of very full folders take at most a hundredth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +149,8 @@ class Loop:
         """Return whether nobody else has a case's work: a worker's goes on meanwhile."""
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
-    def tick(self, hinted: Iterable[str], mode: Mode, moved: Collection[str] = ()) -> Tick:
-        """Do everything that can be done now.
-
-        `hinted` are paths that were just closed or moved into place, `moved` the latter.
-        """
+    def tick(self) -> Tick:
+        """Do everything that can be done now."""
         book, clock = self.book, self.ports.clock
         # what is known to be due is done before looking, so that the look shows it
         self.dispatch.take_back()
@@ -183,10 +176,10 @@ class Loop:
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
-        view = self.sight.look(scan, hinted, expected)
+        view = self.sight.look(scan, expected)
         book.dirty |= view.changed
-        if view.changed or moved:
-            self.drafts.look(scan, moved)
+        if view.changed:
+            self.drafts.look(scan)
         book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
         asked = self.read_intents()
         if book.dirty or asked:
@@ -210,7 +203,7 @@ class Loop:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
         again = [*self.sight.again_in_s(), *([] if view.again_in_s is None else [view.again_in_s])]
-        return self._next(min(again, default=None), mode, began)
+        return self._next(min(again, default=None), began)
 
     def stop(self, grace_s: float) -> None:
         """End cleanly: let rounds in flight end for `grace_s` seconds.
@@ -254,13 +247,11 @@ class Loop:
         if now.vault != before.vault:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
 
-    def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
+    def _next(self, settle_in_s: float | None, began_s: float) -> Tick:
         book, jobs = self.book, self.threads.jobs
         goes_on = book.dirty or book.intents.more
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
-        interval_s = self.ports.config.daemon.scan_interval_s
-        if mode is Mode.EVENTS:
-            interval_s = max(interval_s, self.scan_cost_s * SCAN_SHARE)
+        interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
         waits = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
         written = [*self.drafts.unfinished, *(c.request_path for c in drafting)]
         written += [c.asking.path for c in book.cases.values() if c.asking is not None]

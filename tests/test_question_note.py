@@ -1,0 +1,202 @@
+"""The notes in which work asks you: which answer a note gives, and what an amendment shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from placet.case.case import Case, NoteSeen
+from placet.case.events import Asked
+from placet.case.life_cycle import State
+from placet.case.notes import look_at
+from placet.case.question_note import (
+    amendment_note,
+    answer_in,
+    option_meant,
+    question_note,
+    shown_digest,
+    with_answer,
+)
+from placet.note.frontmatter import read_note, stamp
+from placet.plan.scope import Scope
+
+CASE = Case("11111111-2222-3333-4444-555555555555", "hello", State.RUNNING)
+NOW = "2026-11-21T12:00:00.000Z"
+GREETINGS = ("Hello", "Good morning")
+HIDDEN = "a\u202eb\u200bc\u2066d\ufeffe\U000e0041f\u00adg"
+EMPTY = 'answer: ""'
+
+
+def asked(options: tuple[str, ...] = GREETINGS) -> str:
+    call = Asked(1, "call:1:0", "Which greeting?", options, "The file says it.")
+    return question_note(CASE, call, State.RUNNING, NOW).decode()
+
+
+def seen(text: str) -> NoteSeen:
+    return look_at("Inbox/Questions/hello_1.md", text.encode(), "ann")
+
+
+def answer(text: str, options: tuple[str, ...] = GREETINGS) -> tuple[str, int]:
+    found = answer_in(seen(text), options)
+    return found.text, found.chosen
+
+
+Edit = Callable[[str], str]
+
+
+@pytest.mark.parametrize(
+    ("edit", "text", "chosen"),
+    [
+        (lambda t: t.replace("[ ] Good", "[x] Good"), "Good morning", 2),
+        (lambda t: t.replace("\n", "\r\n").replace("- [ ] Hello", "- [x] Hello"), "Hello", 1),
+        (lambda t: t.replace("- [ ] Hello", "- [ ] Hello\n- [x] Ahoy"), "Ahoy", 0),
+        (
+            lambda t: t.replace("- [ ] Hello", "- [X] Hello") + "\nBut loud.\n",
+            "Hello\nBut loud.",
+            0,
+        ),
+        (lambda t: t.replace("## Answer\n", "## Answer\n\nMoin, *all*\n"), "Moin, *all*", 0),
+        # an editor that goes on with a list writes a bullet of its own
+        (lambda t: t + "- \n- no\n", "- no", 0),
+        (lambda t: t.replace(EMPTY, "answer: yes"), "yes", 0),
+        (lambda t: t.replace(EMPTY, "answer: Hello"), "Hello", 1),
+        # Obsidian makes a list of a property whose type is one
+        (lambda t: t.replace(EMPTY, "answer:\n  - Good morning"), "Good morning", 2),
+    ],
+)
+def test_answer_is_a_box_a_property_or_a_text(edit: Edit, text: str, chosen: int) -> None:
+    assert edit(asked()) != asked()
+    found, number = answer(edit(asked()))
+    assert (found.removeprefix("- \n"), number) == (text, chosen)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "- ", "- [ ] ", "> ", "\u200b", "<!-- not yet -->", "%%\nlater\n%%", "- \n- [ ] \n*"],
+)
+def test_what_nobody_sees_is_no_answer(words: str) -> None:
+    assert answer(f"{asked()}{words}\n\n") == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[]", "{}", "\n  -", "\n  - ''", '"\u200b"', "null", "~", "\n  - Hello\n  - Good morning"],
+)
+def test_property_without_one_answer_is_none(said: str) -> None:
+    assert answer(asked().replace(EMPTY, f"answer: {said}")) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t.replace("- [ ] ", "- [x] "),
+        lambda t: t.replace("- [ ] Hello", "- [x] Hello").replace(EMPTY, "answer: Moin"),
+        lambda t: t.replace(EMPTY, "answer:\n  - Hello\n  - Good morning"),
+    ],
+)
+def test_two_answers_are_none_and_named(edit: Edit) -> None:
+    found = answer_in(seen(edit(asked())), GREETINGS)
+    assert (found.text, found.problem) == ("", "Two answers are given in it. Leave one.")
+
+
+@pytest.mark.parametrize(
+    ("options", "nth", "text"),
+    [
+        (("yes", "1"), 2, "1"),
+        (("2", "1"), 2, "1"),
+        (("2", "1"), 1, "2"),
+        (("4", "2", "1"), 3, "1"),
+        (("same",) * 8, 5, "same"),
+        (("one\nline", "two\nlines"), 2, "two\nlines"),
+        (("- [x] a", "[ ] b"), 1, "- [x] a"),
+        (("a \\ b", "`a` *b*"), 1, "a \\ b"),
+        ((HIDDEN, "abcdefg"), 2, "abcdefg"),
+        ((HIDDEN, "abcdefg"), 1, HIDDEN),
+        (("1. one", "2) two"), 2, "2) two"),
+        (("# a", "## Answer"), 2, "## Answer"),
+        (("answer: a", "---"), 2, "---"),
+        (("yes \\*", "yes *"), 2, "yes *"),
+        (("yes \\*", "yes *"), 1, "yes \\*"),
+    ],
+)
+def test_ticked_option_is_the_answer(options: tuple[str, ...], nth: int, text: str) -> None:
+    """A model may have made the options so that another one seems to be meant."""
+    head, *boxes = re.split(r"(?m)^- \[ \]", asked(options))
+    assert len(boxes) == len(options)
+    marked = "".join(f"- [{'x' if n == nth else ' '}]{box}" for n, box in enumerate(boxes, 1))
+    assert answer(head + marked, options)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "text"),
+    [
+        ("2", ("4", "2", "1"), "2"),
+        ("2", ("a", "b"), "b"),
+        ("on", ("off", "on"), "on"),
+        ("off", ("on", "Off"), "off"),
+        ("no", ("yes", "no"), "no"),
+        ("010", ("8", "010"), "010"),
+        ("1:30", ("90", "1:30"), "1:30"),
+        ("2026-11-22", ("2026-11-22",), "2026-11-22"),
+        ("1.0", ("1", "1.0"), "1.0"),
+        ("1e3", ("1000.0", "1e3"), "1e3"),
+        ("true", ("yes", "no"), "yes"),
+        ("yes \\*", ("yes *", "yes \\*"), "yes \\*"),
+        ("'on'", ("on",), "on"),
+        ("[a, b]", ("c",), "[a, b]"),
+        ("yes # as we said", ("a",), "yes"),
+    ],
+)
+def test_property_says_what_stands_there(said: str, options: tuple[str, ...], text: str) -> None:
+    assert answer(asked(options).replace(EMPTY, f"answer: {said}"), options)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "meant"),
+    [
+        (("2", "1"), "1", ("1", 2)),
+        (("2", "3"), "1", ("2", 1)),
+        (("yes", "2026-11-25T12:00:00Z"), "2", ("2026-11-25T12:00:00Z", 2)),
+        (("a", "b"), "3", ("3", 0)),
+    ],
+)
+def test_option_is_meant_by_text_before_number(
+    options: tuple[str, ...], said: str, meant: tuple[str, int]
+) -> None:
+    assert option_meant(said, options) == meant
+    if meant[1]:
+        note = b'---\nanswer: ""\n---\n## Answer\n'
+        written = read_note(with_answer(note, said, options)).meta["answer"]
+        assert option_meant(str(written), options) == meant
+
+
+def _reordered(text: str) -> str:
+    _, head, body = text.split("---\n", 2)
+    return "---\n" + "".join(reversed(head.splitlines(keepends=True))) + "---\n" + body
+
+
+@pytest.mark.parametrize(
+    ("saved", "same"),
+    [
+        (lambda text: text.replace("\n", "\r\n"), True),
+        (lambda text: text + "\n \n", True),
+        (str.rstrip, True),
+        (_reordered, True),
+        (lambda text: re.sub(r"(?m)^(request_id): (.*)$", r'\1: "\2"', text), True),
+        (lambda text: text.replace("---\n", "---\ntags:\n  - later\nupdated: x\n", 1), True),
+        (lambda text: text.replace("+ write", "  write"), False),
+        (lambda text: text.replace("pytest -q", "pytest"), False),
+        (lambda text: text.replace("amendment: 1", "amendment: 2"), False),
+    ],
+)
+def test_amendment_is_bound_to_what_it_shows(saved: Edit, same: bool) -> None:
+    first = Scope(write=("hello.txt",))
+    wider = Scope(write=("hello.txt", "test_hello.py"), run=(("pytest", "-q"),))
+    call = Asked(1, "call:1:0", why="The greeting has a test.", wider=wider)
+    raw = amendment_note(CASE, call, first, wider, 1, NOW)
+    text = saved(raw.decode())
+    assert text != raw.decode()
+    decided = stamp(text.encode(), {"decision": "approve"})
+    assert (shown_digest(decided) == shown_digest(raw)) is same

@@ -7,19 +7,22 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from disks import fill_up, small_disk_at
 from gitkit import git, settle_home
-from placet.cli.init import init
-from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
+from looping import Fake, greeter, looping
+from placet.chat.messages import Ask, Reply
+from placet.cli.site import Site
+from placet.disk.watch import Mode
+from vaultkit import PLAN, Saved, TestVault, make_vault, meddling, until
 
 MB = 1_000_000
 
@@ -68,24 +71,18 @@ def side(vault: TestVault) -> str:
 # ---------------------------------------------------------------------------------------------------
 
 
-def placet(where: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "placet", *args],
-        cwd=where,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PLACET_STATE_HOME": str(where / "../state")},
-    )
-
-
 def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(
     tmp_path: Path,
 ) -> None:
+    def placet(where: Path, *args: str) -> subprocess.CompletedProcess[str]:
+        return TestVault(where, tmp_path / "state").click(*args)
+
     new, old = tmp_path / "new", tmp_path / "old"
     old.mkdir()
+    git(tmp_path, "init", "-q", "repository")
+    said = placet(tmp_path, "init", "repository").stderr
+    assert "history" not in said.replace(str(tmp_path), "")
+    assert "\nhistory" not in (tmp_path / "repository/System/placet.toml").read_text()
     notes(old, 3)
     (old / "Notes" / "photo.PNG").write_bytes(bytes(2 * MB))
     (old / "Notes" / "long.md").write_bytes(b"x" * (2 * MB))
@@ -98,16 +95,11 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
     assert "\nhistory = false" in (old / "System/placet.toml").read_text()
     assert not (old / ".git").exists()
     assert "--history" not in placet(old, "init").stderr, "it is asked once"
-    placet(old, "init", "--history")
+    for _ in range(2):
+        placet(old, "init", "--history")
+        assert "\nhistory = true" in (old / "System/placet.toml").read_text()
+    placet(old, "init")
     assert "\nhistory = true" in (old / "System/placet.toml").read_text()
-
-
-def test_a_vault_that_is_a_repository_is_not_asked_about(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q", "vault")
-    said = placet(tmp_path, "init", "vault")
-    assert said.returncode == 0
-    assert "history" not in said.stderr
-    assert "\nhistory" not in (tmp_path / "vault/System/placet.toml").read_text()
 
 
 # --- where it is not allowed
@@ -118,18 +110,20 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
     vault: TestVault,
 ) -> None:
     vault.configure("[vault]\nhistory = false\n")
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)], "delay_s": 4.0}]))
-    with running(vault):
+
+    def answer(ask: Ask) -> Reply:
+        until(lambda: not side(vault), "the side note goes while the plan is written")
+        return greeter(ask)
+
+    with looping(vault, model=lambda: Fake(answer)) as run:
         vault.drop("Say hello")
-        said = until(lambda: side(vault))
-        assert "placet init --history" in said
-        assert "portal: NAME" in said
+        run.settle()
+        assert "placet init --history" in side(vault)
+        assert "portal: NAME" in side(vault)
         assert not (vault.root / ".git").exists()
         assert vault.rows("model.called") == []
         vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
-        until(lambda: not side(vault))
-        assert vault.rows("plan.created") == [], "it is over while the plan is being written"
-        vault.await_action("plan.created")
+        until(lambda: run.loop.tick((), Mode.POLLING) and vault.rows("plan.created"))
     assert (vault.root / ".git").is_dir()
 
 
@@ -172,14 +166,9 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
     assert not list(vault.root.glob(".git*"))
     assert not list(vault.root.glob(".placet-init*"))
     if config:
-        with running(vault):
-            until(
-                lambda: (
-                    "What is in its way, or was noticed:" in vault.click("why", "say-hello").stdout
-                ),
-                patience_s=30,
-            )
+        with patch.object(Site, "daemon", "one that runs"):
             told = vault.click("why", "say-hello").stdout
+        assert "What is in its way, or was noticed:" in told
         assert said in " ".join(told.split())
         assert "its plan is being written" not in told
 
@@ -270,9 +259,8 @@ def test_the_daemon_says_how_far_a_first_commit_is(
 # ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def kept(vault: TestVault) -> TestVault:
-    """A vault whose history placet began, with a finished mission that wrote hello.txt, not merged."""
+def with_history(folder: Path) -> TestVault:
+    vault = make_vault(folder)
     notes(vault.root, 3)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())
@@ -281,6 +269,20 @@ def kept(vault: TestVault) -> TestVault:
     vault.approve()
     vault.once()
     return vault
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    with pytest.MonkeyPatch.context() as patched:
+        for key, value in settle_home(tmp_path_factory.mktemp("home") / "home").items():
+            patched.setenv(key, value)
+        return Saved(tmp_path_factory.mktemp("kept"), with_history)
+
+
+@pytest.fixture
+def kept(saved: Saved) -> TestVault:
+    """A vault whose history placet began, with a finished mission that wrote hello.txt, not merged."""
+    return saved.restore()
 
 
 def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) -> None:
@@ -480,13 +482,17 @@ def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault)
 def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
     (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
     (kept.root / "Notes/new.md").write_text("new\n")
-    kept.cli("merge", "say-hello")
+    picture = kept.root / "Notes/photo.png"
+    picture.write_bytes(b"\x89PNG")
+    kept.click("merge", "say-hello")
     assert (kept.root / "hello.txt").read_text() == "hi\n"
     assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
     (kept.root / "Notes/new.md").write_text("newer\n")
-    kept.cli("undo", "say-hello", "--yes")
+    kept.click("undo", "say-hello", "--yes")
     assert not (kept.root / "hello.txt").exists()
     assert (kept.root / "Notes/new.md").read_text() == "newer\n"
+    assert picture.read_bytes() == b"\x89PNG"
+    assert "photo.png" not in git(kept.root, "log", "--name-only")
     assert git(kept.root, "status", "--porcelain") == ""
 
 
@@ -497,13 +503,13 @@ def test_a_damaged_index_is_told_with_the_command_that_helps(
 ) -> None:
     (kept.root / ".git/index").write_bytes(damage)
     (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
-    done = kept.cli("merge", "say-hello", check=False)
+    done = kept.click("merge", "say-hello", check=False)
     assert done.returncode == 1
     assert f"{kept.root / '.git/index'} is damaged" in done.stderr
     _, _, command = done.stderr.strip().rpartition("make it again: ")
     assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
     subprocess.run(["sh", "-c", command], check=True)
-    kept.cli("merge", "say-hello")
+    kept.click("merge", "say-hello")
     assert (kept.root / "hello.txt").read_text() == "hi\n"
     assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
     assert git(kept.root, "status", "--porcelain") == ""
@@ -511,7 +517,7 @@ def test_a_damaged_index_is_told_with_the_command_that_helps(
 
 def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept: TestVault) -> None:
     (kept.root / "hello.txt").write_text("my own hello\n")
-    done = kept.cli("merge", "say-hello", check=False)
+    done = kept.click("merge", "say-hello", check=False)
     assert done.returncode == 1
     assert "hello.txt was changed by you and by the mission" in done.stderr
     assert "    my own hello" in done.stderr
@@ -529,14 +535,14 @@ def test_a_conflict_shows_what_either_side_took_away_and_ends_by_retry(vault: Te
     vault.approve()
     vault.once()
     (vault.root / "list.txt").write_text("one\ntwo and a half\nthree\n")
-    done = vault.cli("merge", "say-hello", check=False)
+    done = vault.click("merge", "say-hello", check=False)
     assert done.returncode == 1
     assert "  You wrote:\n    two and a half\n" in done.stderr
     assert "  The mission wrote:\n    (took away) two\n" in done.stderr
     assert (
         "Or have it planned again for the notes of today: placet retry say-hello\n" in done.stderr
     )
-    vault.cli("retry", "say-hello")
+    vault.click("retry", "say-hello")
     vault.once()
     assert "on the new branch `feat/say-hello-" in vault.plan().read_text()
 
@@ -551,7 +557,7 @@ def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
     vault.approve()
     vault.once()
     (vault.root / "sub").write_text("mine\n")
-    done = vault.cli("merge", "say-hello", check=False)
+    done = vault.click("merge", "say-hello", check=False)
     assert done.returncode == 1
     assert "sub is a file of yours, and a folder of the mission's." in done.stderr
     assert "~" not in done.stderr
@@ -583,21 +589,6 @@ def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_p
         (disk / "fill").unlink()
         vault.click("merge", "say-hello")
         assert (vault.root / "hello.txt").read_text() == "hi\n"
-
-
-def test_attachments_are_never_deleted_by_what_comes_and_goes(kept: TestVault) -> None:
-    picture = kept.root / "Notes/photo.png"
-    picture.write_bytes(b"\x89PNG")
-    kept.cli("merge", "say-hello")
-    kept.cli("undo", "say-hello", "--yes")
-    assert picture.read_bytes() == b"\x89PNG"
-    assert "photo.png" not in git(kept.root, "log", "--name-only")
-
-
-def test_init_twice_keeps_what_was_said(tmp_path: Path) -> None:
-    init(tmp_path / "v", history=True)
-    init(tmp_path / "v")
-    assert "\nhistory = true" in (tmp_path / "v/System/placet.toml").read_text()
 
 
 def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault) -> None:
@@ -685,6 +676,6 @@ def test_a_report_tells_who_does_not_know_git_how_to_take_it_over(vault: TestVau
     assert "| `hello.txt` | new |" in report
     assert "Your notes were untouched, and could take it as it was." in report
     assert "placet merge say-hello    # take it into your notes" in report
-    said = vault.cli("merge", "say-hello").stderr
+    said = vault.click("merge", "say-hello").stderr
     assert "your notes have it now" in said
     assert "hooks" not in said

@@ -17,7 +17,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -384,6 +384,22 @@ def make_vault(folder: Path, **extra: str) -> TestVault:
     (vault.root / MARKER).write_text(f"{os.urandom(16).hex()}\n")
     vault.configure("")
     return vault
+
+
+class Saved:
+    """A vault that was brought to some state once, for tests that all begin there."""
+
+    def __init__(self, folder: Path, make: Callable[[Path], TestVault]) -> None:
+        self._live, self._copy = folder / "live", folder / "copy"
+        self._live.mkdir()
+        self._vault = make(self._live)
+        shutil.copytree(self._live, self._copy, symlinks=True)
+
+    def restore(self) -> TestVault:
+        """Return the vault as it was, at the same place."""
+        shutil.rmtree(self._live)
+        shutil.copytree(self._copy, self._live, symlinks=True)
+        return replace(self._vault)
 
 
 @cache

@@ -1,29 +1,553 @@
-"""What a person is told of work that is over: what waits, what to do next, what became of it."""
+"""How a mission ends, and what you are told of it: journal, report, `why`, `status`, branch."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import sqlite3
 import sys
+import threading
+from contextlib import closing
 from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 
-from looping import Fake, Running, Time, greeter, looping, says, turns_taken
+from gitkit import git
+from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
+from messages_api import MessagesApi, call, cut, hang_midway, reply, text
 from placet.case.story import facts
-from placet.chat.messages import Ask, Purpose, Reply
+from placet.chat.budget import DEFAULT_PRICES
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.chat.retry import RetryPolicy
 from placet.cli import view
 from placet.cli.demo import called
 from placet.cli.main import main
 from placet.cli.status import plans, status
 from placet.cli.view import status_screen
-from placet.errors import counted
+from placet.errors import End, counted
 from placet.plan.comment_blocks import REMARKS
 from placet.plan.comments import comments
-from vaultkit import TestVault
+from placet.tools.base import Outcome, Toolbox
+from vaultkit import PLAN, TestVault, make_vault, meddling, until
 
 pytestmark = pytest.mark.bare
+
+
+# --- ends that the world outside brings a mission to
+
+
+WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
+
+
+def ended(vault: TestVault) -> dict[str, Any]:
+    rows = vault.rows("execution.failed") + vault.rows("execution.completed")
+    assert len(rows) == 1, vault.actions()
+    return rows[0]["metadata"]
+
+
+class Model:
+    """Plans, writes a file, and then does what the test says."""
+
+    def __init__(self, plan: dict[str, Any] = PLAN) -> None:
+        self.fake = Fake(self.answer)
+        self.plan = plan
+        self.error: ModelError | None = None
+
+    def answer(self, ask: Ask) -> Reply:
+        if ask.purpose is Purpose.PLAN:
+            return says(("submit_plan", self.plan))
+        if turns_taken(ask) == 0:
+            return says(WRITE, usage=Usage(1_000, 100))
+        return self.second(ask)
+
+    def second(self, ask: Ask) -> Reply:
+        if self.error is not None:
+            raise self.error
+        return says(
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done."}),
+            usage=Usage(1_000, 100),
+        )
+
+
+def approved(running: Running) -> None:
+    running.vault.drop("Say hello.\n")
+    running.settle()
+    running.vault.approve()
+
+
+def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
+    actions = [{"tool": "edit_file", "params": {"path": "none.txt", "old": "a", "new": "b"}}]
+    model = Model(
+        {
+            **PLAN,
+            "steps": [{"title": "Mend it", "actions": actions}],
+            "scope": {"write": ["none.txt"]},
+        }
+    )
+    with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    assert (ended(running.vault)["reason"], ended(running.vault)["iterations"]) == ("tool_error", 0)
+    assert (
+        "Execution failed during tool operation: edit_file"
+        in running.vault.reports()[0].read_text()
+    )
+
+
+@pytest.mark.parametrize(("done", "reason"), [(2, "finished"), (1, "talk")])
+def test_who_says_so_after_the_last_step_has_finished(
+    tmp_path: Path, done: int, reason: str
+) -> None:
+    """Not every model calls `finish`."""
+    secret = "sk-ant-api03-" + "a" * 40
+    model = Model(
+        {**PLAN, "steps": [*PLAN["steps"], {"title": "Look at it", "description": "Read it."}]}
+    )
+    steps = [
+        says(("complete_step", {"step": n, "summary": f"Step {n}"})) for n in range(1, done + 1)
+    ]
+    model.second = lambda ask: (  # type: ignore[method-assign]
+        steps[turns_taken(ask) - 1]
+        if turns_taken(ask) <= done
+        else says(text=f"All is done. {secret}")
+    )
+    with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    report = running.vault.reports()[0].read_text()
+    assert secret not in report
+    if reason == "talk":
+        assert ended(running.vault)["reason"] == "talk"
+    else:
+        assert running.vault.rows("execution.completed")[0]["metadata"]["iterations"] == 4
+        assert "All is done. " in report
+
+
+def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
+    model = Model({**PLAN, "complexity": "complex"})
+    model.fake.provider, model.fake.name = "anthropic", "test"
+    model.second = lambda ask: says(  # type: ignore[method-assign]
+        ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}),
+        usage=Usage(1_000, 100),
+    )
+    vault = bare_vault(tmp_path)
+    vault.configure(
+        '[model]\nprovider = "anthropic"\nname = "test"\nmax_tokens = 1000\n'
+        '[[model.price]]\nmodel = "test"\nsince = 2026-01-01\ninput = 10.0\noutput = 50.0\n'
+        "cache_read = 1.0\ncache_write = 12.5\n"
+    )
+    with looping(vault, model=lambda: model.fake) as running:
+        vault.drop("---\nbudget_usd: 0.2\n---\nSay hello.\n")
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert ended(vault)["reason"] == "budget"
+    assert 0.1 < ended(vault)["cost_usd"] <= 0.2
+
+
+@pytest.mark.parametrize("reason", ["stopped_by_person", "timeout"])
+def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(
+    tmp_path: Path, reason: str
+) -> None:
+    vault, time, model = (
+        bare_vault(tmp_path, "[limits]\nmission_wall_time_s = 600\n"),
+        Time(),
+        Model(),
+    )
+    model.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
+    with looping(
+        vault, time=time, model=lambda: model.fake, retry=RetryPolicy(first_wait_s=20)
+    ) as running:
+        approved(running)
+        running.settle()
+        if reason == "timeout":
+            time.pass_time(1_000)
+        else:
+            vault.active("say-hello").rename(vault.plan("say-hello"))
+        running.settle()
+    end = ended(vault)
+    assert (end["reason"], end["iterations"], end["input_tokens"]) == (reason, 1, 1_000)
+    assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
+    assert "write_file (1)" in vault.reports()[0].read_text()
+
+
+def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is(
+    tmp_path: Path,
+) -> None:
+    vault, model = bare_vault(tmp_path), Model()
+
+    def second(_ask: Ask) -> Reply:
+        (vault.root / ".git").rename(tmp_path / "taken")
+        return says(("complete_step", {"step": 1, "summary": "Hello"}), usage=Usage(1_000, 100))
+
+    model.second = second  # type: ignore[method-assign]
+    with looping(vault, model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    end, report = ended(vault), vault.reports()[0].read_text()
+    assert (end["reason"], end["iterations"], end["input_tokens"]) == ("repository", 2, 2_000)
+    assert "restart the daemon" in report
+    assert "had changed nothing" not in report
+
+
+@pytest.mark.parametrize(
+    "how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"]
+)
+@pytest.mark.thinned(3)
+def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(
+    tmp_path: Path, how: str
+) -> None:
+    vault, model = bare_vault(tmp_path), Model()
+
+    def second(_ask: Ask) -> Reply:
+        tree = next(path for path in vault.state.glob("*/worktrees/*") if path.is_dir())
+        branch = git(vault.root, "for-each-ref", "--format=%(refname:short)", "refs/heads/feat")
+        match how:
+            case "renamed":
+                git(vault.root, "branch", "-m", branch, "mine")
+            case "deleted":
+                git(vault.root, "update-ref", "-d", f"refs/heads/{branch}")
+            case "switched":
+                git(tree, "switch", "-q", "-c", "mine")
+            case "worktree removed":
+                git(vault.root, "worktree", "remove", "--force", str(tree))
+            case _:
+                shutil.rmtree(tree)
+                git(vault.root, "worktree", "prune")
+        return says(("complete_step", {"step": 1, "summary": "Hello"}), usage=Usage(1_000, 100))
+
+    model.second = second  # type: ignore[method-assign]
+    with looping(vault, model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    end, report = ended(vault), vault.reports()[0].read_text()
+    assert (end["reason"], end["error_type"]) == ("repository", "repository")
+    assert "Tools executed before failure: write_file (1)" in report
+    assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
+    refs = git(vault.root, "for-each-ref", "--format=%(refname)").splitlines()
+    assert sorted(refs) == [
+        "refs/heads/main",
+        *(["refs/heads/mine"] if how in ("renamed", "switched") else []),
+        end["kept"],
+    ]
+    assert [path for path in vault.state.glob("*/worktrees/*") if path.is_dir()] == []
+
+
+def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:
+    model = Model()
+    with (
+        looping(bare_vault(tmp_path), model=lambda: model.fake) as running,
+        patch("placet.agent.commits.writing", side_effect=ZeroDivisionError("a mistake")),
+    ):
+        approved(running)
+        running.settle()
+    end, report = ended(running.vault), running.vault.reports()[0].read_text()
+    assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
+    assert re.search(
+        r"placet made a mistake: ZeroDivisionError: a mistake \(commits\.py:\d+, commit\)", report
+    ), "where, too"
+    assert "had changed nothing" not in report
+
+
+def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path) -> None:
+    """Also not where several are made at once."""
+    vault, time, fails = bare_vault(tmp_path), Time(), [True]
+    model = Model({**PLAN, "steps": [{"title": "Say hello", "tools": ["read_file", "write_file"]}]})
+    reads = [("read_file", {"path": "a.md"}), ("read_file", {"path": "b.md"})]
+    model.second = lambda ask: says(  # type: ignore[method-assign]
+        *(
+            reads
+            if turns_taken(ask) == 1
+            else [
+                ("complete_step", {"step": 1, "summary": "Done"}),
+                ("finish", {"summary": "Done."}),
+            ]
+        )
+    )
+    for name in ("a.md", "b.md"):
+        (vault.root / name).write_text("A note.\n")
+
+    def dispatch(box: Toolbox, name: str, given: dict[str, Any]) -> Outcome:
+        if name == "read_file" and fails[0]:
+            return Outcome(
+                '{"error": "Input/output error", "error_type": "io_error"}',
+                ok=False,
+                error_type="io_error",
+            )
+        return real(box, name, given)
+
+    real = Toolbox.dispatch
+    with (
+        looping(vault, time=time, model=lambda: model.fake) as running,
+        patch.object(Toolbox, "dispatch", dispatch),
+    ):
+        approved(running)
+        tick = running.settle()
+        assert "waiting for the machine: Input/output error" in tick.waiting[0]
+        fails[0] = False
+        time.pass_time(5)
+        running.settle()
+    assert len(vault.rows("execution.completed")) == 1
+    assert [text for ask in model.fake.asks for text in results(ask) if "io_error" in text] == []
+
+
+def test_a_planning_that_goes_on_after_a_wait_is_based_on_what_it_had_read(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    (vault.root / "a.txt").write_text("old\n")
+    asked: list[str] = []
+
+    def answer(ask: Ask) -> Reply:
+        if turns_taken(ask) == 0:
+            return says(("read_file", {"path": "a.txt"}))
+        if not asked:
+            asked.append("once")
+            raise ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
+        return says(("submit_plan", PLAN))
+
+    fake = Fake(answer)
+    with looping(
+        vault, time=time, model=lambda: fake, retry=RetryPolicy(first_wait_s=20)
+    ) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        base = git(vault.root, "rev-parse", "HEAD")
+        (vault.root / "a.txt").write_text("new\n")
+        git(vault.root, "commit", "-q", "-a", "-m", "Meanwhile")
+        time.pass_time(1_000)
+        running.settle()
+        assert f"base_commit: {base}" in vault.plan().read_text()
+        vault.approve()
+        running.settle()
+    assert "a.txt" in vault.plan().read_text(), "it awaits review again, and says what changed"
+    assert "execution.completed" not in vault.actions()
+
+
+# --- how an end without success is told
+
+
+SAID = "I cannot see a file that says which greeting is meant; it may be `$= x` ghp_" + "aB3d" * 9
+LEFT = "I cannot see a file that says which greeting is meant"
+DONE = ("complete_step", {"step": 1, "summary": "Done"})
+
+
+def carried_out(folder: Path, answer: Any, config: str = "") -> Running:
+    vault = bare_vault(folder, config)
+    plan = {
+        **PLAN,
+        "steps": [{"title": "Do it", "tools": ["write_file", "read_file", "list_directory"]}],
+    }
+    model = Fake(
+        lambda ask: says(("submit_plan", plan)) if ask.purpose is Purpose.PLAN else answer(ask)
+    )
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    return running
+
+
+def told(vault: TestVault) -> list[str]:
+    """What report, `why` and `status` say."""
+    return [
+        vault.reports()[0].read_text() if vault.reports() else "",
+        vault.click("why", "say-hello").stdout,
+        vault.click("status").stdout,
+    ]
+
+
+# one word
+
+
+def turns(*calls: tuple[str, dict[str, Any]], said: str = "") -> Any:
+    return lambda _ask: says(*calls, text=said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "config", "word", "wrong"),
+    [
+        (turns(("list_directory", {"path": "."})), "", End.REPETITION, True),
+        (turns(said="Hm."), "", End.TALK, True),
+        (turns(("give_up", {"reason": "No."})), "", End.GAVE_UP, True),
+        (turns(DONE, ("finish", {"summary": "Done."})), "", End.NOTHING_CHANGED, True),
+        (turns(WRITE), "[limits]\ntool_calls = 2\n", End.TOOL_CALL_CAP, False),
+    ],
+)
+def test_an_end_has_one_word_in_journal_report_and_command_line(
+    tmp_path: Path, answer: Any, config: str, word: End, *, wrong: bool
+) -> None:
+    """Only what the agent did wrong is not to be done again."""
+    vault = carried_out(tmp_path, answer, config).vault
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert (failed["reason"], failed["error_type"]) == (word.value, word.value)
+    report, why, _ = told(vault)
+    assert f"error_type: {word.value}\n" in report
+    assert f"Why it ended: `{word.value}`" in report
+    assert (
+        json.loads(vault.click("why", "say-hello", "--json").stdout)["mission"]["end"] == word.value
+    )
+    assert not re.search(r"\b[A-Z]\w+(Error|Cap|Loop)\b", report + why)
+    assert ("Do not do again what failed there: " in report) is wrong
+    assert ("last words" in report + why) is (word is End.TALK)
+
+
+# last words
+
+
+def test_what_the_model_said_last_is_quoted_wherever_the_end_is_told(tmp_path: Path) -> None:
+    vault = carried_out(tmp_path, turns(said=SAID)).vault
+    for words in told(vault):
+        assert LEFT in words
+        assert "ghp_" not in words
+    assert not re.search(r"`\s*\$?=", told(vault)[0].split("## Error Details")[0])
+
+
+def test_what_the_planner_said_last_is_quoted_too(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: Fake(turns(said=SAID)), time=Time()) as running:
+        running.settle()
+    assert LEFT in vault.rows("plan.failed")[0]["metadata"]["reason"]
+    _, why, status = told(vault)
+    assert LEFT in why
+    assert LEFT in status
+    assert "ghp_" not in why + status + json.dumps(vault.rows())
+
+
+def test_long_last_words_are_shortened(tmp_path: Path) -> None:
+    long = carried_out(tmp_path / "long", turns(said="word " * 5000)).vault
+    assert 200 < told(long)[0].split("## Error Details")[0].count("word ") * 5 <= 300
+
+
+# what was cut off
+
+
+def test_a_command_that_a_person_stopped_is_in_journal_and_report(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    plan = {
+        **PLAN,
+        "scope": {"write": ["hello.txt"], "run": ["sleep 60"]},
+        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
+    }
+    vault.configure('[commands]\nsandbox = "none"\n')
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": [WRITE, ("run_command", {"command": "sleep", "args": ["60"]})]}]),
+    )
+    vault.drop("Say hello.\n")
+    vault.here()
+    vault.approve()
+    threading.Thread(
+        target=lambda: (
+            vault.await_action("tool.called"),
+            until(lambda: _begun(vault), "the command"),
+            vault.active().rename(vault.plan()),
+        ),
+        daemon=True,
+    ).start()
+    vault.here()
+    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "stopped_by_person"
+    ran = [
+        row["metadata"]
+        for row in vault.rows("tool.called")
+        if row["metadata"]["tool"] == "run_command"
+    ]
+    assert [(row["target"], row["ok"], row["error_type"], row["exit_code"]) for row in ran] == [
+        ("sleep 60", False, "interrupted", None)
+    ]
+    report = vault.reports()[0].read_text()
+    assert "run\\_command (1)" in report or "run_command (1)" in report
+    assert "Last tool error: `run_command sleep 60: failed, interrupted`." in report
+    assert "Do not do again" not in report, "nothing failed: a person stopped it"
+
+
+def _begun(vault: TestVault) -> bool:
+    import sqlite3
+
+    with sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True) as connection:
+        return (
+            connection.execute(
+                "SELECT count(*) FROM records WHERE kind = 'intent' AND key LIKE 'call:%' "
+                "AND CAST(body AS TEXT) LIKE '%sleep%'"
+            ).fetchone()[0]
+            > 0
+        )
+
+
+# costs
+
+OPUS = next(row for row in DEFAULT_PRICES if row.model == "claude-opus-5-5")
+
+
+def cost(read: int, written: int) -> float:
+    return float(
+        (read * OPUS.input_usd_per_mtok + written * OPUS.output_usd_per_mtok) / Decimal(1_000_000)
+    )
+
+
+@pytest.mark.parametrize("broken", [cut, hang_midway])
+def test_a_call_that_was_cut_off_costs_what_its_server_told_and_says_that_it_is_at_most_that(
+    tmp_path: Path, broken: Any
+) -> None:
+    """The prompt is known then, and the answer can have been as long as it was allowed to be."""
+    used = {"input_tokens": 1_000, "output_tokens": 100}
+    times: list[int] = []
+
+    def script(body: dict[str, Any]) -> Any:
+        times.append(1)
+        if len(times) == 1:
+            answer = broken(text("This will never be whole. " * 20))
+            return type(answer)(answer.blocks, usage=used, fault=answer.fault)
+        if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+            return reply(call("submit_plan", PLAN), usage=used)
+        return reply(call(*WRITE), call(*DONE), call("finish", {"summary": "Done."}), usage=used)
+
+    with MessagesApi(script) as api:
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
+        vault.configure("[model]\nmax_tokens = 2000\ntimeout_s = 1.5\n")
+        vault.drop("Say hello.\n")
+        vault.here()
+    (lost,) = (row["metadata"] for row in vault.rows("model.failed"))
+    assert (lost["tokens"], lost["at_most"], lost["cost_usd"]) == (3_000, True, cost(1_000, 2_000))
+    whole = sum(
+        row["metadata"]["cost_usd"]
+        for row in vault.rows()
+        if row["action_type"] in ("model.called", "model.failed")
+    )
+    assert (
+        f"for ${whole:.4f} (of which at most ${lost['cost_usd']:.4f} for calls that were cut off)"
+        in vault.plan().read_text()
+    )
+    assert vault.rows("plan.created")[0]["metadata"]["cost_usd"] == pytest.approx(whole)
+
+
+def test_a_call_of_which_the_server_told_nothing_counts_with_all_that_was_held_for_it(
+    tmp_path: Path,
+) -> None:
+    from messages_api import reset
+
+    with MessagesApi([reset(), reply(call("submit_plan", PLAN))]) as api:
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
+        vault.drop("Say hello.\n")
+        vault.here()
+    (lost,) = (row["metadata"] for row in vault.rows("model.failed"))
+    assert lost["at_most"]
+    assert lost["tokens"] > 16_000
+
+
+# --- what is said of work that is over, and what became of it
 
 
 def one_fails(ask: Ask) -> Reply:
@@ -33,7 +557,7 @@ def one_fails(ask: Ask) -> Reply:
     return greeter(ask)
 
 
-def carried_out(run: Running, *names: str) -> None:
+def completed(run: Running, *names: str) -> None:
     for name in names:
         run.vault.drop("Say hello.\n", f"{name}.md")
     run.settle()
@@ -46,7 +570,7 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with looping(vault, model=lambda: Fake(one_fails), time=Time()) as run:
-        carried_out(run, "fails", "hello")
+        completed(run, "fails", "hello")
         told = vault.click("status").stdout.splitlines()
         rows = [line for line in told if line.startswith(("completed", "failed"))]
         assert rows[0].startswith("failed     fails"), "what waits comes first"
@@ -66,7 +590,7 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
 
 def test_merge_and_undo_begin_with_a_sentence_and_undo_asks_below_one(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        carried_out(run, "hello")
+        completed(run, "hello")
         told = CliRunner().invoke(
             main, ["merge", "hello", "--vault", str(vault.root)], env=vault.env
         )
@@ -86,7 +610,7 @@ def test_a_report_stays_true_when_its_branch_is_merged_taken_back_or_dropped(
     vault: TestVault,
 ) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        carried_out(run, "hello")
+        completed(run, "hello")
         (report,) = vault.reports()
         before = " ".join(report.read_text().split())
         assert (
@@ -287,3 +811,85 @@ def test_the_demo_names_its_program_as_it_can_be_called(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: found)
     assert called() == ("placet" if found else f"{shlex.quote(sys.executable)} -m placet")
+
+
+# --- where a report lies
+
+
+def case_of(vault: TestVault) -> dict[str, Any]:
+    with closing(sqlite3.connect(vault.db)) as connection:
+        ((body,),) = connection.execute("SELECT body FROM cases").fetchall()
+    return dict(json.loads(body))
+
+
+def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_the_last(
+    tmp_path: Path,
+) -> None:
+    vault = bare_vault(tmp_path)
+    reasons = iter(["FIRST", "SECOND"])
+    asks: list[Ask] = []
+
+    def gives_up(ask: Ask) -> Reply:
+        asks.append(ask)
+        return (
+            greeter(ask)
+            if ask.purpose is not Purpose.EXECUTE
+            else says(("give_up", {"reason": next(reasons)}))
+        )
+
+    with looping(vault, model=lambda: Fake(gives_up), time=Time()) as running:
+        note = vault.drop("Say hello\n")
+        for number in (1, 2):
+            running.settle()
+            vault.approve()
+            running.settle()
+            rows = vault.rows("report.written")
+            assert len(rows) == number
+            assert case_of(vault)["report_path"] == rows[-1]["metadata"]["path"]
+            note.write_text(note.read_text().replace("status: error", "status: pending"))
+        running.settle()
+    first, second = (row["metadata"]["path"] for row in vault.rows("report.written"))
+    assert second == first.replace(".md", "-2.md")
+    assert "FIRST" in (vault.root / first).read_text()
+    assert "SECOND" in (vault.root / second).read_text()
+    assert asks[-1].purpose is Purpose.PLAN
+    assert "SECOND" in str(asks[-1].turns)
+    assert "FIRST" not in str(asks[-1].turns)
+
+
+@pytest.mark.parametrize("at", ["before the mission ended", "after it was decided"])
+def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(
+    tmp_path: Path, at: str
+) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running, meddling():
+        vault.drop("Say hello\n")
+        running.settle()
+        mine = (
+            vault.root
+            / f"Knowledge/Reports/2026-11-21_{case_of(vault)['trace_id'][:8]}_say-hello.md"
+        )
+        mine.parent.mkdir(parents=True, exist_ok=True)
+        if at == "before the mission ended":
+            mine.write_text("mine\n")
+        publish = running.loop.book.vault.publish
+
+        def after_a_person(path: str, data: bytes) -> bool:
+            if path.startswith("Knowledge/Reports/") and not mine.exists():
+                mine.write_text("mine\n")
+            return publish(path, data)
+
+        running.loop.book.vault.publish = after_a_person  # type: ignore[method-assign]
+        vault.approve()
+        running.settle()
+    assert mine.read_text() == "mine\n"
+    report = str(mine.relative_to(vault.root)).replace(".md", "-2.md")
+    assert "status: completed" in (vault.root / report).read_text()
+    assert case_of(vault)["report_path"] == report
+    assert [row["metadata"]["path"] for row in vault.rows("report.written")] == [report]
+    assert report in vault.click("show", "say-hello").stdout
+    vault.click("drop", "say-hello", "--reason", "too broad")
+    assert "dropped_reason: too broad" in (vault.root / report).read_text()
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        running.settle()
+    assert "became: dropped" in (vault.root / report).read_text()

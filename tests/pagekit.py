@@ -86,7 +86,7 @@ def browsing(vault: TestVault) -> Iterator[Browser]:
     state.ensure()
     tokens = Tokens(key_at(state.folder / KEY), "run", state.folder / KEY)
     door = Door(frozenset({HOST}), tokens=tokens, port=8737)
-    board = Board(vault.root, vault.env, door, Live(state.folder, vault.env))
+    board = Board(vault.root, vault.env, door, Live(vault.site))
     client = TestClient(application(board), base_url=f"http://{HOST}")
     session = tokens.session_for(tokens.login("ann"))
     assert session is not None

@@ -298,7 +298,7 @@ def poisoned(value: Any, text: str, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def board(vault: TestVault) -> Board:
     door = Door(frozenset({"127.0.0.1:1"}), tokens=Tokens(b"k" * 32, "run"), port=1)
-    return Board(vault.root, vault.env, door, Live(vault.site.state.folder, vault.env))
+    return Board(vault.root, vault.env, door, Live(vault.site))
 
 
 @pytest.fixture(scope="module")

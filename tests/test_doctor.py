@@ -18,11 +18,10 @@ from messages_api import MessagesApi
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.errors import UserError
-from placet.host.events import places
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe
 from test_init import listing, server
-from vaultkit import TestVault, make_vault, running
+from vaultkit import TestVault, make_vault
 
 
 @pytest.fixture
@@ -157,15 +156,3 @@ def test_a_key_that_others_can_read_is_named_and_one_that_they_cannot_is_not(
     assert "sk-secret" not in json.dumps(line)
     key.chmod(0o600)
     assert found(vault, "key") == []
-
-
-def test_a_daemon_that_sends_no_events_is_said(vault: TestVault) -> None:
-    assert found(vault, "events") == []
-    with running(vault):
-        (line,) = found(vault, "events")
-        assert line["state"] == "good"
-        for path in places(vault.site.state.folder, vault.env):
-            path.unlink(missing_ok=True)
-        (line,) = found(vault, "events")
-    assert line["state"] == "warn"
-    assert "ls -ld" in line["helps"]

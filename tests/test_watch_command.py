@@ -8,14 +8,14 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from placet.case.request import title_of
 from placet.cli import journal
 from placet.cli.submit import TEMPLATE
-from placet.host.events import SOCKET
+from placet.journal.reader import Reader
+from placet.journal.writes import PendingCommand
 from placet.note.paths import Folder
 from ptykit import seen, terminal
 from test_voice import without_times
@@ -77,20 +77,6 @@ def test_a_request_is_followed_across_a_daemon_that_is_killed(vault: TestVault) 
     assert without_times(again.stdout)[-1].startswith("say-hello: report: ")
     assert "\x1b" not in again.stdout
     assert vault.cli("watch", "nothing-such", check=False).returncode == 3
-
-
-def test_it_works_without_the_daemons_socket(vault: TestVault) -> None:
-    vault.extra["XDG_RUNTIME_DIR"] = ""
-    vault.drop("# Say hello\n")
-    vault.once()
-    (vault.db.parent / "run" / SOCKET).mkdir()
-    with running(vault):
-        assert vault.cli("events", check=False).returncode == 1
-        with printing(vault, "watch", "say-hello") as watching:
-            line(watching, "a plan waits for you")
-            vault.approve()
-            line(watching, "completed: ")
-            assert end(watching)[0] == 0
 
 
 def test_events_as_json_are_the_rows_of_the_journal(vault: TestVault) -> None:
@@ -156,19 +142,18 @@ def test_a_plan_is_told_of_once_its_note_is_written(
 ) -> None:
     vault.drop("# Say hello\n")
     vault.once()
-    look, busy = journal._look, [True, True, False]
+    trace = vault.rows("plan.created")[0]["trace_id"]
+    writing = PendingCommand(1, trace, "", 0, "")
+    pending: list[tuple[PendingCommand, ...]] = [(writing,), (writing,), ()]
 
-    def while_writing(*args: Any, **named: Any) -> Any:
-        assert capsys.readouterr().out == ""
-        return (*look(*args, **named)[:2], busy.pop(0))
+    def still_pending(_: Reader) -> tuple[PendingCommand, ...]:
+        if pending:
+            assert capsys.readouterr().out == ""
+        return pending.pop(0)
 
-    def wait() -> None:
-        raise TimeoutError
-
-    monkeypatch.setattr(journal, "_look", while_writing)
-    with pytest.raises(TimeoutError):
-        journal.follow(vault.site, vault.rows("plan.created")[0]["trace_id"], wait, as_json=False)
-    assert busy == []
+    monkeypatch.setattr(Reader, "pending_commands", still_pending)
+    with pytest.raises(IndexError):  # it has told, and looks again
+        journal.follow(vault.site, trace, as_json=False)
     assert "a plan waits for you" in capsys.readouterr().out
 
 

@@ -38,7 +38,7 @@ async def serve(site: Site, sock: socket.socket, at: Address, *, who: str) -> No
     say("The board runs until Ctrl-C. For another link: placet board login")
     proxied = frozenset(host for name in at.names for host in (name, f"{name}:{at.port}"))
     door = Door(hosts_of(at) | proxied, tokens, at.port, proxied)
-    live = Live(folder, site.env)
+    live = Live(Site(str(site.vault), site.env, via="board"))
     board = Board(site.vault, site.env, door, live)
     with announced(folder / AT, {**at._asdict(), "run": tokens.run}):
         running = server(application(board))

@@ -1,4 +1,4 @@
-"""Live pages: what the daemon's event socket says, as server-sent events for the browsers.
+"""Live pages: send what the daemon writes into the journal to the browsers.
 
 An event names the requests that something happened to; the page then fetches itself again. Events
 of a short while are sent as one, so that a slow browser is never behind by more than one.
@@ -10,41 +10,41 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from placet.activity import Entity
+from placet.cli.events import last_row, new_rows
+from placet.cli.site import Site
 from placet.errors import UserError
-from placet.host.events import listen, places
 
 GATHER_S = 0.05
 """Seconds in which events are gathered into one."""
-AGAIN_S = 1.0
-"""Seconds between two looks for a daemon."""
 BEAT_S = 15.0
 """Seconds after which a silent connection gets a comment, so that both ends know of the other."""
 MAX_LISTENING = 200
 
 
 class Live:
-    """Hands on what the daemon says to each browser that listens.
+    """Tells each browser that listens what the daemon does.
 
     `start` begins a thread that ends with the process.
     """
 
-    def __init__(self, state: Path, env: Mapping[str, str]) -> None:
-        self._places = places(state, env)
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self.rung_at = 0.0
         """The moment of the last event, as time.monotonic has it."""
         self._ears: set[_Ear] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Listen to the daemon from now on; called in the loop that serves the browsers."""
+        """Follow the journal from now on; called in the loop that serves the browsers."""
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._listen, name="live", daemon=True).start()
+        threading.Thread(target=self._follow, name="live", daemon=True).start()
 
     def answer(self) -> Response | None:
         """Return the answer to one browser that listens, which is to be sent; None for too many."""
@@ -54,22 +54,17 @@ class Live:
         self._ears.add(ear)  # before the answer begins, or many at once would all find room
         return _Events(ear, lambda: self._ears.discard(ear))
 
-    def _listen(self) -> None:
-        was_there = False
-        pause = threading.Event()
+    def _follow(self) -> None:
+        was_there = self._site.daemon is not None
         while True:
-            try:
-                for line in listen(self._places):
-                    if not was_there:
-                        was_there = True
+            with suppress(UserError):  # it stays unreadable, which the page says
+                for rows in new_rows(self._site, last_row(self._site)):
+                    for row in rows:
+                        self._tell("" if row.entity_type == Entity.DAEMON else row.entity_id)
+                    if (is_there := self._site.daemon is not None) != was_there:
+                        was_there = is_there
                         self._tell("")
-                    self._tell(str(json.loads(line).get("request_id") or ""))
-            except (UserError, OSError, ValueError):
-                pass  # no daemon, or one that ends
-            if was_there:
-                was_there = False
-                self._tell("")
-            pause.wait(AGAIN_S)
+            self._tell("")
 
     def _tell(self, request_id: str) -> None:
         assert self._loop is not None, "started first"

@@ -181,7 +181,7 @@ class PostgresConnection:
 def announcements(
     address: str, channel: str, every_s: float, over: threading.Event
 ) -> Iterator[None]:
-    """Yield after each NOTIFY on a channel, and at least every `every_s`, until `over` is set.
+    """Yield at once, after each NOTIFY, and at least every `every_s`, until `over` is set.
 
     While the database is away it yields, too. Raises psycopg.Error for trouble that does not pass.
     """
@@ -189,8 +189,9 @@ def announcements(
     try:
         while not over.is_set():
             try:
+                is_new = line is None
                 line = line or PostgresConnection(address)
-                line.notices(channel, every_s)
+                line.notices(channel, 0.0 if is_new else every_s)
             except DatabaseAway:
                 if line is not None:
                     line.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
@@ -102,11 +101,9 @@ def await_daemon(site: Site, ident: str, became: str) -> None:
 
     So that `placet status` shows it afterwards.
     """
-    until = time.monotonic() + SEEN_S
-    while site.case(ident).outcome.became != became and site.daemon is not None:
-        if time.monotonic() > until:
+    for _ in site.changes(SEEN_S):
+        if site.case(ident).outcome.became == became or site.daemon is None:
             return
-        time.sleep(0.05)
 
 
 def diff(site: Site, ident: str) -> tuple[str, bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -190,7 +189,6 @@ def proposal_text(found: Mapping[str, Any]) -> str:
 
 ANSWER_S = 2.0
 """Seconds for which a command waits for the daemon's answer."""
-_LOOK_EVERY_S = 0.02
 
 
 class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
@@ -372,11 +370,9 @@ def _await_box(site: Site, case: Case) -> None:
 
     Only a plan whose box says what its text allows can be approved.
     """
-    until = time.monotonic() + ANSWER_S
-    while time.monotonic() < until:
+    for _ in site.changes(ANSWER_S):
         if box_is_current(_read(site, case, case.plan.path, None), box_of(case)):
             break
-        time.sleep(_LOOK_EVERY_S)
 
 
 def _answer_to(site: Site, intent: Intent) -> str | None:
@@ -384,15 +380,13 @@ def _answer_to(site: Site, intent: Intent) -> str | None:
 
     What follows from it is written by then, as far as that takes no longer than ANSWER_S.
     """
-    until = time.monotonic() + ANSWER_S
     refused: str | None = None
-    while time.monotonic() < until:
+    for _ in site.changes(ANSWER_S):
         with open_reader(site.state.journal) as reader:
             refused = reader.answers([intent.id]).get(intent.id)
             writes = any(one.trace_id == intent.trace_id for one in reader.pending_commands())
         if refused or (refused is not None and not writes):
             break
-        time.sleep(_LOOK_EVERY_S)
     return refused
 
 

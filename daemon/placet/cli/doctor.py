@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +29,6 @@ from placet.git.repository import old_locks, open_repo
 from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
-from placet.host.events import address_of as socket_address
-from placet.host.events import places
 from placet.host.state import StateFolder, write_private
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
@@ -110,32 +107,6 @@ def key_lines(site: Site) -> Iterator[Line]:
             yield finding("key", "bad", found, f"chmod 600 {quote(str(path))}")
 
 
-def event_lines(site: Site) -> Iterator[Line]:
-    """Give a finding on the socket of events, where a daemon runs."""
-    if site.daemon is None:
-        return
-    where = places(site.state.folder, site.env)
-    if path := next((path for path in where if _listens(path)), None):
-        yield finding("events", "good", str(path))
-        return
-    yield finding(
-        "events",
-        "warn",
-        "the daemon runs, and sends no events: what shows it live sees nothing",
-        f"See who may write there: ls -ld {quote(str(where[0].parent))}. Then start it again.",
-    )
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        try:
-            with socket_address(path) as address:
-                sock.connect(address)
-        except OSError:
-            return False
-    return True
-
-
 @click.command("doctor")
 @site_option
 @json_option
@@ -179,7 +150,6 @@ def doctor(site: Site) -> list[Line]:
         *_portals(site, config),
         *_locks(site, config),
         *_daemon(site, config),
-        *event_lines(site),
         *_plugins(site, config),
         *_journal(site.state),
     ]

@@ -1,21 +1,21 @@
-"""`placet events`: what the daemon does as it happens, for programs."""
+"""`placet events`, and how a command follows the journal: it polls."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import click
 
+from placet.activity import Action, CommittedRow
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.errors import UserError
-from placet.host.events import EVENT, listen, places
+from placet.host.events import EVENT, FailureDetected, Happened, event_of, line_of
+from placet.journal.database import is_begun
+from placet.journal.reader import open_reader
 
 
 @click.group("events", invoke_without_command=True)
@@ -25,16 +25,11 @@ def events_command(context: click.Context, site: Site) -> None:
     """Print what the daemon does as it happens, a line of JSON each, until it stops."""
     if context.invoked_subcommand is not None:
         return
-    for line in live_events(site):
-        click.echo(line)
+    if site.daemon is None:
+        raise UserError("No daemon works on this vault.", "Start it: placet run")
+    for event in live_events(site):
+        click.echo(line_of(event))
     say("the daemon has stopped")
-
-
-@events_command.command("path")
-@site_option
-def events_path_command(site: Site) -> None:
-    """Print where the socket is that sends these lines to any client of yours."""
-    click.echo(events_path(site))
 
 
 @events_command.command("schema")
@@ -43,34 +38,26 @@ def events_schema_command() -> None:
     click.echo(json.dumps(EVENT.json_schema(), indent=2))
 
 
-def live_events(site: Site) -> Iterator[str]:
-    """Give what the daemon's socket sends, a line of JSON each, until the daemon stops."""
-    for line in listen(places(site.state.folder, site.env)):
-        yield line.decode().rstrip("\n")
+def live_events(site: Site) -> Iterator[Happened | FailureDetected]:
+    """Give what the daemon writes into the journal from now on, until it stops."""
+    for rows in new_rows(site, last_row(site)):
+        for row in rows:
+            yield event_of(row)
+            if row.action_type == Action.DAEMON_STOPPED:
+                return
+        if not rows and site.daemon is None:
+            return
 
-
-def events_path(site: Site) -> Path:
-    """Return the path of the daemon's socket; without a daemon, the path that it will have."""
-    found = places(site.state.folder, site.env)
-    return next((path for path in found if path.exists()), found[0])
-
-
-# News of the daemon as it happens: its event socket rings, and the journal is looked at.
-#
-# The socket only says that something happened. Without a daemon, or without its socket, the journal
-# is looked at every LOOK_S; so nothing is missed while a daemon starts, stops or is killed.
 
 T = TypeVar("T")
 
-LOOK_S = 2.0
-"""Seconds after which is looked anyway: folders are changed by people, too."""
 PATIENCE_S = 10.0
-TOGETHER_S = 0.05
-"""Seconds in which events count as one."""
+ROWS = 1_000
+"""Rows of the journal that are read at once."""
 
 
-def patiently(look: Callable[[], T], wait: Callable[[], None]) -> T:
-    """Return what `look` returns; what it cannot read just now, it reads again after a wait.
+def patiently(look: Callable[[], T], changes: Iterator[None]) -> T:
+    """Return what `look` returns; what it cannot read just now, it reads again after a change.
 
     A daemon that starts makes the journal, or mends it after a kill. Raises the UserError that is
     still there after PATIENCE_S.
@@ -82,39 +69,37 @@ def patiently(look: Callable[[], T], wait: Callable[[], None]) -> T:
         except UserError:
             if time.monotonic() > until:
                 raise
-        wait()
+        next(changes)
 
 
-@contextmanager
-def bell(site: Site) -> Iterator[Callable[[], None]]:
-    """Give a function that waits for the daemon's next event, or LOOK_S.
+def new_rows(
+    site: Site, after: int, trace: str | None = None, *, routine: bool = True
+) -> Iterator[tuple[CommittedRow, ...]]:
+    """Give the rows after one and then, without an end, those that are new, maybe none.
 
-    Raises UserError where there is no vault.
+    `trace` and `routine` are those of `Reader.activity`. Raises UserError as `patiently`.
     """
-    rung, over = threading.Event(), threading.Event()
-    _ = site.state  # looked up by this thread, which can say that there is none
-    threading.Thread(target=_listen, args=(site, rung, over), name="bell", daemon=True).start()
+    changes = site.changes()
 
-    def wait() -> None:
-        if rung.wait(LOOK_S):
-            over.wait(TOGETHER_S)
-            rung.clear()
+    def look() -> tuple[tuple[CommittedRow, ...], int]:
+        if not is_begun(site.state.journal):
+            return (), after
+        with open_reader(site.state.journal) as reader:
+            rows = reader.activity(trace, after_id=after, limit=ROWS, routine=routine)
+            return rows, reader.last()[0]
 
-    try:
-        yield wait
-    finally:
-        over.set()
+    while True:
+        rows, last = patiently(look, changes)
+        # a journal that was put back has fewer rows
+        after = rows[-1].id if rows else min(after, last)
+        yield rows
+        if len(rows) < ROWS:
+            next(changes)
 
 
-def _listen(site: Site, rung: threading.Event, over: threading.Event) -> None:
-    while not over.is_set():
-        try:
-            for _ in live_events(site):
-                rung.set()
-                if over.is_set():
-                    return
-        except (UserError, OSError):
-            pass  # no daemon, or it was killed
-        else:
-            rung.set()  # it has stopped
-        over.wait(LOOK_S)
+def last_row(site: Site) -> int:
+    """Return the id of the journal's last row, 0 for none."""
+    if not is_begun(site.state.journal):
+        return 0
+    with open_reader(site.state.journal) as reader:
+        return reader.last()[0]

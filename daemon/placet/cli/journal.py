@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,21 +25,21 @@ from placet.activity import Action, CommittedRow, Entity
 from placet.case.case import CASE_JSON, Case
 from placet.case.life_cycle import OPEN, State, diagram
 from placet.case.story import Story, Verbosity
-from placet.cli.events import TOGETHER_S, bell, patiently
+from placet.cli.events import ROWS, new_rows, patiently
 from placet.cli.site import Site, complete_ids, find, ident_argument, json_option, site_option
 from placet.cli.status import as_row
 from placet.cli.terminal import colour, echo, fitted, harmless, json_text, out, say, shown_time
 from placet.cli.view import columns, on_terminal, row_text, table_text
 from placet.errors import UserError, rfc3339
+from placet.host.events import event_of, line_of
 from placet.host.intents import waiting_in
-from placet.host.state import StateFolder, from_home
+from placet.host.state import from_home
 from placet.journal.database import address_of, database_of, is_begun
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import CaseRow
 from placet.note.paths import show as visible
 
-FOLLOW_STEP_S = 0.2
 LAST = 50
 """Rows of the journal that are shown unless another number is asked for."""
 
@@ -197,24 +197,17 @@ def journal_rows(
     Without a limit it is all rows of one request, or the last LAST of all. `routine` is for git
     processes that went well.
     """
-    path = site.state.journal
-    with open_reader(path) if ident is None else site.reader(ident) as reader:
+    with open_reader(site.state.journal) if ident is None else site.reader(ident) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
         most = limit if limit is not None else LAST if trace is None else -1
         rows: Sequence[CommittedRow] = reader.activity(
             trace, limit=most, newest=True, routine=routine
         )
-        newest = reader.activity(limit=1, newest=True)
-    last = newest[0].id if newest else 0
-    while True:
-        for row in rows:
-            last = row.id
-            yield as_row(row)
-        if not follow:
-            return
-        time.sleep(FOLLOW_STEP_S)
-        with open_reader(path) as reader:
-            rows = reader.activity(trace, after_id=last, routine=routine)
+        last = reader.last()[0]
+    yield from map(as_row, rows)
+    if follow:
+        for rows in new_rows(site, last, trace, routine=routine):
+            yield from map(as_row, rows)
 
 
 # Print the daemon's lines on standard error, and keep them for `placet logs`.
@@ -396,6 +389,7 @@ def print_told(told: LogLine) -> None:
 
 
 LAST_LINES = 50
+LOG_POLL_S = 0.2
 
 
 @click.command("logs")
@@ -429,11 +423,10 @@ def logs_command(site: Site, ident: str | None, follow: bool, lines: int, as_jso
         _print(line, as_json=as_json)
     if not follow:
         return
-    with bell(site) as wait:
-        while True:
-            wait()
-            for line in log.new():
-                _print(line, as_json=as_json)
+    while True:
+        time.sleep(LOG_POLL_S)  # not every line is a row of the journal
+        for line in log.new():
+            _print(line, as_json=as_json)
 
 
 class Log:
@@ -478,10 +471,8 @@ def _print(line: dict[str, Any], *, as_json: bool) -> None:
         print_told(LogLine(line["timestamp"], line["text"], line["trouble"]))
 
 
-ROWS = 1_000
-"""Rows of the journal that are read at once."""
-WRITING_LOOKS = 40
-"""Looks after which rows are told though the daemon did not write yet what they tell of."""
+WRITING_S = 2.0
+"""Seconds after which rows are printed although the daemon has not written their notes yet."""
 
 
 @click.command("watch")
@@ -496,36 +487,26 @@ def watch_command(site: Site, ident: str, as_json: bool) -> None:
 
     ID is a request_id or the beginning of a trace_id.
     """
-    trace = site.case(ident).trace_id
-    with bell(site) as wait:
-        follow(site, trace, wait, as_json=as_json)
+    follow(site, site.case(ident).trace_id, as_json=as_json)
 
 
-def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -> None:
+def follow(site: Site, trace: str, *, as_json: bool) -> None:
     """Print what happened to a case and what happens, until it has ended.
 
-    `wait` returns when it is worth a look. Raises UserError with exit code 1 where it ended in
-    another way than completed.
+    Raises UserError with exit code 1 where it ended in another way than completed.
     """
     last, story, daemon, waits_since = 0, Story(), Presence(site), ""
+    changes = site.changes()
     while True:
-        look = partial(_look, site, trace, last, routine=as_json)
-        rows, found, busy = patiently(look, wait)
-        for _ in range(WRITING_LOOKS):  # who reads that a plan waits may move it at once
-            if not (rows and busy):
-                break
-            time.sleep(TOGETHER_S)
-            rows, found, busy = patiently(look, wait)
+        rows, found, busy = patiently(partial(_look, site, trace, last, routine=as_json), changes)
         case = _case(found)
         ended = len(rows) < ROWS and case.state not in OPEN and not busy
         last = rows[-1].id if rows else last
         if not ended or not daemon.was_there:
             daemon.say_changes()
         if as_json:
-            from placet.host.events import event_of, line_of
-
             for row in rows:
-                click.echo(line_of(event_of(row)).decode(), nl=False)
+                click.echo(line_of(event_of(row)))
         else:
             for told in log_lines(story, rows):
                 print_told(told)
@@ -536,22 +517,21 @@ def follow(site: Site, trace: str, wait: Callable[[], None], *, as_json: bool) -
             if case.state in (State.REVIEW, State.ASKING) and case.since != waits_since:
                 waits_since = case.since
                 say(f"{case.request_id} waits for you: placet review")
-            wait()
+            next(changes)
     if case.state is not State.COMPLETED:
         raise UserError(
             _end(case), f"See why, and what helps: placet why {case.request_id}", exit_code=1
         )
 
 
-def await_case(site: Site, path: str, after: int, wait: Callable[[], None]) -> str:
+def await_case(site: Site, path: str, after: int) -> str:
     """Return the trace_id of the request that was dropped at `path`, once a daemon has seen it.
 
     `after` is the journal's last row before. Raises UserError where it cannot be used, or is gone.
     """
-    daemon = Presence(site)
+    daemon, there, news = Presence(site), True, new_rows(site, after, routine=False)
     while True:
-        there = (site.vault / path).exists()
-        for row in patiently(partial(_since, site.state, after), wait):
+        for row in next(news):
             if row.details.get("path") != visible(path):
                 continue
             if row.action_type == Action.REQUEST_DETECTED:
@@ -566,24 +546,8 @@ def await_case(site: Site, path: str, after: int, wait: Callable[[], None]) -> s
                 f"{visible(path)} was taken away before it was planned.",
                 "Submit it again: placet submit",
             )
+        there = (site.vault / path).exists()  # its row may be written already, and is read next
         daemon.say_changes()
-        wait()
-
-
-def last_row(state: StateFolder) -> int:
-    """Return the id of the journal's last row, 0 for none."""
-    rows = _since(state, 0, newest=True)
-    return rows[-1].id if rows else 0
-
-
-def _since(state: StateFolder, after: int, *, newest: bool = False) -> tuple[CommittedRow, ...]:
-    """Return the rows after one, or only the newest; none without a journal."""
-    if not is_begun(state.journal):
-        return ()
-    with open_reader(state.journal) as reader:
-        return reader.activity(
-            after_id=after, limit=1 if newest else -1, newest=newest, routine=newest
-        )
 
 
 @dataclass(slots=True)
@@ -610,14 +574,19 @@ def _look(
 ) -> tuple[tuple[CommittedRow, ...], tuple[CaseRow, ...], bool]:
     """Return a case's rows after one, the case, and whether its notes are still to be written.
 
-    What hinders that is not waited for.
+    Who reads that a plan waits may move it at once, so its note is waited for: WRITING_S, and not
+    where something hinders the daemon.
     """
-    with open_reader(site.state.journal) as reader:
-        rows = reader.activity(trace, after_id=after, limit=ROWS, routine=routine)
-        left = [one for one in reader.pending_commands() if one.trace_id == trace]
+    for _ in site.changes(WRITING_S):
+        with open_reader(site.state.journal) as reader:
+            rows = reader.activity(trace, after_id=after, limit=ROWS, routine=routine)
+            left = [one for one in reader.pending_commands() if one.trace_id == trace]
+            found = reader.cases_of(trace_ids=[trace])
         # one that fails holds back the later ones
-        is_stuck = any(one.error for one in left)
-        return rows, reader.cases_of(trace_ids=[trace]), bool(left) and not is_stuck
+        busy = bool(left) and not any(one.error for one in left)
+        if not (rows and busy):
+            break
+    return rows, found, busy
 
 
 def _case(found: Sequence[CaseRow]) -> Case:

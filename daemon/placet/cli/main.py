@@ -88,7 +88,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "team init": ("placet team init postgresql://placet@db.example.org/placet",),
     "journal backup": ("placet journal backup ~/placet-journal.db",),
     "events": ("placet events", "placet events | jq --unbuffered .type"),
-    "events path": ('socat -u UNIX-CONNECT:"$(placet events path)" -',),
     "events schema": ("placet events schema > event.schema.json",),
     "service": ("placet service install", "placet service status"),
     "service install": ("placet service install --vault ~/vault",),

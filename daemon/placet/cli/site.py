@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -106,6 +107,12 @@ class Site:
         """Raise the problem that stood in the way of showing all."""
         if self.problem is not None:
             raise self.problem
+
+    def changes(self, for_s: float = math.inf) -> Iterator[None]:
+        """Yield at once, whenever the journal has changed, and now and then; end after `for_s`."""
+        from placet.journal.reader import changes
+
+        return changes(self.state.journal, 0.05 if self.via == "board" else 0.2, for_s)
 
     @contextmanager
     def reader(self, ident: str) -> Iterator[Reader]:

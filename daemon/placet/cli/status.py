@@ -6,9 +6,9 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -19,7 +19,7 @@ from placet.case.intents import Intent
 from placet.case.life_cycle import OPEN, OVER, State
 from placet.case.notes import body_of, look_at
 from placet.chat.budget import Amount
-from placet.cli.events import bell, patiently
+from placet.cli.events import patiently
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, json_text, out
@@ -65,26 +65,23 @@ def watch_status(site: Site, *, as_json: bool) -> None:
     """
     last = ""
     try:
-        with bell(site) as wait:
-            if as_json or not on_terminal() or is_dumb():
-                _print_changes(site, wait, as_json=as_json)
-            with _other_screen():
-                while True:
-                    _draw(last := _shown(site))
-                    wait()
+        if as_json or not on_terminal() or is_dumb():
+            _print_changes(site, as_json=as_json)
+        with _other_screen():
+            for _ in site.changes():
+                _draw(last := _shown(site))
     except KeyboardInterrupt:
         if last:
             click.echo(last)
 
 
-def _print_changes(site: Site, wait: Callable[[], None], *, as_json: bool) -> NoReturn:
-    told = ""
-    while True:
-        found = patiently(lambda: status(Site(site.given, site.env)), wait)
+def _print_changes(site: Site, *, as_json: bool) -> None:
+    told, changes = "", site.changes()
+    for _ in changes:
+        found = patiently(lambda: status(Site(site.given, site.env)), changes)
         if (now := _unchanging(found)) != told:
             told = now
             click.echo(json_text(found) if as_json else f"{status_text(found)}\n")
-        wait()
 
 
 def _shown(site: Site) -> str:

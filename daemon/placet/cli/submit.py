@@ -20,8 +20,8 @@ import click
 from placet.agent.prompts import agents
 from placet.case.notes import look_at
 from placet.case.request import RequestProblems, read_request, title_of
-from placet.cli.events import bell
-from placet.cli.journal import await_case, follow, last_row
+from placet.cli.events import last_row
+from placet.cli.journal import await_case, follow
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import echo, json_text, out, say
 from placet.disk.errors import AlreadyThere
@@ -73,7 +73,7 @@ def submit_command(
     body = text if text is not None else _read(file) if file is not None else ""
     given = {**keys, "budget_usd": _number(budget_usd)}
     meta = {key: value for key, value in given.items() if value is not None}
-    after = last_row(site.state) if waits else 0
+    after = last_row(site) if waits else 0
     with edited(site, body) if edit else nullcontext(body) as written:
         made = submit(site, written, title=title, meta=meta)
     path = made.path
@@ -82,8 +82,7 @@ def submit_command(
         _say_if_down(site)
         return
     echo(json_text(made._asdict()) if as_json else path)
-    with bell(site) as wait:
-        follow(site, await_case(site, path, after, wait), wait, as_json=as_json)
+    follow(site, await_case(site, path, after), as_json=as_json)
 
 
 TEMPLATE = """\

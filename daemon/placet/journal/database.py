@@ -110,6 +110,9 @@ class Database(Protocol):
     ) -> AbstractContextManager[Connection]:
         """Give the same for a daemon: while the server is away it calls `wait` and tries again."""
 
+    def changes(self, address: str, every_s: float) -> Iterator[None]:
+        """Yield at once, after each change of the journal, and at least every `every_s`."""
+
     def query(
         self, address: str, sql: str, timeout_s: float
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -406,6 +407,78 @@ def lease_of(connection: Connection, trace_id: str) -> Lease | None:
     token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s = row
     owner = Owner(host, boot_id, pid, pid_start)
     return Lease(trace_id, token, owner, bool(held), acquired_at, heartbeat_s, expires_s)
+
+
+LOOK_S = 2.0
+"""Seconds after which `changes` yields although nothing changed."""
+
+
+def changes(path: Path, poll_s: float, for_s: float = math.inf) -> Iterator[None]:
+    """Yield at once, after each change of the journal, and at least every LOOK_S.
+
+    It ends after `for_s`. Another file in its place is a change, too. There may be no journal yet.
+    """
+    until, every_s = time.monotonic() + for_s, min(LOOK_S, for_s / 10)
+    while True:
+        address = address_of(path)
+        found = (
+            database_of(address).changes(address, every_s)
+            if address
+            else _file_changes(path, poll_s, every_s)
+        )
+        for _ in found:
+            yield
+            if time.monotonic() > until:
+                return
+            if address_of(path) != address:
+                break
+
+
+def _file_changes(path: Path, poll_s: float, every_s: float) -> Iterator[None]:
+    """Poll the version of SQLite's file; a file that was replaced is opened again."""
+    connection, opened = None, None
+    seen, due = None, 0.0
+    try:
+        while True:
+            file = _file(path)
+            if connection is None or file != opened:
+                if connection is not None:
+                    connection.close()
+                connection, opened = _open(path), file
+            version = None if connection is None else _version(connection)
+            if version is None:  # it cannot be read just now
+                connection = None
+            if (file, version) != seen or time.monotonic() > due:
+                seen, due = (file, version), time.monotonic() + every_s
+                yield
+            time.sleep(poll_s)
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file, None where there is none."""
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
+
+
+def _open(path: Path) -> sqlite3.Connection | None:
+    with suppress(UserError, sqlite3.Error):
+        return connect_file(path)
+    return None
+
+
+def _version(connection: sqlite3.Connection) -> int | None:
+    """Return a number that goes up when another connection writes; close what cannot be read."""
+    try:
+        return int(connection.execute("PRAGMA data_version").fetchone()[0])
+    except sqlite3.Error:
+        connection.close()
+        return None
 
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024

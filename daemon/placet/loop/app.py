@@ -24,7 +24,6 @@ from placet.disk.watch import Mode, Watcher
 from placet.errors import PlacetError, UserError, counted
 from placet.host.clock import Clock
 from placet.host.config import Config
-from placet.host.events import Broadcast, places
 from placet.host.lock import boot_id, boottime_s, this_process
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
@@ -101,7 +100,7 @@ def daemon(
             ended = counted(left, "process", "processes")
             say(f"Ended {ended} that a killed daemon had left in its worktrees.")
         stack.enter_context(journal_pause_as_user_error())
-        journal = _journal(state, env, clock, say, follow, notify, stack, config, until)
+        journal = _journal(state, clock, say, follow, notify, stack, config, until)
         until.rings(journal.stop_waiting)
         stack.enter_context(_vault_lock(journal, folder, config, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
@@ -134,7 +133,6 @@ def _vault_lock(
 
 def _journal(
     state: StateFolder,
-    env: Mapping[str, str],
     clock: Clock,
     say: Say,
     follow: Follow,
@@ -143,12 +141,7 @@ def _journal(
     config: Config,
     until: Ending,
 ) -> Journal:
-    """Open the journal; its rows go to the event socket and to `follow`."""
-    events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
-
-    def on_rows(rows: Sequence[CommittedRow]) -> None:
-        events.publish(rows)
-        follow(rows)
+    """Open the journal; its rows go to `follow`."""
 
     def waits(why: str) -> None:
         # it lives, and waits in the middle of a tick or of its start: a restart would not help
@@ -170,12 +163,12 @@ def _journal(
             boottime_s=boottime_s,
             boot_id=boot_id(),
             on_trouble=say,
-            on_rows=None if config.team.workers else on_rows,
+            on_rows=None if config.team.workers else follow,
             on_wait=waits,
         )
     )
     if config.team.workers:
-        stack.enter_context(plugin(WORKERS, "team").all_rows(journal, on_rows))
+        stack.enter_context(plugin(WORKERS, "team").all_rows(journal, follow))
     if journal.set_aside is not None:
         say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
     return journal

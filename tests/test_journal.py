@@ -34,7 +34,7 @@ from placet.errors import UserError, rfc3339
 from placet.journal import schema
 from placet.journal.database import address_of
 from placet.journal.maintenance import backup, verify
-from placet.journal.reader import Wanted, all_rows, first_since, open_reader, query
+from placet.journal.reader import Wanted, all_rows, changes, first_since, open_reader, query
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -404,6 +404,16 @@ def test_what_was_seen_is_kept_for_any_file_name(journal):
     journal.commit([DropSeen(odd), DropSeen("never there")])
     with journal.read() as reader:
         assert [row.path for row in reader.seen()] == ["a.md"]
+
+
+def test_a_commit_is_noticed_at_once(journal: Journal) -> None:
+    news = changes(journal.path, 0.01)
+    next(news)
+    for n in range(3):
+        journal.commit([event(n)])
+        began = time.monotonic()
+        next(news)
+        assert time.monotonic() - began < 1.5
 
 
 def test_a_reader_sees_one_moment(journal):

@@ -53,6 +53,7 @@ from test_journal import (  # noqa: F401 - pytest runs them here, too, against t
     test_a_body_comes_back_byte_for_byte,
     test_a_case_moves_on_only_from_the_version_that_was_seen,
     test_a_command_stays_until_it_is_done,
+    test_a_commit_is_noticed_at_once,
     test_a_committed_event_is_read_back,
     test_a_file_name_that_is_no_utf8_can_be_read_by_everyone,
     test_a_listener_that_fails_stops_the_journal_aloud,

@@ -154,7 +154,10 @@ def test_a_weaker_sandbox_is_not_approved_by_an_answer(vault: TestVault, sort: s
     call = ASK if sort == "question" else ("request_scope", WIDER)
     with looping(vault, model=lambda: Fake(mission([WRITE, call])), time=Time()) as run:
         reload = run.loop.reload
-        run.loop.reload = lambda ports: replace(reload(ports), sandbox=run.loop.ports.sandbox)
+        run.loop.reload = lambda ports: (
+            replace(reload(ports)[0], sandbox=run.loop.ports.sandbox),
+            None,
+        )
         level(run, max(Level))
         drop_and_approve(run)
         assert state(run) is State.ASKING

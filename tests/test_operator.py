@@ -17,7 +17,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -34,7 +33,6 @@ from placet.cli.main import main
 from placet.disk.errors import VaultTrouble
 from placet.errors import UserError, cannot_write
 from placet.host.state import vault_state
-from placet.loop import config_watch
 from placet.loop.app import daemon
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe, probe
@@ -135,35 +133,10 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
             time.sleep(0.01)
         saving.join()
         path.write_text(good.replace("paused = true", "paused = false"))
-        run.loop.tick()
+        run.settle()
         assert not run.loop.ports.config.daemon.paused
     # On a machine so busy that a save took longer than a file's rest, the file was really empty.
     assert run.said == ["Resumed."] or max(took_s) > SETTLE_S / 2
-
-
-def test_a_clock_that_jumps_makes_half_of_a_configuration_no_older(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A machine that was suspended in the middle of a save: the file is minutes old, and half."""
-    vault.configure(
-        "[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text()
-    )
-    path = vault.root / "System" / "placet.toml"
-    good = path.read_text()
-    with looping(vault) as run:
-        path.write_text("")
-
-        def sleep(_s: float) -> None:
-            if not path.read_text():
-                path.write_text(good)
-
-        clock = SimpleNamespace(
-            time=lambda: path.stat().st_ctime + 60, sleep=sleep, monotonic=time.monotonic
-        )
-        monkeypatch.setattr(config_watch, "time", clock)
-        run.loop.tick()
-        assert run.loop.ports.config.daemon.paused
-        assert not run.said
 
 
 def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
@@ -177,15 +150,15 @@ def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
     path.write_text(good)
     with looping(vault) as run:
         path.write_text("")
-        run.loop.tick()
+        run.settle()
         assert run.loop.ports.config.model.provider == "scripted"
-        assert "is empty, and was not" in "".join(run.said)
+        assert "is suddenly empty" in "".join(run.said)
         vault.configure("# defaults\n")
-        run.loop.tick()
+        run.settle()
         assert run.loop.ports.config.model.provider == "anthropic"
         path.write_text("")
-        run.loop.tick()
-        assert sum("is empty, and was not" in line for line in run.said) == 2
+        run.settle()
+        assert sum("is suddenly empty" in line for line in run.said) == 2
 
 
 def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: TestVault) -> None:

@@ -10,6 +10,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -76,8 +77,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-Stamp = tuple[int, int, int] | None
-"""Inode, size and mtime of a file; None if it is missing."""
+class FileStamp(NamedTuple):
+    """What changes with a file. Of two saves in one moment the inode or the size may tell."""
+
+    ino: int
+    size: int
+    mtime_ns: int
+
+
+Stamp = FileStamp | None
+"""None for a file that is missing."""
 
 
 def free_bytes(folder: Path) -> int:
@@ -92,7 +101,7 @@ def stamp_of(path: Path) -> Stamp:
         at = path.stat()
     except OSError:
         return None
-    return at.st_ino, at.st_size, at.st_mtime_ns
+    return FileStamp(at.st_ino, at.st_size, at.st_mtime_ns)
 
 
 def owner_of(info: os.stat_result) -> str:

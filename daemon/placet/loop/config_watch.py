@@ -1,21 +1,17 @@
-"""The configuration while a daemon runs.
-
-Changes are taken up once they are whole, can be used, and are accepted.
-"""
+"""Read the configuration again when it changes while a daemon runs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from socket import gethostname
-from typing import NamedTuple
 
 from placet.activity import Action
 from placet.agent.workplace import Ports
 from placet.case.settle import SETTLE_S
+from placet.disk.files import Stamp, stamp_of
 from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
@@ -26,36 +22,20 @@ from placet.loop.ports import model_opener, prices
 from placet.loop.rows import of_daemon
 from placet.note.paths import CONFIG_PATH, show
 
-CONFIG_WAIT_S = 1.0
-"""Longest wait of a tick, or a start, for a configuration that is being written."""
-
-
-class FileStamp(NamedTuple):
-    """The attributes of a file that change with it."""
-
-    ino: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-
-Stamps = tuple[FileStamp | None, FileStamp | None]
+Stamps = tuple[Stamp, Stamp]
 
 
 def stamps(vault: Path, state: StateFolder) -> Stamps:
-    """Return the stamps of the configuration and of the accepted settings.
-
-    A stamp is None for a missing file.
-    """
-    return _stat(vault / CONFIG_PATH), _stat(state.accepted)
+    """Return the stamps of the configuration and of the accepted settings."""
+    return stamp_of(vault / CONFIG_PATH), stamp_of(state.accepted)
 
 
 @dataclass(slots=True)
 class ConfigWatch:
-    """The configuration that holds, and the files that it was read from.
+    """The configuration that holds.
 
-    `seen` is how the files were when they were read last. Many programs empty a file and then write
-    it: a change is taken up once two looks agree on it, and an emptied file never means defaults.
+    `read` are the stamps of the files that were read last, `changed` newer ones and when they were
+    first seen, as `Clock.monotonic` says.
     """
 
     vault: Path
@@ -63,8 +43,9 @@ class ConfigWatch:
     state: StateFolder
     clock: Clock
     say: Callable[[str], None]
-    seen: Stamps
+    read: Stamps
     held: InForce
+    changed: tuple[Stamps, float] | None = None
 
     @classmethod
     def load(
@@ -76,34 +57,34 @@ class ConfigWatch:
         say: Callable[[str], None],
     ) -> ConfigWatch:
         """Read the configuration; raises UserError for one that cannot be used."""
-        # before it is read: an edit while we start up is taken up too
-        seen = _rested(vault, state) or stamps(vault, state)
-        return cls(vault, env, state, clock, say, seen, holding(load(vault), state))
+        read = stamps(vault, state)  # before it is read: an edit while we start up is taken up too
+        return cls(vault, env, state, clock, say, read, holding(load(vault), state))
 
-    def reload(self, ports: Ports) -> Ports:
-        """Return the ports with today's configuration.
+    def reload(self, ports: Ports) -> tuple[Ports, float | None]:
+        """Return the ports with today's configuration, and in how many seconds it may change.
 
-        One that cannot be used is reported once and not taken. This waits while it is being
-        written: what is dropped after a change is judged by that change. Raises ClaimedElsewhere.
+        A change counts once two looks SETTLE_S apart found the same files, as a note does: so what
+        is dropped after a change is judged by it. Of a configuration that is empty or wrong this
+        says so once, and keeps the previous one. Raises ClaimedElsewhere.
         """
-        if stamps(self.vault, self.state) == self.seen:
-            return ports
-        now = _agreed(self.vault, self.state)
-        if now is None or now[0] is None or now == self.seen:
-            return ports
-        before = self.held
+        now, now_s = stamps(self.vault, self.state), self.clock.monotonic()
+        if now == self.read:
+            return ports, None
+        if self.changed is None or self.changed[0] != now:
+            self.changed = now, now_s
+        if (left_s := self.changed[1] + SETTLE_S - now_s) > 0:
+            return ports, left_s
+        before, self.read = self.held, now
         try:
-            if now[0].size == 0 and before.config != Config():
+            if now[0] is not None and now[0].size == 0:
                 raise _emptied(self.vault / CONFIG_PATH)
             held = holding(load(self.vault), self.state)
         except UserError as error:
-            if stamps(self.vault, self.state) == now:
-                self.seen = now
-                self.say(f"{error}\n  Until then the daemon keeps the configuration that it had.")
-            return ports
+            self.say(f"{error}\n  placet keeps the previous settings.")
+            return ports, None
         if stamps(self.vault, self.state) != now:
-            return ports  # written while it was read: the next tick looks again
-        self.seen, self.held = now, held
+            return ports, SETTLE_S  # written while it was read
+        self.held = held
         if new := [".".join(key) for key in differing(before.accepted, held.accepted)]:
             ports.journal.commit([of_daemon(self.clock, Action.CONFIG_ACCEPTED, keys=new)])
             self.say(f"Accepted on this machine: {', '.join(map(show, new))}.")
@@ -119,7 +100,7 @@ class ConfigWatch:
         opener = ports.open_model
         if config.model != old.model:
             opener = model_opener(config, self.vault, self.env)
-        return replace(ports, config=config, open_model=opener, prices=prices(config))
+        return replace(ports, config=config, open_model=opener, prices=prices(config)), None
 
     def tell(self, journal: JournalAccess) -> None:
         """Say and journal which changed settings nobody accepted.
@@ -164,47 +145,9 @@ def _at(config: Config, key: tuple[str, ...]) -> object:
     return reduce(getattr, key, config)
 
 
-def _stat(path: Path) -> FileStamp | None:
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return FileStamp(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-
-def _rested(vault: Path, state: StateFolder) -> Stamps | None:
-    """Return the stamps of the configuration's files: at once if they are older than SETTLE_S.
-
-    Else as `_agreed` does. It is for a start, which nobody wants to wait for.
-    """
-    now = stamps(vault, state)
-    # Only the change time: a sync tool may set the other one. If it is in the future, the clock was
-    # set back.
-    young = any(s is not None and time.time() - s.ctime_ns / 1e9 < SETTLE_S for s in now)
-    return _agreed(vault, state) if young else now
-
-
-def _agreed(vault: Path, state: StateFolder) -> Stamps | None:
-    """Return the stamps of the configuration's files once two looks SETTLE_S apart agree.
-
-    None if that takes longer than CONFIG_WAIT_S. The age of a file proves nothing here: the clock
-    of a machine that was suspended jumps, and a file that is half written then looks old.
-    """
-    now = stamps(vault, state)
-    until = time.monotonic() + CONFIG_WAIT_S
-    while time.monotonic() < until:
-        time.sleep(SETTLE_S)
-        before, now = now, stamps(vault, state)
-        if now == before:
-            return now
-    return None
-
-
 def _emptied(path: Path) -> UserError:
     return UserError(
-        f"{path} is empty, and was not: the program that emptied it may still write it, or has "
-        "lost its text.",
-        "Restore it from a backup or another machine. For the defaults write a comment into it: "
-        "# defaults",
+        f"{path} is suddenly empty. An editor may still be saving it.",
+        "To have the defaults, write a comment into it: # defaults",
         exit_code=2,
     )

@@ -70,7 +70,7 @@ class Loop:
         ring: Callable[[], None],
         say: Callable[[str], None],
         tell: Callable[[Case | Hold], None],
-        reload: Callable[[Ports], Ports],
+        reload: Callable[[Ports], tuple[Ports, float | None]],
         draft: Draft,
         carry_out: CarryOut,
         start: Callable[[threading.Thread], None] = threading.Thread.start,
@@ -82,9 +82,10 @@ class Loop:
 
         `ring` ends the bell's wait, `say` writes to the daemon's own log, `tell` is called with
         each case that entered a new state and with each hold, `reload` returns the ports with
-        today's configuration; `draft` and `carry_out` are the workers, `start` starts a worker's
-        thread. With a `team` its workers do the work, and `draft` and `carry_out` wait for them.
-        `no_wait` says that nobody is waited for who may still be writing.
+        today's configuration, and in how many seconds it may change; `draft` and `carry_out` are
+        the workers, `start` starts a worker's thread. With a `team` its workers do the work, and
+        `draft` and `carry_out` wait for them. `no_wait` says that nobody is waited for who may
+        still be writing.
         """
         self.reload = reload
         self.stopping = False
@@ -169,7 +170,7 @@ class Loop:
         if not scan.present:
             interval_s = self.ports.config.daemon.scan_interval_s
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
-        self._reload()
+        config_in_s = self._reload()
         expected = {
             path
             for case in book.cases.values()
@@ -202,7 +203,8 @@ class Loop:
         if book.unmarked:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
-        again = [*self.sight.again_in_s(), *([] if view.again_in_s is None else [view.again_in_s])]
+        again = [*self.sight.again_in_s()]
+        again += [s for s in (config_in_s, view.again_in_s) if s is not None]
         return self._next(min(again, default=None), began)
 
     def stop(self, grace_s: float) -> None:
@@ -237,15 +239,19 @@ class Loop:
             self.decisions.gestures.refuse("A later command replaced this one.", *replaced)
         return bool(mailbox.waiting)
 
-    def _reload(self) -> None:
-        """Take up a changed configuration; it may fix what work waits for."""
+    def _reload(self) -> float | None:
+        """Take up a changed configuration; it may fix what work waits for.
+
+        Return in how many seconds it may change again; None if it rests.
+        """
         before = self.ports.config
-        self.book.ports = self.reload(self.ports)
+        self.book.ports, again_in_s = self.reload(self.ports)
         now = self.ports.config
         if (now.model, now.limits) != (before.model, before.limits):
             self.book.waits.try_now()
         if now.vault != before.vault:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
+        return again_in_s
 
     def _next(self, settle_in_s: float | None, began_s: float) -> Tick:
         book, jobs = self.book, self.threads.jobs

@@ -479,7 +479,7 @@ class Play:
         ok = luck < 0.7 and not cancel.is_set()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
-        work = WorkDone(iterations=self.runs, spent=Spent(), duration_s=1.0, repository="")
+        work = WorkDone(spent=Spent(self.runs), repository="")
         if ok:
             return Finished(work=work, summary=words)
         end = End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP

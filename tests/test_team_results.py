@@ -39,7 +39,7 @@ BASE = """if isinstance(given, Finished):
         given = replace(given, work=work)
     return given"""
 SPENT = """if isinstance(given, Finished):
-        given = replace(given, work=replace(given.work, iterations=9, spent=Spent(99, 10**15)))
+        given = replace(given, work=replace(given.work, spent=Spent(99, 10**15)))
     return given"""
 DRIFT = """if isinstance(given, Finished):
         drift = Drifted("A file was changed.", ("x",), given.commit, ())

@@ -201,9 +201,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         left_out=(other,),
         commands=(CommandRun(third, 0),),
         calls={one: 1},
-        iterations=1,
-        spent=Spent(),
-        duration_s=1.0,
+        spent=Spent(replies=1),
         repository="/app",
     )
     finished = Finished(work=work, summary=one, commit="b" * 40)
@@ -239,7 +237,7 @@ def test_agents_document_keeps_its_markdown() -> None:
 
 def test_report_shortens_long_commands() -> None:
     ran = (CommandRun(f"python -c {'x' * 230}", 0), CommandRun("ls", 1))
-    work = WorkDone(commands=ran, iterations=1, spent=Spent(), duration_s=1.0, repository="")
+    work = WorkDone(commands=ran, spent=Spent(replies=1), repository="")
     lines = commands_table(work).splitlines()
     assert max(map(len, lines)) < 120
     assert lines[-1] == "| `ls` | 1 |"
@@ -261,9 +259,7 @@ def test_a_report_and_its_row_name_two_hundred_files() -> None:
     )
     work = WorkDone(
         files=tuple(ChangedFile(f"{n}.txt", "A", 1, 0) for n in range(1_000)),
-        iterations=1,
-        spent=Spent(),
-        duration_s=1.0,
+        spent=Spent(replies=1),
         repository="/app",
     )
     ended = outcome_of(Finished(work=work, commit="b" * 40), at)

@@ -116,7 +116,6 @@ class Handover:
             if cancel.reason or here:
                 return carry_out_here(ports, mission, cancel)
         record = Record.load(ports.journal, case, case.generation, ports.clock)
-        began_s = ports.clock.monotonic()
         try:
             try:
                 item = partial(self._mission, ports, mission, cancel)
@@ -137,7 +136,7 @@ class Handover:
             if isinstance(error, UserError) and begun:
                 # only the remote has its commits: they wait until they can be put in place
                 raise Postponed(str(error), AWAY_RETRY_S, Why.MACHINE) from error
-            return unable(ports, mission, error, began_s, End.REPOSITORY, record)
+            return unable(ports, mission, error, End.REPOSITORY, record)
 
     def _came(
         self, ports: Ports, case: Case, token: int, cancel: Cancel, item: Callable[[], WorkItem]
@@ -306,7 +305,7 @@ class Handover:
         self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel
     ) -> Ended:
         """Bring a mission's commits home; return its end as it is there."""
-        case, began_s = mission.case, ports.clock.monotonic()
+        case = mission.case
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}
@@ -316,7 +315,7 @@ class Handover:
             with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
                 take_home(ports, mission, record, repo, to)
         except LeftScope as error:
-            ended = not_taken(ports, mission, record, error, to, began_s)
+            ended = not_taken(ports, mission, record, error, to)
         else:
             ended = checked_end(mission, repo, record, to, ended)
         tidy_up(ports, repo, record)

@@ -102,7 +102,6 @@ def checked_end(
             for step in given.work.steps
             if 0 < step.number <= len(mission.plan.steps)
         ),
-        iterations=spent.replies,
         spent=spent,
         repository=str(repo.path),
     )

@@ -44,7 +44,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
 
     Raises as `agent.mission.carry_out` does.
     """
-    case, began_s = mission.case, ports.clock.monotonic()
+    case = mission.case
     drop = [DropWork(case.trace_id, case.generation), DropRefs(case.trace_id, case.generation)]
     guard = Guard(case.trace_id, mission.token)
     with ports.journal.read() as reader:
@@ -56,7 +56,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
                 _fetch(ports, mission, record, to)
         except (LeftScope, RepositoryChanged) as error:
-            stopped = not_taken(ports, mission, record, error, to, began_s)
+            stopped = not_taken(ports, mission, record, error, to)
             record.settle(ENDED, stopped)
             ports.journal.commit([guard, *drop])
             clear_remote(ports, case, [*to.values()])
@@ -199,11 +199,10 @@ def not_taken(
     record: Record,
     error: PlacetError,
     to: Mapping[str, str],
-    began_s: float,
 ) -> Stopped:
     """Return the end of a mission whose branch was not taken: it left the scope, or was moved."""
     end = End.SCOPE if isinstance(error, LeftScope) else End.REPOSITORY
-    ended = unable(ports, mission, error, began_s, end, record)
+    ended = unable(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
     if not commit:
         return ended

@@ -159,9 +159,7 @@ class Simulated(Worker):
                     {"tool": "write_file", "target": "hello.txt", "ok": True, "iteration": n},
                 )
                 self.journal.commit([guard, entry, AddActivity(about)])
-        done = Finished(
-            work=WorkDone(iterations=ROUNDS, spent=Spent(), duration_s=1.0, repository="")
-        )
+        done = Finished(work=WorkDone(spent=Spent(ROUNDS), repository=""))
         self.journal.commit([guard, PutResult(*packed_result(done))])
         del self.under_way[row.trace_id]
 

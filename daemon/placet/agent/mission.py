@@ -94,7 +94,7 @@ _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends to which the model's last words add nothing."""
 
 
-def conclude(steps: StepsUnderway, stop: Stop | None, summary: str, began_s: float) -> Ended:
+def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> Ended:
     """Commit what is left of a success, and return the mission's result; it is on the record then.
 
     `stop` is the reason for a failure, None for none; `summary` the agent's.
@@ -127,9 +127,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str, began_s: flo
         left_out=tuple(redact(path, secrets)[0] for path in left_out),
         commands=tuple(steps.commands),
         calls=dict(steps.calls),
-        iterations=work.limits.spent.replies,
         spent=work.limits.spent,
-        duration_s=work.ports.clock.monotonic() - began_s,
         repository=str(repo.path),
     )
     ended = _finished(steps, did, summary, last) if stop is None else _stopped(steps, did, stop)
@@ -209,19 +207,15 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 # ------------------------------------------------------------------------------------------------
 
 
-def drifted(
-    ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str, began_s: float
-) -> Stopped:
+def drifted(ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str) -> Stopped:
     """Return the end of a mission under whose plan files changed before it began."""
-    ended = unable(ports, mission, UserError(drift.why), began_s, End.DRIFT, record)
+    ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
     ended = replace(ended, work=replace(ended.work, base=base), drift=drift)
     record.settle(ENDED, ended)
     return ended
 
 
-def not_begun(
-    ports: Ports, mission: Mission, record: Record, stop: Stop, began_s: float
-) -> Stopped:
+def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Stopped:
     """Return the end of a mission that a person stopped before it had a worktree.
 
     Parts of one are removed.
@@ -229,7 +223,7 @@ def not_begun(
     if (place := record.get(PLACE)) is not None:
         repo = repository(ports, mission.case.request.portal, record)
         abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)
-    ended = unable(ports, mission, UserError(stop.detail), began_s, stop.end, record)
+    ended = unable(ports, mission, UserError(stop.detail), stop.end, record)
     record.settle(ENDED, ended)
     return ended
 
@@ -240,21 +234,13 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
     Its branch and worktree stay as they are.
     """
     record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
-    now = ports.clock.monotonic()
-    return unable(ports, mission, UserError(describe_bug(error)), now, End.INTERNAL_ERROR, record)
+    return unable(ports, mission, UserError(describe_bug(error)), End.INTERNAL_ERROR, record)
 
 
-def unable(
-    ports: Ports, mission: Mission, error: PlacetError, began_s: float, end: End, record: Record
-) -> Stopped:
+def unable(ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record) -> Stopped:
     """Return the end of a mission of which only the record is known; `error` says why."""
-    spent, path = spent_in(record), path_of(ports, mission.case, record)
-    did = WorkDone(
-        iterations=spent.replies,
-        spent=spent,
-        duration_s=ports.clock.monotonic() - began_s,
-        repository=mission.case.request.portal,
-    )
+    path = path_of(ports, mission.case, record)
+    did = WorkDone(spent=spent_in(record), repository=mission.case.request.portal)
     return Stopped(
         work=did,
         end=end,
@@ -317,12 +303,11 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
-    began_s = ports.clock.monotonic()
     try:
-        return _carry_out(ports, mission, record, cancel, began_s)
+        return _carry_out(ports, mission, record, cancel)
     except Interrupted:
         if cancel.reason and not record.has(BRANCH):
-            return not_begun(ports, mission, record, cancel.stop(), began_s)
+            return not_begun(ports, mission, record, cancel.stop())
         record.end_run()
         raise
     except (Postponed, AsksPerson):
@@ -334,20 +319,18 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
             worktree
         ):
             # the mission's doing: no waiting
-            return unable(ports, mission, UserError(str(error)), began_s, End.REPOSITORY, record)
+            return unable(ports, mission, UserError(str(error)), End.REPOSITORY, record)
         if cause := passing(error):
             record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
-        return unable(ports, mission, error, began_s, End.REPOSITORY, record)
+        return unable(ports, mission, error, End.REPOSITORY, record)
     finally:
         record.close()
 
 
-def _carry_out(
-    ports: Ports, mission: Mission, record: Record, cancel: Cancel, began_s: float
-) -> Ended:
+def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> Ended:
     repo = repository(ports, mission.case.request.portal, record)
     _carry(ports, mission.case, repo, record)
     ended = record.get(ENDED)
@@ -363,11 +346,11 @@ def _carry_out(
         not record.has(BRANCH)
         and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
     ):
-        return drifted(ports, mission, record, drift, place.base, began_s)
+        return drifted(ports, mission, record, drift, place.base)
     # A person's stop ends what git does for the plan, not what it takes to end the mission; an
     # order for the daemon's sake leaves all.
     with leavable(cancel.must_leave):
-        ended = _in_worktree(ports, mission, record, repo, place, began_s, cancel)
+        ended = _in_worktree(ports, mission, record, repo, place, cancel)
         # The end is on the record before git is tidied up, so that a crash in between cannot
         # decide it again.
         ended = clean_up(ports, mission, record, repo, ended)
@@ -389,7 +372,6 @@ def _in_worktree(
     record: Record,
     repo: Repo,
     at: MissionPlace,
-    began_s: float,
     cancel: Cancel,
 ) -> Ended:
     case, path = mission.case, path_of(ports, mission.case, record)
@@ -422,7 +404,7 @@ def _in_worktree(
         if not known:
             work.clean()
         stop, summary = _work_through(steps, mark if lost else None)
-        return conclude(steps, stop, summary, began_s)
+        return conclude(steps, stop, summary)
 
 
 def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionLimits:

@@ -197,10 +197,10 @@ def cost_line(work: WorkDone, at: ReportData) -> str:
     cost = spent.cost("cost unknown (no price for this model)")
     limit = at.plan.scope.budget_usd
     return (
-        f"{counted(work.iterations, 'iteration')}; {spent.input_tokens:,} tokens in, "
+        f"{counted(spent.replies, 'iteration')}; {spent.input_tokens:,} tokens in, "
         f"{spent.cache_read_tokens:,} from the cache, {spent.output_tokens:,} out; {cost}"
         + (f" of at most ${limit}" if limit is not None else "")
-        + f"; {work.duration_s:.1f} s"
+        + f"; {spent.working_s:.1f} s"
     )
 
 
@@ -391,11 +391,11 @@ def _facts(work: WorkDone, end: End, commit: str, report: str, at: ReportData) -
         "branch": work.branch,
         "base": work.base,
         "commit": commit,
-        "iterations": work.iterations,
+        "iterations": spent.replies,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
-        "duration_s": round(work.duration_s, 3),
+        "duration_s": round(spent.working_s, 3),
         "report": report,
         "digest": at.case.approval.digest,
         "complexity": at.complexity.value,
@@ -423,7 +423,7 @@ def _mission(ended: Finished, at: ReportData) -> bytes:
         cost=cost_line(ended.work, at),
         where=_where(ended, at),
         end=End.FINISHED.value,
-        iterations=counted(ended.work.iterations, "iteration"),
+        iterations=counted(ended.work.spent.replies, "iteration"),
     )
     return new_note(
         {

@@ -156,9 +156,7 @@ class WorkDone:
     not_kept: tuple[str, ...] = ()
     commands: tuple[CommandRun, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)
-    iterations: int
     spent: Spent
-    duration_s: float
     repository: str
 
 

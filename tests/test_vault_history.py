@@ -21,7 +21,6 @@ from gitkit import git, settle_home
 from looping import Fake, greeter, looping
 from placet.chat.messages import Ask, Reply
 from placet.cli.site import Site
-from placet.disk.watch import Mode
 from vaultkit import PLAN, Saved, TestVault, make_vault, meddling, until
 
 MB = 1_000_000
@@ -123,7 +122,7 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
         assert not (vault.root / ".git").exists()
         assert vault.rows("model.called") == []
         vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
-        until(lambda: run.loop.tick((), Mode.POLLING) and vault.rows("plan.created"))
+        until(lambda: run.loop.tick() and vault.rows("plan.created"))
     assert (vault.root / ".git").is_dir()
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
 import pwd
 import secrets
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+_LOCK_STEP_S = 0.02
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -55,17 +58,70 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def lock(handle: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file; unless told to wait, return False if another process holds it.
+def lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file; return False if another process holds it.
 
     Raises OSError, also for a file system without locks.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(handle, how if wait else how | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+class FileLock:
+    """An exclusive lock on a file or folder. A context manager.
+
+    Entering waits up to `wait_s` seconds for another process, then raises BlockingIOError; it
+    raises OSError for a path that cannot be opened or locked. With `make` a missing file is made.
+
+    The kernel frees the lock when the process ends, however it ends, so there is no stale state. A
+    child keeps it only if it inherits `handle`, the open descriptor. Never unlink the file unless
+    nobody needs it again: a second process could lock a new one while the first holds the old.
+    """
+
+    def __init__(self, path: Path, wait_s: float, *, make: bool = True) -> None:
+        self.path = path
+        self.handle = -1
+        self._wait_s = wait_s
+        self._made = os.O_CREAT if make else 0
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + self._wait_s
+        while not self._try():
+            if time.monotonic() >= deadline:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process holds it", str(self.path))
+            time.sleep(_LOCK_STEP_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        handle, self.handle = self.handle, -1
+        os.close(handle)
+
+    def _try(self) -> bool:
+        """Lock the file; return False if another process holds it, or the file was replaced."""
+        handle = self._open()
+        try:
+            if lock(handle) and os.path.samestat(os.fstat(handle), os.lstat(self.path)):
+                self.handle = handle
+        except FileNotFoundError:
+            pass
+        finally:
+            if self.handle < 0:
+                os.close(handle)
+        return self.handle >= 0
+
+    def _open(self) -> int:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            # NFS locks exclusively only what may be written
+            return os.open(self.path, os.O_RDWR | self._made | flags, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
+                raise
+            return os.open(self.path, os.O_RDONLY | flags)
 
 
 def sync(path: Path) -> None:

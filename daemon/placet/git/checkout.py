@@ -9,6 +9,7 @@ killed before, nothing has happened, and placet killed meanwhile, git comes to i
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -18,7 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from placet.disk.files import lock
+from placet.disk.files import FileLock
 from placet.errors import PlacetError, UserError
 from placet.git.history import changes, content, merged_tree, parents_of
 from placet.git.index import as_author, read_status, update_ref
@@ -57,12 +58,8 @@ def one_at_a_time(repo: Repo) -> Iterator[int]:
     The lock is on the git directory itself, so that nothing is left behind; given is its
     descriptor, for git to inherit.
     """
-    descriptor = os.open(repo.git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        lock(descriptor, wait=True)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with FileLock(repo.git_dir.resolve(), math.inf, make=False) as held:
+        yield held.handle
 
 
 def must_be_ready(repo: Repo, rev: str) -> str:

@@ -7,11 +7,11 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placet.disk.files import delete_tree, lock
+from placet.disk.files import FileLock, delete_tree
 from placet.errors import Interrupted, UserError
 from placet.git.index import update_ref
 from placet.git.repository import private_dirs
@@ -40,27 +40,17 @@ def holding(path: Path) -> Iterator[int]:
     If the daemon dies, its git process keeps the lock until it ends. Raises UserError after
     `CALL_TIMEOUT_S`.
     """
-    deadline = time.monotonic() + CALL_TIMEOUT_S
     path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with lock_path(path).open("ab") as file:
-            if not lock(file.fileno()):
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another git process has been working in {path} for {CALL_TIMEOUT_S:g} s",
-                        f"See which: fuser '{lock_path(path)}'",
-                    )
-                time.sleep(0.02)
-                continue
-            # The holder before may have removed the file with its worktree: then this one locks
-            # nothing.
-            try:
-                current = lock_path(path).stat().st_ino == os.fstat(file.fileno()).st_ino
-            except FileNotFoundError:
-                current = False
-            if current:
-                yield file.fileno()
-                return
+    # Its last holder may have removed the file with the worktree: then it is made again.
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(FileLock(lock_path(path), CALL_TIMEOUT_S))
+        except BlockingIOError as error:
+            raise UserError(
+                f"another git process has been working in {path} for {CALL_TIMEOUT_S:g} s",
+                f"See which: fuser '{lock_path(path)}'",
+            ) from error
+        yield held.handle
 
 
 def remove_ref_lock(at: Path) -> None:

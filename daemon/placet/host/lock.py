@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from placet.case.lease import Owner
-from placet.disk.files import lock
+from placet.disk.files import FileLock, lock, put
 from placet.errors import UserError, cannot_write
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 # a daemon that is stopping, or a status command that looks, is waited for this long
-_LOCK_PATIENCE_S = 0.5
-_LOCK_STEP_S = 0.05
-_LOCK_TEXT_BYTES = 4096
+_WAIT_S = 0.5
+_MAX_BYTES = 4096
 
 
 def boottime_s() -> float:
@@ -58,107 +54,38 @@ def is_alive(owner: Owner) -> bool:
     return owner.boot_id == boot_id() and _pid_start(owner.pid) == owner.pid_start
 
 
-class _Flock:
-    """An exclusive flock on a file.
-
-    The kernel frees it when the process ends, however it ends, so there is no stale state. The file
-    is never unlinked: a second process could lock the new one while the first still holds the old.
-    Neither exec'd nor forked children keep it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = -1
-        this = weakref.ref(self)
-
-        def forget() -> None:
-            lock = this()
-            if lock is not None:
-                lock._close()  # closing a copy leaves the parent's flock alone
-
-        os.register_at_fork(after_in_child=forget)
-
-    def _lock(self) -> bool:
-        """Lock the file; return False if another process holds it for over _LOCK_PATIENCE_S."""
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while not self._try():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_LOCK_STEP_S)
-        return True
-
-    def _try(self) -> bool:
-        """Lock the file; return False if another process holds it, or the file was replaced."""
-        try:
-            fd = self._open()
-        except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise cannot_write(self._path, error) from error
-            raise UserError(
-                f"cannot use the lock file {self._path}: {error.strerror}",
-                "it must be a plain file that you may write to",
-            ) from error
-        try:
-            mine = lock(fd) and os.path.samestat(os.fstat(fd), os.lstat(self._path))
-        except FileNotFoundError:
-            mine = False
-        except OSError:
-            os.close(fd)
-            raise
-        if mine:
-            self._fd = fd
-        else:
-            os.close(fd)
-        return mine
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-    def _unlock(self) -> None:
-        if self._fd >= 0:
-            # now, even if a child was forked and has not run yet
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        self._close()
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class VaultLock(_Flock):
+class VaultLock(FileLock):
     """One daemon per state folder: a lock on a file that names its holder.
 
     Entering raises UserError (exit code 2) that names the other holder.
     """
 
     def __init__(self, path: Path, owner: Owner, since: str) -> None:
-        super().__init__(path)
+        super().__init__(path, _WAIT_S)
         self._text = json.dumps({"pid": owner.pid, "host": owner.host, "since": since})
 
-    def __enter__(self) -> VaultLock:
-        if not self._lock():
+    def __enter__(self) -> Self:
+        try:
+            super().__enter__()
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, self._text.encode(), 0)
+        except BlockingIOError as error:
             raise UserError(
-                f"another placet daemon works on this vault: {_read_text(self._path)} "
-                f"({self._path})",
+                f"another placet daemon works on this vault: {lock_holder(self.path)} "
+                f"({self.path})",
                 "stop it first, or use `placet status` to see what it does",
                 exit_code=2,
-            )
-        try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, self._text.encode(), 0)
+            ) from error
         except OSError as error:
-            self._unlock()
-            raise cannot_write(self._path, error) from error
+            raise cannot_write(self.path, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
-            os.ftruncate(self._fd, 0)
-        self._unlock()
+        os.ftruncate(self.handle, 0)
+        super().__exit__()
 
 
-class MarkerLock(_Flock):
+class MarkerLock(FileLock):
     """One daemon per vault, by any path, user or state folder: a lock on the vault's marker.
 
     `say` is told if the file system has no locks: then the state folder's lock is the only one.
@@ -166,40 +93,28 @@ class MarkerLock(_Flock):
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        super().__init__(path)
+        super().__init__(path, _WAIT_S, make=False)
         self._say = say
 
-    def __enter__(self) -> MarkerLock:
+    def __enter__(self) -> Self:
         try:
-            free = self._lock()
-        except OSError as error:  # no server for locks, or none on this file system
-            self._say(
-                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of "
-                "another user or machine works on this vault."
-            )
-            return self
-        if not free:
+            super().__enter__()
+        except BlockingIOError as error:
             raise UserError(
-                f"another placet daemon works on this vault: it holds {self._path}",
+                f"another placet daemon works on this vault: it holds {self.path}",
                 "Another user may have started it, or it has another state folder. Stop it first.",
                 exit_code=2,
+            ) from error
+        except OSError as error:  # no server for locks, or none on this file system
+            self._say(
+                f"{self.path} cannot be locked: {error.strerror}. Make sure that no daemon of "
+                "another user or machine works on this vault."
             )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._unlock()
-
-    def _open(self) -> int:
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            # NFS locks exclusively only what may be written
-            return os.open(self._path, os.O_RDWR | flags)
-        except PermissionError:
-            return os.open(self._path, os.O_RDONLY | flags)
-        except OSError as error:
-            if error.errno != errno.EROFS:
-                raise
-            return os.open(self._path, os.O_RDONLY | flags)
+        if self.handle >= 0:
+            super().__exit__()
 
 
 def lock_holder(path: Path) -> str | None:
@@ -208,23 +123,43 @@ def lock_holder(path: Path) -> str | None:
     This takes a shared lock for microseconds; a daemon that starts at that moment waits for it.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        return None if lock(fd, shared=True) else _read_text(path)
-    finally:
-        os.close(fd)
+        holder = announced_at(path)
+        return holder and f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process that is just starting or stopping"
 
 
-def _read_text(path: Path) -> str:
-    """Return the holder that the lock file names, as part of a sentence."""
+@contextmanager
+def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
+    """Say in a file where a server is, as long as the block lasts.
+
+    The file is locked meanwhile: who listens at that address after a server was killed may be
+    anybody. Raises UserError if the file cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            put(path, json.dumps(told).encode())
+            server = stack.enter_context(FileLock(path, _WAIT_S))
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), os.fstat(server.handle)):  # else another came
+                    path.unlink()
+
+
+def announced_at(path: Path) -> Any:
+    """Return what the process says that holds the lock of a file; None without one.
+
+    Raises ValueError.
+    """
     try:
         with path.open("rb") as file:
-            holder = json.loads(file.read(_LOCK_TEXT_BYTES))
-        return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return "a process that is just starting or stopping"
+            return None if lock(file.fileno(), shared=True) else json.loads(file.read(_MAX_BYTES))
+    except OSError:
+        return None
 
 
 def _host() -> str:
@@ -259,44 +194,3 @@ def _output(*argv: str) -> str:
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
     )
     return run.stdout.strip()
-
-
-_MAX_BYTES = 4096
-
-
-@contextmanager
-def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
-    """Say in a file where a server is, as long as the block lasts.
-
-    The file is locked meanwhile: who listens at that address after a server was killed may be
-    anybody. Raises UserError if the file cannot be written.
-    """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    with os.fdopen(handle, "wb", buffering=0) as file:
-        try:
-            lock(handle)
-            file.write(json.dumps(told).encode())
-            aside.replace(path)
-        except OSError as error:
-            with suppress(OSError):
-                aside.unlink()
-            raise cannot_write(path, error) from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if os.path.samestat(path.stat(), os.fstat(handle)):  # else another came later
-                    path.unlink()
-
-
-def announced_at(path: Path) -> Any:
-    """Return what a server that lives has said; None without one. Raises ValueError."""
-    try:
-        with path.open("rb") as file:
-            return None if lock(file.fileno(), shared=True) else json.loads(file.read(_MAX_BYTES))
-    except OSError:
-        return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from placet.host.events import EVENT, event_of, line_of
 from placet.journal.reader import open_reader
 from placet.note.frontmatter import read_note
 from test_desk import on_a_terminal
-from vaultkit import ME, PLAN, TestVault, make_vault
+from vaultkit import ME, PLAN, Saved, TestVault, make_vault
 
 QUESTION = {
     "question": "Which *greeting*?",
@@ -44,14 +46,24 @@ def asking_vault(folder: Path, *calls: tuple[str, Any], approved: bool = True) -
     return vault
 
 
-@pytest.fixture
-def asked(tmp_path: Path) -> TestVault:
-    return asking_vault(tmp_path, ("ask_person", QUESTION))
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Saved]:
+    @cache
+    def made(tool: str) -> Saved:
+        call = (tool, QUESTION if tool == "ask_person" else WIDER)
+        return Saved(tmp_path_factory.mktemp(tool), lambda folder: asking_vault(folder, call))
+
+    return made
 
 
 @pytest.fixture
-def wider(tmp_path: Path) -> TestVault:
-    return asking_vault(tmp_path, ("request_scope", WIDER))
+def asked(saved: Callable[[str], Saved]) -> TestVault:
+    return saved("ask_person").restore()
+
+
+@pytest.fixture
+def wider(saved: Callable[[str], Saved]) -> TestVault:
+    return saved("request_scope").restore()
 
 
 def question(vault: TestVault) -> Path:

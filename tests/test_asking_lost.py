@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -278,7 +279,7 @@ def test_an_answer_to_a_question_that_a_backup_does_not_have_answers_no_other_on
 
 def test_one_round_ends_well_while_a_person_is_asked(tmp_path: Path) -> None:
     vault = real_vault(tmp_path, ASK)
-    vault.once(apart=True)
+    vault.once()
     assert vault.rows("question.asked")
     assert not vault.rows("execution.completed")
     with closing(sqlite3.connect(vault.db)) as db:
@@ -548,3 +549,37 @@ def test_a_plan_that_an_amendment_was_moved_over_is_gone(vault: TestVault) -> No
         run.settle()
     assert rows(vault, "execution.failed")
     assert not rows(vault, "plan.amended")
+
+
+@pytest.mark.parametrize("where", ["_finish", "_start_mission"])
+def test_a_mistake_in_the_loop_holds_up_its_own_case_only(vault: TestVault, where: str) -> None:
+    """What a worker came back with, or the start of work, meets a bug: the others go on."""
+    from placet.loop.work import Dispatch
+
+    real = getattr(Dispatch, where)
+
+    def broken(self: Dispatch, case: Any, *rest: Any) -> Any:
+        if case.request_id == "hello" and case.state in (State.RUNNING, State.APPROVED):
+            raise ValueError("a bug")
+        return real(self, case, *rest)
+
+    def model(ask: Ask) -> Reply:
+        return widener(ask, WIDER)
+
+    with looping(vault, model=lambda: Fake(model), time=Time()) as run:
+        with patch.object(Dispatch, where, broken):
+            drop_and_approve(run)
+            vault.drop("Please say hello, too.\n", "other.md")
+            run.settle()
+            vault.plan("other").rename(vault.active("other"))
+            for _ in range(30):
+                run.settle()
+        assert (vault.root / "Inbox/Plans/other_amendment1.md").exists()
+        assert not amendment(vault).exists()
+        assert any("placet made a mistake: ValueError: a bug" in said for said in run.said)
+        # and once the bug is fixed it goes on by itself
+        for _ in range(200):
+            run.loop.tick()
+            run.loop.ports.clock.sleep(1)
+        run.settle()
+        assert amendment(vault).exists()

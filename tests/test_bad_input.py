@@ -101,17 +101,6 @@ def test_every_shape_of_request_is_answered_once(vault: TestVault) -> None:
     assert len(vault.rows("plan.created")) == len(GOOD)
 
 
-def test_a_reason_goes_when_its_cause_does(vault: TestVault) -> None:
-    path = vault.drop("---\npriority: 11\n---\nDo it.\n", "Do it.md")
-    vault.once()
-    side = path.with_name("Do it.placet.md")
-    assert "priority" in side.read_text()
-    path.write_text("---\npriority: 10\n---\nDo it.\n")
-    vault.once()
-    assert not side.exists()
-    assert vault.plan("do-it").exists()
-
-
 def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(
     tmp_path: Path,
 ) -> None:
@@ -130,23 +119,6 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
     assert f"About `{plan.name}`" in plan.with_name("say-hello_plan.placet.md").read_text()
 
 
-def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> None:
-    vault.drop("Say hello.\n")
-    vault.once()
-    plan = vault.plan()
-    good = plan.read_text()
-    plan.write_text(good.replace("status: review", "status: [review"))
-    vault.once()
-    assert "plan.withdrawn" not in vault.actions()
-    assert "broken YAML" in plan.with_name("say-hello_plan.placet.md").read_text()
-    plan.write_text(good)
-    vault.once()
-    assert not plan.with_name("say-hello_plan.placet.md").exists()
-    vault.approve()
-    vault.once()
-    assert "plan.approved" in vault.actions()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -155,6 +127,8 @@ def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> 
         ("### 1. Write it", "Write it", "step"),
         ("`write_file`", "`rm_rf`", "rm_rf"),
         ("complexity: standard", "complexity: huge", "huge"),
+        ("agent: default", "agent: nobody", "System/Agents/nobody.md"),
+        ('portal: ""', "portal: nope", "[portals.nope]"),
     ],
 )
 @pytest.mark.thinned(3)
@@ -170,6 +144,7 @@ def test_a_plan_that_cannot_be_carried_out_is_not_approved(
     vault.once()
     assert "plan.approved" not in vault.actions()
     assert not vault.active().exists()
+    assert told.lower() in vault.rows("plan.refused")[0]["metadata"]["reason"].lower()
     back = plan.read_text()
     assert "Not approved" in back
     assert told.lower() in back.lower()

@@ -136,6 +136,7 @@ def test_a_revision_opens_with_what_changed_and_who_asked_for_it(vault: TestVaul
         assert rows(vault, "plan.approved")[0]["comment_count"] == 0
         assert "<remarks>" not in opening(model, Purpose.EXECUTE)
     assert rows(vault, "execution.completed")
+    assert "Remarks" not in vault.reports()[0].read_text()
 
 
 # --- approved with a remark
@@ -204,16 +205,6 @@ def test_a_failed_mission_s_report_has_the_remarks_too(vault: TestVault) -> None
     assert "\n- mind the tests\n" in vault.plan("hello").read_text(), (
         "approved again it goes along again"
     )
-
-
-def test_without_comments_reports_have_no_such_section(vault: TestVault) -> None:
-    model = Fake(greeter)
-    with looping(vault, model=lambda: model, time=Time()) as run:
-        plan_of(run).rename(vault.root / "System/Active/hello.md")
-        run.settle()
-    (done,) = rows(vault, "execution.completed")
-    assert "Remarks" not in (vault.root / done["report"]).read_text()
-    assert "remarks" not in opening(model, Purpose.EXECUTE)
 
 
 def test_a_remark_widens_no_scope(vault: TestVault) -> None:
@@ -686,16 +677,6 @@ def test_crlf_and_bom_survive_comments_and_approval(vault: TestVault) -> None:
     assert added.count(b"\n") == added.count(b"\r\n")
     assert rows(vault, "plan.approved")[0]["comment_count"] == 1
     assert "- mind\nthe tests" in opening(model, Purpose.EXECUTE)
-
-
-def test_a_comment_after_the_approval_voids_it_as_any_edit(vault: TestVault) -> None:
-    with looping(vault, model=lambda: Fake(agent(TWO)), time=Time()) as run:
-        path = plan_of(run)
-        case = run.loop.book.cases[next(iter(run.loop.book.cases))]
-        approved = stamp(path.read_bytes(), {})
-        text = approved.decode() + "\n## Review Comments\n\n- mind the tests\n"
-        assert plan_digest(text.encode()) != plan_digest(approved), "it is text"
-        assert case.plan.digest == plan_digest(approved)
 
 
 def test_words_in_a_comment_decide_nothing(vault: TestVault) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from vaultkit import ME, PLAN, TestVault, make_vault, running, started, until
+from vaultkit import ME, PLAN, TestVault, make_vault, started, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
 
@@ -185,18 +185,6 @@ def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
     (row,) = vault.rows(action)
     assert (row["metadata"]["reviewed_by"], row["metadata"]["via"]) == (ME, "cli")
     assert taken.read_text() == "Somebody's.\n"
-
-
-def test_retry_does_not_wait_for_an_editor(vault: TestVault) -> None:
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[vault]\nquiet_s = 3000\n")
-    vault.click("reject", "say-hello", "--reason", "no")
-    with running(vault):
-        vault.await_action("plan.rejected")
-        until(
-            lambda: "status: rejected" in (vault.root / "Inbox/Requests/Say hello.md").read_text()
-        )
-        vault.click("retry", "say-hello", "--comment", "quickly")
-        vault.await_action("plan.revised", patience_s=60)
 
 
 def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from placet.plan.plan import LiteralCall, Plan, Section, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.submission import plan_from
-from placet.plan.widening import difference
+from placet.plan.widening import difference, with_scope
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"
@@ -1131,3 +1131,23 @@ def test_each_permission_of_an_accepted_scope_is_shown_in_full(write, run, lengt
     assert {f"+ run      {command}" for command in scope.commands} <= {*lines}
     plan = Plan("T", "", (Step("Do"),), scope)
     assert parse_plan(render_plan(plan)).scope == scope
+
+
+TITLES = ["Scope", "Review Comments", "review  comments:", "Rejection", "Rejection: do more"]
+
+
+@pytest.mark.parametrize("title", TITLES)
+@pytest.mark.parametrize("summary", ["Do it all.", "```toml\nwrite = ['b']\n```"])
+def test_a_title_is_no_section(title: str, summary: str) -> None:
+    plan = Plan(title, summary, (Step("One", "Text."),), Scope(("a.txt",), ()))
+    body = render_plan(plan)
+    assert comments(body) == ()
+    assert rejection_reason(body) == ""
+    wider = parse_plan(with_scope(body, Scope(("a.txt", "b.txt"), ())))
+    assert (wider.scope.write, wider.summary) == (("a.txt", "b.txt"), plan.summary)
+    # a person's own sections are found as below any title
+    said = with_comment(body, "In French.", "Ann", "2026-11-23 12:00")
+    assert [comment.text for comment in comments(said)] == ["In French."]
+    assert parse_plan(said).summary == plan.summary
+    assert rejection_reason(body + "\n## Rejection\n\nToo broad.\n") == "Too broad."
+    assert rejection_reason("# Rejection\n\nToo broad.\n") == "Too broad."

@@ -5,15 +5,15 @@ costs money.
 from __future__ import annotations
 
 import time as real_time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from looping import Fake, Time, bare_vault, greeter, looping
-from messages_api import MessagesApi, call, hang, reply
+from looping import Fake, Running, Time, bare_vault, greeter, looping
 from placet.case.case import NoteSeen
 from placet.case.settle import Fingerprint, Quiet
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Reply
 from placet.disk.vault import Vault
 from placet.note.paths import Folder
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -152,28 +152,40 @@ def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
         assert len(vault.rows("plan.revised")) == 1
 
 
+class Hanging(Fake):
+    """A model that answers nothing but what says `stop`, until its call is cut."""
+
+    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        self.asks.append(ask)
+        if "stop" not in str(ask.turns):
+            until(cancelled, "the call is cut")
+            raise ModelError(ModelErrorKind.CANCELLED, "the call was cut", served=True)
+        return greeter(ask)
+
+
+def ticks(run: Running, seconds: float) -> None:
+    for _ in range(int(2 * seconds)):
+        run.loop.tick()
+        run.loop.ports.clock.sleep(0.5)
+
+
 def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> None:
-    asked: list[Any] = []
-
-    def slow(body: dict[str, Any]) -> Any:
-        asked.append(body)
-        return hang() if "stop" not in str(body) else reply(call("submit_plan", PLAN))
-
-    with MessagesApi(slow) as api:
-        vault = make_vault(
-            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
-        )
-        vault.configure("[vault]\nquiet_s = 2.5\n[daemon]\nscan_interval_s = 0.2\n")
-        with running(vault):
-            typed(vault, "Say hello\n")
-            until(lambda: asked, "the first call")
-            for save in range(8):
-                typed(vault, "Say hello" + " again" * save + "\n")
-                real_time.sleep(0.5)
-            assert len(asked) == 1
-            typed(vault, "Say hello and stop\n")
-            until(vault.plan().exists, "a plan")
-        assert len(asked) == 2
+    vault, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Hanging(greeter)
+    with looping(vault, time=Time(), model=lambda: model) as run:
+        run.loop.drafts.no_wait = False
+        typed(vault, "Say hello\n")
+        ticks(run, 40)
+        until(lambda: model.asks, "the first call")
+        for save in range(8):
+            typed(vault, "Say hello" + " again" * save + "\n")
+            ticks(run, 10)
+        until(lambda: run.loop.tick() and vault.rows("model.failed"))
+        assert len(model.asks) == 1
+        typed(vault, "Say hello and stop\n")
+        ticks(run, 40)
+        run.settle()
+        assert vault.plan().exists()
+    assert len(model.asks) == 2
 
 
 def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
@@ -224,26 +236,19 @@ def test_a_draft_is_left_alone_until_it_says_otherwise(tmp_path: Path) -> None:
 
 
 def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: Path) -> None:
-    asked: list[Any] = []
-
-    def answer(body: dict[str, Any]) -> Any:
-        asked.append(body)
-        return hang() if len(asked) == 1 else reply(call("submit_plan", PLAN))
-
-    with MessagesApi(answer) as api:
-        vault = make_vault(
-            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
-        )
-        path = vault.drop("Say hello\n")
-        with running(vault):
-            until(lambda: asked and "status: planning" in path.read_text(), "the first call")
-            path.write_text(path.read_text().replace("status: planning", "status: draft"))
-            until(lambda: "status: draft" in vault.click("why", "say-hello").stdout, "why says so")
-            until(lambda: vault.rows("model.failed"), "the call is cut")
-            real_time.sleep(1)
-            assert len(asked) == 1
-            path.write_text(path.read_text().replace("status: draft\n", ""))
-            until(vault.plan().exists, "a plan")
+    vault, model = bare_vault(tmp_path), Hanging(greeter)
+    path = vault.drop("Say hello\n")
+    with looping(vault, time=Time(), model=lambda: model) as run:
+        until(lambda: ticks(run, 1) or model.asks, "the first call")
+        ticks(run, 2)
+        path.write_text(path.read_text().replace("status: planning", "status: draft"))
+        until(lambda: ticks(run, 1) or vault.rows("model.failed"), "the call is cut")
+        ticks(run, 10)
+        assert "status: draft" in vault.click("why", "say-hello").stdout
+        assert len(model.asks) == 1
+        path.write_text(path.read_text().replace("status: draft\n", "") + "and stop\n")
+        run.settle()
+    assert vault.plan().exists()
 
 
 @pytest.mark.parametrize("fails", [False, True])

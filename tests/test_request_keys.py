@@ -56,14 +56,6 @@ def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_pa
     ) in text
 
 
-def test_the_keys_are_read_anew_when_changes_are_asked_for(tmp_path: Path) -> None:
-    vault, note = planned(tmp_path, "---\nbudget_usd: 1\n---\nSay hello\n")
-    edit(note, ("budget_usd: 1", "budget_usd: 7"))
-    edit(vault.plan(), ("status: review", "status: needs_revision"))
-    vault.here()
-    assert "budget_usd = 7" in vault.plan().read_text()
-
-
 @pytest.mark.parametrize("state", ["review", "rejected", "failed", "taken away"])
 @pytest.mark.thinned(2)
 def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
@@ -139,22 +131,6 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
     assert any(
         "my remark" in path.read_text() for path in (vault.root / "Inbox/Archive").glob("*.md")
     ), "and is kept"
-
-
-def test_a_failed_plan_goes_to_the_archive_with_its_request(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
-    )
-    note = vault.drop("Say hello\n")
-    vault.here()
-    vault.approve()
-    vault.here()
-    note.unlink()
-    vault.here()
-    assert not vault.plan().exists()
-    assert (vault.root / "Inbox/Archive/say-hello_plan.md").exists()
 
 
 @pytest.mark.parametrize(

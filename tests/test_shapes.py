@@ -1,5 +1,5 @@
-"""Every shape of repository through the whole daemon: a branch with the work, or a clear error
-before anything changed.
+"""Odd repositories through the whole daemon: a branch with the work, or a clear error before
+anything changed. The other shapes are in `test_repo`.
 
 That nothing of the person's is touched is checked around every run, see `conftest`.
 """
@@ -41,19 +41,8 @@ def empty(at: Path) -> Path:
     return at / "repo"
 
 
-def staged(at: Path) -> Path:
-    write(empty(at), {"a.txt": "a\n"})
-    git(at / "repo", "add", "a.txt")
-    return at / "repo"
-
-
 def plain(at: Path, **files: str) -> Path:
     return make_repo(at / "repo", {"README.md": "hello\n", **files})
-
-
-def detached(at: Path) -> Path:
-    git(plain(at), "checkout", "-q", "--detach")
-    return at / "repo"
 
 
 def bare(at: Path) -> Path:
@@ -61,29 +50,10 @@ def bare(at: Path) -> Path:
     return at / "bare.git"
 
 
-def shallow(at: Path) -> Path:
-    commit_all(plain(at), "More")
-    git(at, "clone", "-q", "--depth", "1", f"file://{at / 'repo'}", "shallow")
-    return at / "shallow"
-
-
-def worktree(at: Path) -> Path:
-    git(plain(at), "worktree", "add", "-q", "-b", "side", "../side")
-    return at / "side"
-
-
 def submodule(at: Path) -> Path:
     make_repo(at / "inner")
     git(plain(at), "submodule", "add", "-q", str(at / "inner"), "module")
     return commit_all(at / "repo", "Add a submodule")
-
-
-def sparse(at: Path) -> Path:
-    write(plain(at), {"in/a.txt": "a\n", "out/b.txt": "b\n"})
-    commit_all(at / "repo", "More")
-    git(at / "repo", "sparse-checkout", "set", "in")
-    assert not (at / "repo/out").exists()
-    return at / "repo"
 
 
 def renamed(at: Path) -> Path:
@@ -95,21 +65,6 @@ def slashes(at: Path) -> Path:
     git(plain(at), "branch", "feat")  # no room for feat/…
     git(at / "repo", "checkout", "-q", "-b", "some/one's/work")
     return at / "repo"
-
-
-def names(at: Path) -> Path:
-    path = plain(at)
-    write(
-        path,
-        {
-            "a b.txt": "1",
-            "line\nbreak": "2",
-            os.fsdecode(b"not \xff utf-8"): "3",
-            "-option": "4",
-            "*": "5",
-        },
-    )
-    return commit_all(path, "Odd names")
 
 
 def not_utf_8(at: Path) -> Path:
@@ -124,34 +79,13 @@ def collisions(at: Path) -> Path:
     return plain(at, **{"readme.md": "another\n", "Sub/x": "1", "sub/X": "2"})
 
 
-def many(at: Path) -> Path:
-    return make_repo(at / "repo", {f"{n % 40}/{n}.txt": "x" for n in range(2_000)})
-
-
 def dirty(at: Path) -> Path:
     write(plain(at), {"README.md": "changed\n", "new.txt": "mine\n"})
     return at / "repo"
 
 
-def rebasing(at: Path) -> Path:
-    path = plain(at)
-    git(path, "checkout", "-q", "-b", "side")
-    write(path, {"README.md": "side\n"})
-    commit_all(path, "Side")
-    git(path, "checkout", "-q", "main")
-    write(path, {"README.md": "main\n"})
-    commit_all(path, "Main")
-    git(path, "rebase", "side", check=False)
-    return path
-
-
 def locked(at: Path) -> Path:
     write(plain(at), {".git/index.lock": "", ".git/refs/heads/main.lock": ""})
-    return at / "repo"
-
-
-def broken(at: Path) -> Path:
-    write(plain(at), {".git/HEAD": "what is this\n"})
     return at / "repo"
 
 
@@ -166,29 +100,14 @@ def inside_another(at: Path) -> Path:
 
 SHAPES = {
     "empty": Shape(empty, error="has no commit yet"),
-    "staged": Shape(staged, error="has no commit yet"),
-    "detached": Shape(detached, "HEAD is detached"),
     "bare": Shape(bare, "The repository is bare"),
-    "shallow": Shape(shallow, "The clone is shallow"),
-    "worktree": Shape(worktree, "The folder is a worktree of"),
     "submodule": Shape(submodule, "Submodules are empty folders in a worktree: 'module'"),
-    "lfs": Shape(
-        lambda at: plain(
-            at, **{".gitattributes": "*.bin filter=lfs -text\n", "a.bin": "version …"}
-        ),
-        "git LFS",
-    ),
-    "sparse": Shape(sparse),
     "renamed": Shape(renamed, "ahead of `trunk`"),
     "slashes": Shape(slashes, "Branch `feat-"),
-    "names": Shape(names),
     "not-utf-8": Shape(not_utf_8, "it was 1 commit ahead of `caf\\xe9`"),
     "collisions": Shape(collisions),
-    "many": Shape(many),
     "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),
-    "rebasing": Shape(rebasing, "A rebase is in progress"),
     "locked": Shape(locked),
-    "broken": Shape(broken, error="git does not accept"),
     "new": Shape(no_repository),
     "inside": Shape(inside_another),
 }

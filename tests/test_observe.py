@@ -1,0 +1,608 @@
+"""Observe what you did: plans that went astray, words in vain, statuses that are old.
+
+What is written or moved in vain is answered beside the note. What says no is never taken for a yes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from looping import Fake, Time, bare_vault, greeter, looping, says
+from placet.case.callout import box_of, with_box
+from placet.case.case import (
+    Asking,
+    Branch,
+    Case,
+    KnownPlan,
+    LastOutcome,
+    NoteSeen,
+    Person,
+    Rejection,
+    Request,
+)
+from placet.case.commands import Decision, Move, Stamp
+from placet.case.decide import decide
+from placet.case.events import Drafted, Gesture, MissionEnded, RevisionAsked
+from placet.case.life_cycle import EventKind, State
+from placet.case.notes import look_at, rejection_in
+from placet.case.observe import observe, stale_statuses
+from placet.case.request import RequestProblems, read_request
+from placet.case.results import settle_branch, settle_revert
+from placet.case.sorting import CaseNotes, sort_notes
+from placet.case.warnings import beside
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.disk.errors import VaultTrouble
+from placet.disk.vault import Vault
+from placet.note.frontmatter import plan_text, read_note
+from placet.tools.registry import PLANNABLE
+from vaultkit import TestVault, until
+
+TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
+NOW = "2026-01-02T03:04:05.000Z"
+REQUEST = look_at(
+    "Inbox/Requests/Say hello.md",
+    f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nHi\n".encode(),
+    "cleo",
+)
+BODY = '# Hello\n\nA greeting.\n\n## Steps\n\n### 1. Write it\n\n## Scope\n\n```toml\nwrite = ["hello.txt"]\n```\n'
+CASE = Case(
+    TRACE,
+    "say-hello",
+    State.REVIEW,
+    request_path=REQUEST.path,
+    request_digest=REQUEST.digest,
+    plan=KnownPlan(revision=1, path="Inbox/Plans/say-hello_plan.md"),
+    request=Request(agent="default"),
+    since=NOW,
+)
+
+
+def plan_at(path: str, *, keys: str = "status: review", body: str = BODY) -> NoteSeen:
+    head = f"---\ntrace_id: {TRACE}\nrequest_id: say-hello\nrevision: 1\n{keys}\n---\n"
+    return look_at(path, with_box((head + body).encode(), box_of(CASE)), "cleo")
+
+
+def seen(case: Case, *notes: NoteSeen) -> tuple[Gesture | None, list[str]]:
+    found = sort_notes({TRACE: case}, [REQUEST, *notes])
+    return observe(case, found.of_case[TRACE], PLANNABLE), [
+        f"{note.path}: {why}" for note, why in found.notices
+    ]
+
+
+@pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected", "Inbox/Plans"])
+def test_a_plan_made_unreadable_as_it_was_moved_is_explained_and_not_withdrawn(folder: str) -> None:
+    broken = plan_at(f"{folder}/say-hello.md", keys="status: [review")
+    assert broken.problem
+    gesture, notices = seen(CASE, broken)
+    assert gesture is None
+    assert len(notices) == 1
+    assert broken.problem in notices[0]
+
+
+def ended(case: Case, kind: EventKind) -> Decision:
+    decision = decide(
+        case,
+        MissionEnded(1, kind, b"# Report\n", "r.md", {"base": "b", "commit": ""}, "Stopped: why"),
+        NOW,
+    )  # type: ignore[arg-type]
+    assert decision is not None
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "home"),
+    [
+        (EventKind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
+        (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
+    ],
+)
+def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(
+    kind: EventKind, status: str, home: str
+) -> None:
+    where = "Inbox/Requests/odd name.md"
+    plan = replace(CASE.plan, path=where)
+    running = replace(CASE, state=State.RUNNING, stop="moved", plan=plan)
+    decision = ended(running, kind)
+    used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
+    assert Stamp(where, {"status": status, **used_up}) in decision.commands
+    assert Move(where, home) in decision.commands
+    assert decision.case.plan.path == home
+
+
+def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it() -> None:
+    running = replace(CASE, state=State.RUNNING, stop="taken back")
+    decision = ended(running, EventKind.MISSION_FAILED)
+    assert decision.case.plan.path == CASE.plan.path
+    assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
+
+
+def test_a_revision_names_who_asked_for_it() -> None:
+    note = plan_at(CASE.plan.path, keys="status: needs_revision")
+    asked = decide(CASE, RevisionAsked(note, None, Person("cleo", "cli")), NOW)
+    assert asked is not None
+    text = plan_at(CASE.plan.path).raw.replace(b"revision: 1", b"revision: 2")
+    drafted = Drafted(asked.case.generation, text, 2)
+    revised = decide(asked.case, drafted, "2026-02-02T00:00:00.000Z")
+    assert revised is not None
+    meta = read_note(revised.texts[0]).meta
+    assert meta["reviewed_by"] == "cleo"
+    assert str(meta["reviewed_at"]).startswith("2026-01-02")
+    assert revised.texts[1] == plan_text(text), "they are no part of what is approved"
+
+
+def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
+    case = replace(
+        CASE, state=state, plan=replace(CASE.plan, digest=plan_at(CASE.plan.path).digest), **changes
+    )
+    found = sort_notes({TRACE: case}, notes)
+    return dict(beside(case, found.of_case.get(TRACE, CaseNotes())))
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "status", "told"),
+    [
+        (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still waits for you"),
+        (State.APPROVED, "System/Active/x.md", "hold", "move it to `Inbox/Plans`"),
+        (State.RUNNING, "System/Active/x.md", "pending", "move it to `Inbox/Plans`"),
+        (
+            State.REJECTED,
+            "Inbox/Rejected/x.md",
+            "needs_revision",
+            "set `status: pending` in the request",
+        ),
+        (
+            State.FAILED,
+            "Inbox/Requests/x_plan.md",
+            "needs_revision",
+            "revised set `status: pending`",
+        ),
+        (State.COMPLETED, "Inbox/Rejected/x.md", "completed", "move it to `Inbox/Plans`"),
+        (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
+    ],
+)
+def test_a_plan_s_status_or_place_without_effect_is_explained(
+    state: State, path: str, status: str, told: str
+) -> None:
+    assert told in said(state, plan_at(path, keys=f"status: {status}"))[path]
+
+
+@pytest.mark.parametrize("state", [State.REVIEW, State.RUNNING, State.REJECTED, State.WITHDRAWN])
+@pytest.mark.parametrize("status", ["rejected", "done", "completed"])
+def test_a_request_s_status_without_effect_is_explained(state: State, status: str) -> None:
+    raw = REQUEST.raw.replace(b"planned", status.encode())
+    own = status == "rejected" and state in (State.REJECTED, State.WITHDRAWN)
+    found = said(state, look_at(REQUEST.path, raw, "cleo"))
+    assert (f"`status: {status}` has no effect" in found.get(REQUEST.path, "")) is not own
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.APPROVED, "then a new plan follows"),
+        (State.RUNNING, "then a new plan follows"),
+        (State.REJECTED, "Set `status: pending`"),
+        (State.REVIEW, ""),
+    ],
+)
+def test_an_edit_of_a_request_that_waits_for_something_says_for_what(
+    state: State, told: str
+) -> None:
+    edited = look_at(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
+    assert told in said(state, edited).get(REQUEST.path, "")
+    assert not said(state, REQUEST)
+
+
+def test_a_request_whose_plan_went_away_says_so_and_how_it_comes_back() -> None:
+    assert "Put the plan back into `Inbox/Plans`" in said(State.WITHDRAWN, REQUEST)[REQUEST.path]
+
+
+def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
+    commented = plan_at(CASE.plan.path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
+    assert "No answer yet: 1 review comment." in said(State.REVIEW, commented)[CASE.plan.path]
+    assert not said(State.REVIEW, plan_at(CASE.plan.path, keys="status: review"))
+    assert not said(State.REVIEW, plan_at(CASE.plan.path, body=BODY + "\nA remark.\n"))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
+)
+def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
+    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))
+    assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan.path]
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n"])
+def test_an_emptied_plan_is_told_how_its_text_comes_back(raw: bytes) -> None:
+    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))[CASE.plan.path]
+    assert f"`placet show say-hello --plan > {CASE.plan.path}`" in found
+
+
+@pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])
+def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_ask(
+    status: str,
+) -> None:
+    for key in ("", f"trace_id: {TRACE}\n"):
+        note = look_at(
+            "Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo"
+        )
+        ((shown, why),) = sort_notes({}, [note]).notices
+        assert shown == note
+        assert "`status: pending`" in why
+    plan = plan_at("Inbox/Plans/say-hello_plan.md")
+    assert not sort_notes({}, [REQUEST, plan]).notices, (
+        "its plan is about to be adopted, and the request with it"
+    )
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "needs-revision",
+        "needs revision",
+        "[needs_revision]",
+        "hold",
+        "pending",
+        "completed",
+        "'no'",
+    ],
+)
+def test_an_unknown_status_approves_nothing(status: str) -> None:
+    plan = plan_at("System/Active/say-hello.md", keys=f"status: {status}")
+    for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
+        gesture = observe(replace(CASE, state=state), CaseNotes(REQUEST, [plan]), PLANNABLE)
+        assert gesture is not None
+        assert gesture.kind is EventKind.APPROVAL_REFUSED
+        assert "so it was not approved" in gesture.why
+
+
+@pytest.mark.parametrize(
+    "status", ["", "status: review", "status: approved", "status: Review  # fine"]
+)
+def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
+    gesture = observe(
+        CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE
+    )
+    assert gesture is not None
+    assert gesture.kind is EventKind.PLAN_APPROVED
+
+
+def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
+    case = replace(CASE, state=State.REVISING)
+    gesture = observe(
+        case, CaseNotes(REQUEST, [plan_at(CASE.plan.path, keys="status: rejected")]), PLANNABLE
+    )
+    assert gesture is not None
+    assert gesture.kind is EventKind.PLAN_REJECTED
+
+
+@pytest.mark.parametrize(
+    ("state", "stamped", "said", "wanted"),
+    [
+        (State.REVIEW, (), "planning", "planned"),
+        (State.FAILED, (), "planned", "error"),
+        (State.RUNNING, (), "", "planned"),
+        (State.REVISING, (), "pending", "planning"),
+        (State.REVIEW, ("error",), "error", "planned"),
+        # what a person says: it is decided, or explained beside the note
+        (State.REVIEW, (), "error", None),
+        (State.REVIEW, (), "pending", None),
+        (State.REVIEW, (), "", None),
+        (State.RUNNING, (), "pending", None),
+        (State.PLANNING, (), "draft", None),
+        (State.REJECTED, (), "done", None),
+    ],
+)
+def test_an_old_status_of_a_request_is_stale(
+    state: State, stamped: tuple[str, ...], said: str, wanted: str | None
+) -> None:
+    note = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", said.encode()), "cleo")
+    case = replace(CASE, state=state, stamped=stamped)
+    found = list(stale_statuses(case, CaseNotes(note)))
+    assert found == ([] if wanted is None else [(note, wanted)])
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "said", "wanted"),
+    [
+        (State.REVIEW, "Inbox/Plans/x.md", "error", "review"),
+        (State.RUNNING, "System/Active/x.md", "review", "approved"),
+        (State.REJECTED, "Inbox/Rejected/x.md", "", "rejected"),
+        (State.REVIEW, "Inbox/Plans/x.md", "approved", None),
+        (State.REVIEW, "System/Active/x.md", "error", None),
+        (State.REVISING, "Inbox/Plans/x.md", "review", None),
+    ],
+)
+def test_an_old_status_of_a_plan_is_stale(
+    state: State, path: str, said: str, wanted: str | None
+) -> None:
+    plan = plan_at(path, keys=f"status: {said}")
+    found = list(stale_statuses(replace(CASE, state=state), CaseNotes(REQUEST, [plan])))
+    assert [pair for pair in found if pair[0] is plan] == (
+        [] if wanted is None else [(plan, wanted)]
+    )
+
+
+def test_a_status_lost_to_a_rename_or_a_sync_is_stamped_again(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        note = vault.root / "Inbox/Requests/Say hello.md"
+        edit(note, "status: planned", "status: planning")
+        note = note.rename(note.with_name("Greet.md"))
+        run.settle()
+        assert "status: planned" in note.read_text()
+
+
+def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    note = vault.root / "Inbox/Requests/Say hello.md"
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        edit(note, "status: planned", "status: planning")
+        (case,) = run.loop.cases.values()
+        old = look_at("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
+        edit(note, "status: planning", "status: pending")
+        run.loop.decisions._renew_statuses(case, CaseNotes(old))
+        assert "status: pending" in note.read_text()
+
+
+def test_a_stop_after_the_last_step_archives_the_plan_as_completed() -> None:
+    plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
+    case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)
+    kind: Literal[EventKind.MISSION_COMPLETED] = EventKind.MISSION_COMPLETED
+    decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {}), NOW)
+    assert decision is not None
+    assert Stamp(plan.path, {"status": "completed"}) in decision.commands
+    assert decision.case.plan.path == "Inbox/Archive/say-hello_plan.md"
+    assert any(b"You stopped this mission after its last step" in one for one in decision.texts)
+
+
+def test_the_fate_of_a_branch_leaves_the_question_open() -> None:
+    asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/x_1.md", "", NOW, 1)
+    branch = Branch(TRACE, "feat/x", "b", "t", report_path="r.md")
+    case = replace(CASE, state=State.ASKING, asking=asking, earlier=(branch,))
+    decision = settle_branch(case, branch, "dropped", "", "", "no", "", "ann", "later")
+    assert decision is not None
+    assert (decision.case.asking, decision.case.since) == (asking, case.since)
+
+
+def test_a_case_knows_the_commit_that_merged_it() -> None:
+    """The row that says so may be archived when the merge is reverted."""
+    outcome = LastOutcome(report_path="r.md", branch="feat/x", base="b", tip="t")
+    case = replace(CASE, state=State.COMPLETED, outcome=outcome)
+    merged = settle_branch(case, case.newest, "merged", "m", "ancestor", "", "", "ann", NOW)
+    assert merged is not None
+    reverted = settle_revert(merged.case, "r", "ann", NOW, again=False)
+    assert reverted is not None
+    assert reverted.rows[0].metadata["merged_as"] == "m"
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def vault_with_plan(tmp_path: Path) -> TestVault:
+    vault = bare_vault(tmp_path)
+    vault.drop("Please say hello\n")
+    return vault
+
+
+@pytest.mark.parametrize(
+    ("status", "home"), [("rejected", "Inbox/Rejected"), ("needs_revision", "Inbox/Plans")]
+)
+def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: str) -> None:
+    vault = vault_with_plan(tmp_path)
+
+    def answer(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE:
+            until(lambda: "status: approved" in vault.active().read_text())
+            edit(vault.active(), "status: approved", f"status: {status}")
+            until(lambda: not vault.active().exists(), "it is moved to where that is decided")
+        return greeter(ask)
+
+    with looping(vault, model=lambda: Fake(answer)) as run:
+        run.settle()
+        vault.approve()
+
+        def ended() -> bool:
+            run.loop.tick()
+            return bool(vault.rows("execution.failed"))
+
+        until(ended)
+        run.settle()
+    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "stopped_by_person"
+    assert not vault.rows("execution.completed")
+    assert [path.name.startswith("say-hello") for path in (vault.root / home).glob("*.md")] == [
+        True
+    ]
+    assert bool(vault.rows("plan.rejected")) is (status == "rejected")
+    assert bool(vault.rows("plan.revision_requested")) is (status == "needs_revision")
+
+
+def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_planning(
+    tmp_path: Path,
+) -> None:
+    vault = vault_with_plan(tmp_path)
+    model = Fake(greeter)
+    with looping(vault, model=lambda: model) as run:
+        run.settle()
+        rejected = vault.root / "Inbox/Rejected/mine.md"
+        vault.plan().rename(rejected)
+        run.settle()
+        rejected.write_text(rejected.read_text() + "\n## Rejection\n\nToo much shouting.\n")
+        run.settle()
+        run.settle()
+        why = vault.click("why", "say-hello").stdout
+        edit(vault.root / "Inbox/Requests/Say hello.md", "status: rejected", "status: pending")
+        run.settle()
+    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [""]
+    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejection_explained")] == [
+        "Too much shouting."
+    ]
+    assert "Too much shouting." in why
+    assert "Too much shouting." not in str(model.asks[0].turns[0].blocks)
+    assert "Too much shouting." in str(model.asks[-1].turns[0].blocks)
+
+
+@pytest.mark.parametrize(
+    ("keys", "section", "known", "wanted"),
+    [
+        ("rejection_reason: no", "no", Rejection("no"), "no"),
+        ("rejection_reason: no", "no\n\nIt is slow.", Rejection("no"), "no\n\nIt is slow."),
+        ("rejection_reason: no", "It is slow.", Rejection("no"), "It is slow."),
+        ("rejection_reason: It is slow.", "no", Rejection("no"), "It is slow.\n\nno"),
+        ('rejection_reason: "x\\n\\ny"', "y", Rejection("x\n\ny", "x"), "x\n\ny"),
+        ("rejection_reason: x", "y", Rejection(), "x\n\ny"),
+        ("rejection_reason: x", "", Rejection("x", "x"), "x"),
+    ],
+)
+def test_a_reason_is_property_and_section_without_the_stamp(
+    keys: str, section: str, known: Rejection, wanted: str
+) -> None:
+    body = f"{BODY}\n## Rejection\n\n{section}\n"
+    plan = plan_at("Inbox/Rejected/x.md", keys=f"status: rejected\n{keys}", body=body)
+    assert rejection_in(plan, known).reason == wanted
+    shown = replace(CASE, state=State.REJECTED, rejection=known)
+    gesture = observe(shown, CaseNotes(REQUEST, [plan]), PLANNABLE)
+    explained = gesture is not None and gesture.kind is EventKind.REJECTION_EXPLAINED
+    assert explained is (wanted != known.reason)
+
+
+def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(
+    tmp_path: Path,
+) -> None:
+    vault = vault_with_plan(tmp_path)
+    broken = False
+
+    def answer(ask: Ask) -> Reply:
+        return says(("submit_plan", {"title": ""})) if broken else greeter(ask)
+
+    with looping(vault, model=lambda: Fake(answer)) as run:
+        run.settle()
+        broken = True
+        edit(vault.plan(), "status: review", "status: needs_revision")
+        run.settle()
+        side = vault.plan().with_name("say-hello_plan.placet.md")
+        assert "It could not be revised" in side.read_text()
+        assert not vault.rows("plan.taken_back")
+        assert "say-hello" in vault.click("plans").stdout, "it still awaits a decision"
+        broken = False
+        edit(vault.plan(), "status: error", "status: needs_revision")
+        run.settle()
+        assert not side.exists()
+    assert vault.rows("plan.revised")
+
+
+def test_a_case_without_a_word_of_its_own_is_left_alone() -> None:
+    case = Case(
+        TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest
+    )
+    assert not beside(
+        case, CaseNotes(look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "priority"),
+    [('priority: "7"', 7), ("priority: 7", 7), ('priority: ""', 5), ("complexity: Complex", 5)],
+)
+def test_what_a_phone_writes_into_a_property_is_understood(keys: str, priority: int) -> None:
+    note = read_note(f"---\n{keys}\n---\nHi\n".encode())
+    assert read_request("x.md", note, {"default"}, (), "default").priority == priority
+
+
+@pytest.mark.parametrize("value", ["high", "'11'", "'-1'", "'7.5'", "'٣'", "true"])
+def test_what_is_no_priority_is_said(value: str) -> None:
+    with pytest.raises(RequestProblems, match="from 0 to 10"):
+        read_request(
+            "x.md",
+            read_note(f"---\npriority: {value}\n---\nHi\n".encode()),
+            {"default"},
+            (),
+            "default",
+        )
+
+
+def test_a_disk_that_refuses_is_told_by_why_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = vault_with_plan(tmp_path)
+
+    def full(_: Vault, path: str, *__: object) -> None:
+        raise VaultTrouble(path, OSError(errno.ENOSPC, "full"))
+
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+        vault.approve()
+        monkeypatch.setattr(Vault, "replace", full)
+        run.settle()
+        for command in (["why", "say-hello"], ["status"]):
+            assert (
+                "System/Active/say-hello.md: No space left on device"
+                in vault.click(*command).stdout
+            )
+        monkeypatch.undo()
+        run.loop.ports.clock.sleep(60)
+        run.settle()
+        assert "No space" not in vault.click("status").stdout
+    assert vault.rows("execution.completed")
+
+
+def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    vault.plan().parent.mkdir(parents=True)
+    vault.plan().write_text("mine\n")
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        (plan,) = (
+            p
+            for p in vault.plan().parent.glob("say-hello_plan-*.md")
+            if not p.name.endswith(".placet.md")
+        )
+        assert not plan.with_name(plan.stem + ".placet.md").exists()
+        plan.rename(vault.active())
+        run.settle()
+    assert vault.rows("execution.completed")
+    assert vault.plan().read_text() == "mine\n"
+
+
+def test_a_plan_whose_name_is_not_utf_8_is_explained_until_it_is_renamed(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    odd = os.fsencode(vault.root) + b"/System/Active/hell\xf6.md"
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+        os.rename(vault.plan(), odd)  # noqa: PTH104 - a path in bytes
+        run.settle()
+        assert "plan.withdrawn" not in vault.actions()
+        assert any("UTF-8" in row["metadata"]["reason"] for row in vault.rows("note.explained"))
+        os.rename(odd, vault.active())  # noqa: PTH104 - a path in bytes
+        run.settle()
+    assert vault.actions().count("execution.completed") == 1
+    assert not list((vault.root / "System/Active").glob("*.placet*"))
+
+
+def test_an_edited_plan_whose_first_text_is_lost_can_be_approved(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+    wrote = vault.rows("plan.created")[0]["metadata"]["digest"]
+    with closing(sqlite3.connect(vault.db)) as connection, connection:
+        assert connection.execute("DELETE FROM texts WHERE digest = ?", (wrote,)).rowcount == 1
+    edit(vault.plan(), "Write a greeting.", "Write a short greeting.")
+    vault.approve()
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+    (approved,) = vault.rows("plan.approved")
+    assert approved["metadata"]["edited"] is True
+    assert vault.actions().count("execution.completed") == 1

@@ -48,15 +48,6 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Daemon, "run_once", watched)
 
 
-@pytest.fixture(autouse=True)
-def _journals_begin_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin journals of this process in it, except where that is what is tested."""
-    from vaultkit import migrate_near
-
-    if request.path.name != "test_journal.py":
-        monkeypatch.setattr("placet.journal.writer.migrate_aside", migrate_near)
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a home folder with a git identity in force."""

@@ -1253,15 +1253,6 @@ def test_sqlite_utils_agrees_about_what_was_applied(world):
     assert rows == [("placet", name) for name, _ in SCHEMA]
 
 
-def test_a_daemon_does_not_import_sqlite_utils(world):
-    """It would carry 7 MB for the rest of its life. Migrating is another process's work."""
-    fill(world)
-    script = FULL_DISK + "\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
-    argv = [sys.executable, "-c", script, str(world.path.parent), "1"]
-    run = subprocess.run(argv, capture_output=True, text=True)
-    assert run.stdout.splitlines()[-1] == "not", run.stderr
-
-
 def test_two_daemons_can_open_a_new_journal_at_once(world):
     errors: list[BaseException] = []
     barrier = threading.Barrier(6)

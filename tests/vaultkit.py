@@ -16,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, closing, contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,6 @@ from placet.errors import UserError
 from placet.host.config import accept, load
 from placet.host.events import FailureDetected, event_of
 from placet.host.state import vault_state
-from placet.journal import schema
 from placet.loop.app import daemon
 from placet.loop.run import Daemon
 from placet.note.paths import MARKER
@@ -153,14 +152,6 @@ def nobody_writes() -> Iterator[None]:
         patch("placet.loop.ports.probe", _probed),
     ):
         yield
-
-
-def migrate_near(path: Path) -> None:
-    """Make a journal's tables in this process: most tests begin one, and a process takes longer than
-    the test. The processes of other tests show the real one.
-    """
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)) as connection:
-        schema.migrate(connection, schema.SCHEMA)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from placet.journal.chain import last_event
 from placet.journal.database import VAULT, Connection, DatabaseAway, address_file, address_of
 from placet.journal.file import new_database, rename_whole
 from placet.journal.reader import file_snapshot, rows_of, snapshot
-from placet.journal.schema import migrate_aside
+from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writes import checked_body, hashed_body
 
 TABLES = (
@@ -43,7 +43,7 @@ _AT_ONCE = 500
 def new_journal(target: Path) -> Iterator[sqlite3.Connection]:
     """Yield a new journal in a file, which gets its name once it is complete and flushed."""
     with new_database(target) as connection:
-        migrate_aside(Path(connection.execute("PRAGMA database_list").fetchone()[2]))
+        migrate(connection, SCHEMA)
         yield connection
 
 

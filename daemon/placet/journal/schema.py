@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placet.errors import UserError
 from placet.journal.database import Connection
-from placet.journal.errors import BUSY_MS, primary_code, rollback
+from placet.journal.errors import rollback
 
 if TYPE_CHECKING:
     import sqlite_utils
@@ -113,7 +108,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     """Apply the missing steps in one transaction that holds the write lock; two at once are safe.
 
     sqlite-utils records what was applied. It is imported only here: it takes a quarter of a second
-    and is needed once in a database's life.
+    and 7 MB, and is needed once in a database's life.
     """
     import sqlite_utils
 
@@ -143,44 +138,6 @@ def _missing(steps: Sequence[Step]) -> sqlite_utils.Migrations:
 
         migrations(name=name)(run)
     return migrations
-
-
-def migrate_aside(path: Path) -> None:
-    """Migrate in a process of its own, which spares the daemon sqlite-utils' 7 MB.
-
-    Raises sqlite3.OperationalError with SQLite's own code.
-    """
-    env = {
-        name: os.environ[name]
-        for name in ("PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONHOME")
-        if name in os.environ
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "placet.journal", str(path)],
-        env=env,
-        input=json.dumps(SCHEMA),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        code, _, why = done.stdout.partition(" ")
-        error = sqlite3.OperationalError(why.strip() or done.stderr.strip()[-500:])
-        error.sqlite_errorcode = int(code) if code.isdigit() else sqlite3.SQLITE_ERROR
-        raise error
-
-
-def migrate_here(path: str) -> int:
-    """Migrate to the steps on standard input; print SQLite's code and message if that fails."""
-    steps = [(name, tuple(statements)) for name, statements in json.load(sys.stdin)]
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        try:
-            migrate(connection, steps)
-        except sqlite3.Error as error:
-            sys.stdout.write(f"{primary_code(error)} {error}")
-            return 1
-    return 0
 
 
 def schema_of(connection: Connection, path: Path) -> int:

@@ -44,7 +44,7 @@ from placet.journal.file import (
 )
 from placet.journal.maintenance import backup
 from placet.journal.reader import Reader, connect_file, lease_of, open_reader, plain_errors
-from placet.journal.schema import migrate_aside, must_be_released, schema_of
+from placet.journal.schema import must_be_released, schema_of
 from placet.journal.writes import (
     AcquireLease,
     AddActivity,
@@ -352,7 +352,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             connection.execute(f"PRAGMA {setting}")
         use_wal(connection, path)
         if schema_of(connection, path) < schema.latest():
-            migrate_aside(path)
+            schema.migrate(connection, schema.SCHEMA)
             schema_of(connection, path)  # a newer placet may have been faster
         # SQLite opens a read-only file without complaint, and fails at the first write only
         connection.execute("BEGIN IMMEDIATE")

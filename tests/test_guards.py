@@ -43,6 +43,7 @@ from placet.chat.guards import (
 )
 from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.errors import End
+from placet.host.config import GuardsTable
 
 SETTINGS = GuardSettings(1000)
 WRITES = PlanFacts(writes=True)
@@ -529,21 +530,20 @@ def test_every_pattern_is_told_before_it_ends_a_mission_and_none_twice(steps):
 
 
 @pytest.mark.parametrize(
-    "make",
+    "table",
     [
-        lambda: GuardSettings(0),
-        lambda: GuardSettings(5, repeats=1),
-        lambda: GuardSettings(5, repeats=4, window=3),
-        lambda: GuardSettings(5, identical_rounds=2),
-        lambda: GuardSettings(5, alternating_calls=3),
-        lambda: GuardSettings(5, stall_turns=0),
-        lambda: GuardSettings(5, talk_turns=0),
-        lambda: GuardSettings(5, same_call_failing=0),
+        {"repeats": 1},
+        {"repeats": 4, "window": 3},
+        {"identical_rounds": 2},
+        {"alternating_calls": 3},
+        {"stall_turns": 0},
+        {"talk_turns": 0},
+        {"same_call_failing": 0},
     ],
 )
-def test_settings_that_make_no_sense_cannot_exist(make):
-    with pytest.raises(ValueError, match=r"at least|needs"):
-        make()
+def test_settings_that_make_no_sense_cannot_exist(table):
+    with pytest.raises(ValueError, match=next(iter(table))):
+        GuardsTable(**table)
 
 
 def KEPT(text):  # noqa: N802 - a constant answer

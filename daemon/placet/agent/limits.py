@@ -50,30 +50,11 @@ from placet.chat.guards import (
 from placet.chat.messages import Ask, StopReason, ToolUse
 from placet.chat.result import Spent
 from placet.errors import Interrupted
-from placet.host.config import GuardsTable
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
 WATCH = "The model was told. Stop the work if it goes on like this."
 READ_THE_REPORT = "Read why the work ended. Then ask for something smaller, or try it again."
-
-
-def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -> GuardSettings:
-    """Return a configuration's guards for one conversation.
-
-    `way_out` as in GuardSettings, empty for a mission's.
-    """
-    made = GuardSettings(
-        max_iterations,
-        table.repeats,
-        table.window,
-        table.identical_rounds,
-        table.stall_turns,
-        table.same_call_failing,
-        table.alternating_calls,
-        table.talk_turns,
-    )
-    return replace(made, way_out=way_out) if way_out else made
 
 
 def waited_s(record: Record) -> float:

@@ -29,7 +29,7 @@ from placet.agent.commits import (
 )
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
-from placet.agent.limits import MissionLimits, guard_settings
+from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words, spent_in
 from placet.agent.prompts import marked
 from placet.agent.record import (
@@ -60,7 +60,7 @@ from placet.case.drift import IfChanged
 from placet.case.waiting import Why
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import PlanFacts, iteration_cap
+from placet.chat.guards import GuardSettings, PlanFacts, iteration_cap
 from placet.chat.messages import Purpose, StopReason
 from placet.chat.result import Drifted, Ended, Finished, Stopped, WorkDone
 from placet.disk.errors import VaultTrouble
@@ -426,7 +426,7 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> M
             limits.mission_wall_time_s or None,
             limits.tool_calls,
         ),
-        guard_settings(ports.config.guards, cap),
+        GuardSettings(cap, **ports.config.guards.model_dump()),
         PlanFacts(writes=bool(scope.write)),
         cancel,
         patterns=True,

@@ -11,7 +11,7 @@ from posixpath import normpath
 from typing import Any
 
 from placet.agent.conversation import begin, rounds
-from placet.agent.limits import MissionLimits, guard_settings
+from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, Postponed, Record
@@ -26,7 +26,7 @@ from placet.case.request import changed_keys
 from placet.case.waiting import Why
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import SPARE_TURNS, PlanFacts
+from placet.chat.guards import SPARE_TURNS, GuardSettings, PlanFacts
 from placet.chat.messages import Purpose, ToolUse
 from placet.chat.result import Spent
 from placet.errors import (
@@ -343,7 +343,9 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
         ports,
         record,
         Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
-        guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT),
+        GuardSettings(
+            limits.planning_iterations, way_out=WAY_OUT, **ports.config.guards.model_dump()
+        ),
         PlanFacts(writes=False),
         cancel,
         _earlier(ports, record),

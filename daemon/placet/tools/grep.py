@@ -28,11 +28,8 @@ SEARCH_S = 5.0  # a search that takes longer returns what it has found
 # Largest number of elements of a pattern: the engine writes counted repeats out when it compiles,
 # at 500 bytes each.
 MAX_EXPANDED = 20_000
-MAX_COUNT = 1_000  # highest count of one `{m,n}`, and of nested ones multiplied
 
-_COUNT = re.compile(
-    r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?P<comma>,\s*(?P<high>\d*)\s*)?\}"
-)
+_COUNT = re.compile(r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?:,\s*(?P<high>\d*)\s*)?\}")
 
 # Constructs that match a single line but not the same line within a text.
 _BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
@@ -112,7 +109,7 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
         raise ToolError(
             "pattern_too_large",
             f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
-            f"written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.",
+            "written out. Use `*` or `+`, or lower counts.",
         )
     try:
         return regex.compile(pattern, regex.MULTILINE)
@@ -134,25 +131,17 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
 def expanded(pattern: str) -> int:
     """Return an upper bound of a pattern's elements, its counted repeats written out.
 
-    A count above MAX_COUNT gives more than MAX_EXPANDED. The bound is never too low: the pattern is
-    not parsed, so all counts of groups are taken for nested ones, and what looks like a count in a
-    class or after a backslash counts too.
+    It is never too low: the pattern is not parsed, so all counts of groups are taken for nested
+    ones, and what looks like a count in a class or after a backslash counts too.
     """
     elements, nested = len(pattern), 1
     for found in _COUNT.finditer(pattern):
-        digits = [found["low"] or "", found["high"] or ""]
-        if not any(digits):
-            continue  # `{}` and `{,}` have no count
-        count = max(
-            int(digit) if len(digit) < 20 else MAX_EXPANDED + 1 for digit in digits if digit
-        )
-        if count > MAX_COUNT:
-            return max(count, MAX_EXPANDED + 1)
+        count = max((int(n) for n in (found["low"], found["high"]) if n), default=1)
         if found["simple"]:
             elements += count
         else:
             nested *= max(count, 1)
-    return elements * nested if nested <= MAX_COUNT else max(elements * nested, MAX_EXPANDED + 1)
+    return elements * nested
 
 
 def _may_match(pattern: regex.Pattern[str], text: str) -> bool:

@@ -845,7 +845,7 @@ def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_
             running.settle()
             rows = vault.rows("report.written")
             assert len(rows) == number
-            assert case_of(vault)["report_path"] == rows[-1]["metadata"]["path"]
+            assert case_of(vault)["outcome"]["report_path"] == rows[-1]["metadata"]["path"]
             note.write_text(note.read_text().replace("status: error", "status: pending"))
         running.settle()
     first, second = (row["metadata"]["path"] for row in vault.rows("report.written"))
@@ -885,7 +885,7 @@ def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(
     assert mine.read_text() == "mine\n"
     report = str(mine.relative_to(vault.root)).replace(".md", "-2.md")
     assert "status: completed" in (vault.root / report).read_text()
-    assert case_of(vault)["report_path"] == report
+    assert case_of(vault)["outcome"]["report_path"] == report
     assert [row["metadata"]["path"] for row in vault.rows("report.written")] == [report]
     assert report in vault.click("show", "say-hello").stdout
     vault.click("drop", "say-hello", "--reason", "too broad")

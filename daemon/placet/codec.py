@@ -7,25 +7,15 @@ import hashlib
 import json
 import types
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
-from functools import cache
-from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 _Read = Callable[[Any], Any]
 _PLAIN: tuple[type, ...] = (str, bool, int, float)
-
-FLAT: Mapping[str, Any] = {"flat": True}
-"""Metadata of a field that is a group: its own fields are stored as those of the whole."""
-
-
-def stored_as(name: str) -> Mapping[str, Any]:
-    """Return the metadata of a field that is stored under another name than its own."""
-    return {"stored_as": name}
 
 
 def sha256(raw: bytes) -> str:
@@ -38,11 +28,10 @@ class Stored(Generic[T]):
 
     Its fields are texts, bytes, numbers, enums, `None`, tuples, mappings by text, and such
     dataclasses.
-    A dataclass may group its fields in others; they are stored flat all the same (`FLAT`).
     What a field does not have takes its default, and a name that is no field is left out, so that
-    older and newer versions read each other's values. Not with pydantic, which takes a quarter of a
-    second to make ready for what `placet status` does with it. Names of files and branches need not
-    be UTF-8: Python has lone surrogates in them then, which JSON can hold escaped.
+    older and newer versions read each other's values. Names of files and branches need not be
+    UTF-8: Python has lone surrogates in them then, which JSON can hold escaped. Neither pydantic
+    2.14 nor msgspec 0.22 reads or writes those, and both take numbers that no database can hold.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -66,7 +55,7 @@ class Stored(Generic[T]):
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {name: get(value) for name, get in _getters(value.__class__).items()}
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Enum):
@@ -76,34 +65,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     raise ValueError(f"{type(value).__name__} cannot be stored")
-
-
-@cache
-def _getters(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
-    stored = [(name, attrgetter(path)) for name, path in _paths(kind)]
-    getters = dict(stored)
-    assert len(getters) == len(stored), f"two fields of {kind} are stored under one name"
-    return getters
-
-
-def _paths(kind: Any) -> Iterator[tuple[str, str]]:
-    """Give the name that each field is stored under, and the attributes that lead to it."""
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if _is_flat(field):
-            parts = _paths(hints[field.name])
-            yield from ((name, f"{field.name}.{path}") for name, path in parts)
-        else:
-            yield _stored_name(field), field.name
-
-
-def _is_flat(field: dataclasses.Field[Any]) -> bool:
-    return field.metadata.keys() >= FLAT.keys()
-
-
-def _stored_name(field: dataclasses.Field[Any]) -> str:
-    name: str = field.metadata.get("stored_as", field.name)
-    return name
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), default=_plain)
@@ -193,17 +154,10 @@ def _is_number(value: Any) -> bool:
 
 def _dataclass(kind: Any) -> _Read:
     hints = get_type_hints(kind)
-    fields = dataclasses.fields(kind)
-    groups = [(one.name, _reader(hints[one.name])) for one in fields if _is_flat(one)]
-    own = [
-        (one.name, _stored_name(one), _reader(hints[one.name]))
-        for one in fields
-        if not _is_flat(one)
-    ]
+    reads = {one.name: _reader(hints[one.name]) for one in dataclasses.fields(kind)}
 
     def read(value: Any) -> Any:
-        found = {field: read_one(value[name]) for field, name, read_one in own if name in value}
-        found |= {field: read_group(value) for field, read_group in groups}
+        found = {name: read_one(value[name]) for name, read_one in reads.items() if name in value}
         try:
             return kind(**found)
         except TypeError as error:  # something is missing

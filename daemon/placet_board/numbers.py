@@ -30,7 +30,9 @@ GROUPS: Mapping[str, str] = {
 }
 """What numbers are told by, and the SQL of it."""
 
-_PORTALS = "portals AS MATERIALIZED (SELECT trace_id, body->>'portal' AS portal FROM cases)"
+_PORTALS = (
+    "portals AS MATERIALIZED (SELECT trace_id, body->>'$.request.portal' AS portal FROM cases)"
+)
 _JOIN = " LEFT JOIN portals AS p ON p.trace_id = a.trace_id"
 
 _MISSIONS = """\
@@ -108,7 +110,8 @@ QUESTIONS: Mapping[str, str] = {
     "decisions": _DECISIONS,
     "failures": _FAILURES,
 }
-CHOICES = "SELECT DISTINCT body->>'agent' AS agent, body->>'portal' AS portal FROM cases"
+CHOICES = """\
+SELECT DISTINCT body->>'$.request.agent' AS agent, body->>'$.request.portal' AS portal FROM cases"""
 """The agents and portals there are."""
 
 

@@ -37,7 +37,7 @@ from typing import Any
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.life_cycle import ANSWERS, TABLE, WORKING, EventKind, State
 from placet.chat.budget import Complexity
-from placet.codec import FLAT, Stored, stored_as
+from placet.codec import Stored
 from placet.note.paths import Folder
 
 
@@ -133,18 +133,18 @@ class KnownPlan:
     those, by provider and name, that a person knows may work on it.
     """
 
-    keys: tuple[tuple[str, str], ...] = field(default=(), metadata=stored_as("planned"))
+    keys: tuple[tuple[str, str], ...] = ()
     revision: int = 0
-    path: str = field(default="", metadata=stored_as("plan_path"))
-    digest: str = field(default="", metadata=stored_as("plan_digest"))
+    path: str = ""
+    digest: str = ""
     base_branch: str = ""
     based_on: tuple[tuple[str, str], ...] = ()
     basis_digest: str = ""
     base_commit: str = ""
     uncommitted: int = 0
-    box: str = field(default="", metadata=stored_as("plan_box"))
-    left: str = field(default="", metadata=stored_as("plan_left"))
-    models: tuple[str, ...] = field(default=(), metadata=stored_as("plan_models"))
+    box: str = ""
+    left: str = ""
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +155,18 @@ class Approval:
     then; a weaker one asks again.
     """
 
-    digest: str = field(default="", metadata=stored_as("approved_digest"))
-    by: str = field(default="", metadata=stored_as("approved_by"))
-    at: str = field(default="", metadata=stored_as("approved_at"))
-    level: int = field(default=0, metadata=stored_as("approved_level"))
+    digest: str = ""
+    by: str = ""
+    at: str = ""
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
     """The last person who asked for changes, and when: the revision says so."""
 
-    by: str = field(default="", metadata=stored_as("reviewed_by"))
-    at: str = field(default="", metadata=stored_as("reviewed_at"))
+    by: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class Rejection:
     written there.
     """
 
-    reason: str = field(default="", metadata=stored_as("rejection_reason"))
-    own: str = field(default="", metadata=stored_as("rejection_property"))
+    reason: str = ""
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class LastOutcome:
     """
 
     failure: str = ""
-    detail: str = field(default="", metadata=stored_as("failure_detail"))
+    detail: str = ""
     report_path: str = ""
     branch: str = ""
     base: str = ""
@@ -229,7 +229,7 @@ class Case:
 
     `version` is that of its row in the table `cases`. `generation` counts up whenever work under
     way becomes void. Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys
-    that the daemon stamps. Times are RFC 3339. A group changes as one; all are stored flat.
+    that the daemon stamps. Times are RFC 3339. A group changes as one.
     """
 
     trace_id: str
@@ -239,16 +239,16 @@ class Case:
     generation: int = 1
     request_path: str = ""
     request_digest: str = ""
-    request: Request = field(default_factory=Request, metadata=FLAT)
-    plan: KnownPlan = field(default_factory=KnownPlan, metadata=FLAT)
-    approval: Approval = field(default_factory=Approval, metadata=FLAT)
-    reviewed: Reviewed = field(default_factory=Reviewed, metadata=FLAT)
+    request: Request = field(default_factory=Request)
+    plan: KnownPlan = field(default_factory=KnownPlan)
+    approval: Approval = field(default_factory=Approval)
+    reviewed: Reviewed = field(default_factory=Reviewed)
     spent_approvals: tuple[str, ...] = ()  # `at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
     stopped_by: Person = SOMEBODY
-    rejection: Rejection = field(default_factory=Rejection, metadata=FLAT)
-    outcome: LastOutcome = field(default_factory=LastOutcome, metadata=FLAT)
+    rejection: Rejection = field(default_factory=Rejection)
+    outcome: LastOutcome = field(default_factory=LastOutcome)
     # of missions that were completed before the request was planned anew, not merged yet
     earlier: tuple[Branch, ...] = ()
     since: str = ""  # when the state was entered

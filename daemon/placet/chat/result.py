@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from placet.chat.budget import Amount
 from placet.chat.messages import Usage
-from placet.codec import FLAT
 from placet.errors import End, dollars
 
 
@@ -168,7 +167,7 @@ class Finished:
     `ignored` is what the scope allows, commands made and git ignores: it is in no commit.
     """
 
-    work: WorkDone = field(metadata=FLAT)
+    work: WorkDone
     summary: str = ""
     commit: str = ""
     after: After | None = None
@@ -185,7 +184,7 @@ class Stopped:
     not be tidied away. `last_words` are what the model said last: shortened, without secrets.
     """
 
-    work: WorkDone = field(metadata=FLAT)
+    work: WorkDone
     end: End
     detail: str
     error_type: str

@@ -19,7 +19,7 @@ Step = tuple[str, tuple[str, ...]]
 
 SCHEMA: tuple[Step, ...] = (
     (
-        "0008_journal",
+        "0009_journal",
         (
             # what came of the intents of commands: each is performed once
             "CREATE TABLE intents (id TEXT PRIMARY KEY, refused TEXT NOT NULL) WITHOUT ROWID",
@@ -85,8 +85,8 @@ SCHEMA: tuple[Step, ...] = (
     ),
 )
 """The migrations, oldest first; append, never edit a released one."""
-FIRST = 8
-"""The number of the first migration; schemas 1 to 7 were never released and are refused."""
+FIRST = 9
+"""The number of the first migration; schemas 1 to 8 were never released and are refused."""
 
 ACTIVITY = (
     "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"

@@ -98,16 +98,6 @@ def test_what_nobody_could_answer_is_not_asked(vault: TestVault, call: Mapping[s
     assert told(vault)["error_type"] == "invalid_arguments"
 
 
-def test_hidden_characters_are_shown(vault: TestVault) -> None:
-    call = {"question": HIDDEN, "why": HIDDEN, "options": [HIDDEN]}
-    with looping(vault, model=lambda: Fake(asks(call)), time=Time()) as run:
-        drop_and_approve(run)
-        text = question(vault).read_text()
-    for char in "\u202e\u200b\u2066\ufeff\U000e0041\u00ad":
-        assert char not in text
-        assert text.count(f"{ord(char):04X}}}") == 3, hex(ord(char))
-
-
 def test_hidden_characters_in_a_wider_scope_are_shown_or_refused(vault: TestVault) -> None:
     call = {"why": HIDDEN, "write": [f"docs/{HIDDEN}.md"], "run": [f"make {HIDDEN}"]}
     with looping(vault, model=lambda: Fake(asks(call, "request_scope")), time=Time()) as run:

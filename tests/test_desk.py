@@ -4,7 +4,6 @@ request.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import pty
@@ -12,11 +11,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from messages_api import MessagesApi, call, reply
+from looping import Fake, Time, bare_vault, greeter, looping
 from vaultkit import ME, PLAN, TestVault, make_vault, started, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -129,37 +127,31 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     assert vault.rows("plan.approved")[0]["metadata"]["digest"] == digest
 
 
-def planner(asked: list[Any]) -> Any:
-    def answer(body: Any) -> Any:
-        asked.append(body)
-        return reply(call("submit_plan", PLAN))
-
-    return answer
-
-
 def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) -> None:
-    asked: list[Any] = []
-    with MessagesApi(planner(asked)) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url)
-        vault.drop("# Say hello\n")
-        vault.once()
-        done = vault.click("retry", "say-hello", check=False)
-        assert done.returncode == 3
-        assert "placet revise say-hello" in done.stderr
-        vault.click("reject", "say-hello", "--reason", "too loud")
-        done = vault.click("retry", "say-hello", check=False)
-        assert done.returncode == 3
-        assert "say-hello is in review, so there is nothing to try again." in done.stderr
-        vault.once()
-        assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
-        vault.click("retry", "say", "--comment", "Whisper it.")
-        assert "`placet retry` waits for the daemon" in vault.click("status").stdout
-        vault.once()
+    vault, model = bare_vault(tmp_path), Fake(greeter)
+
+    def work() -> None:
+        with looping(vault, model=lambda: model, time=Time()) as run:
+            run.settle()
+
+    vault.drop("# Say hello\n")
+    work()
+    done = vault.click("retry", "say-hello", check=False)
+    assert done.returncode == 3
+    assert "placet revise say-hello" in done.stderr
+    vault.click("reject", "say-hello", "--reason", "too loud")
+    done = vault.click("retry", "say-hello", check=False)
+    assert done.returncode == 3
+    assert "say-hello is in review, so there is nothing to try again." in done.stderr
+    work()
+    assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
+    vault.click("retry", "say", "--comment", "Whisper it.")
+    assert "`placet retry` waits for the daemon" in vault.click("status").stdout
+    work()
     again = vault.rows("request.detected")[-1]["metadata"]
-    assert (again["again"], again["via"], again["reviewed_by"]) == (True, "cli", getpass.getuser())
-    spoken = json.dumps(asked[-1]["messages"])
-    assert "Whisper it." in spoken
-    assert "too loud" in spoken
+    assert (again["again"], again["via"], again["reviewed_by"]) == (True, "cli", ME)
+    assert "Whisper it." in str(model.asks[-1].turns)
+    assert "too loud" in str(model.asks[-1].turns)
     assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
     assert json.loads(vault.click("status", "--json").stdout)["cases"][0]["state"] == "review"
 

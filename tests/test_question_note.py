@@ -129,6 +129,14 @@ def test_ticked_option_is_the_answer(options: tuple[str, ...], nth: int, text: s
     assert answer(head + marked, options)[0] == text
 
 
+def test_hidden_characters_are_shown() -> None:
+    call = Asked(1, "call:1:0", HIDDEN, (HIDDEN,), HIDDEN)
+    text = question_note(CASE, call, State.RUNNING, NOW).decode()
+    for char in "\u202e\u200b\u2066\ufeff\U000e0041\u00ad":
+        assert char not in text
+        assert text.count(f"{ord(char):04X}}}") == 3, hex(ord(char))
+
+
 @pytest.mark.parametrize(
     ("said", "options", "text"),
     [

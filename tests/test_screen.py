@@ -164,14 +164,16 @@ def test_what_runs_has_a_bar(known: TestVault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "words", "note"),
+    ("command", "call", "words", "note"),
     [
         (
+            "status",
             ("ask_person", {**QUESTION, "question": f"{LONG}? {EVIL}"}),
             f"a question: {LONG}?",
             "Inbox/Questions/say-hello_1.md",
         ),
         (
+            "plans",
             ("request_scope", {**WIDER, "write": ["test_hello.py", "odd/**"]}),
             "a wider scope: write test_hello.py, odd/**; run pytest -q",
             "Inbox/Plans/say-hello_amendment1.md",
@@ -179,18 +181,17 @@ def test_what_runs_has_a_bar(known: TestVault) -> None:
     ],
 )
 def test_what_work_asks_is_shown_whole_with_its_note(
-    tmp_path: Path, call: tuple[str, Any], words: str, note: str
+    tmp_path: Path, command: str, call: tuple[str, Any], words: str, note: str
 ) -> None:
     vault = asking_vault(tmp_path, call)
-    for command in ("status", "plans"):
-        _, shown = on_terminal(vault, command)
-        assert not too_long(shown)
-        assert "…" not in seen(shown)
-        assert set(links(shown)) == {(vault.root / note).as_uri()} | (
-            {vault.root.as_uri()} if command == "status" else set()
-        )
-        _, wide = on_terminal(vault, command, columns=300)
-        assert words in " ".join(seen(wide).split())
+    _, shown = on_terminal(vault, command)
+    assert not too_long(shown)
+    assert "…" not in seen(shown)
+    assert set(links(shown)) == {(vault.root / note).as_uri()} | (
+        {vault.root.as_uri()} if command == "status" else set()
+    )
+    _, wide = on_terminal(vault, command, columns=300)
+    assert words in " ".join(seen(wide).split())
 
 
 def test_decision_that_waits_for_daemon_is_under_way(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_command_line_says_who_approved_in_every_place(
             vault.await_action("report.written")
             until((vault.root / "Inbox/Archive/say-hello_plan.md").exists, "the archive")
     else:
-        vault.cli("approve", "say-hello", "--yes")
+        vault.click("approve", "say-hello", "--yes")
         vault.here()
     assert approver(vault) == (ME, "cli")
     assert f"approved by {ME}" in vault.reports()[0].read_text()
@@ -86,9 +86,9 @@ def test_of_a_move_nobody_can_say_who_made_it_whatever_the_note_claims(tmp_path:
 
 def test_every_row_of_a_persons_says_who_and_how(tmp_path: Path) -> None:
     vault = planned(tmp_path)
-    vault.cli("revise", "say-hello", "--comment", "shorter")
+    vault.click("revise", "say-hello", "--comment", "shorter")
     vault.here()
-    vault.cli("reject", "say-hello", "--reason", "no")
+    vault.click("reject", "say-hello", "--reason", "no")
     vault.here()
     asked, rejected = (
         vault.rows(name)[0]["metadata"] for name in ("plan.revision_requested", "plan.rejected")

@@ -91,7 +91,7 @@ def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
 ) -> None:
     done = asked.click("answer", "say-hello", "1")
     assert done.stdout == "Inbox/Questions/say-hello_1.md\n"
-    assert "The daemon is not running" in done.stderr
+    assert "when the daemon runs: placet run" in done.stderr
     assert "`placet answer` waits" in " ".join(asked.click("status").stdout.split())
     asked.click("answer", "say-hello", said)  # the later one counts
     asked.here()
@@ -200,12 +200,12 @@ def test_the_story_tells_of_questions_and_wider_scopes_in_words(tmp_path: Path) 
     assert {"question.asked", "question.answered", "plan.amendment_requested"} <= live
     said = [line[1].removeprefix("say-hello: ") for line in lines if line is not None]
     for sentence in (
-        "asks you something, and stands still: Inbox/Questions/say-hello_1.md",
-        f"its question was answered by {ME}, option 2; the work goes on",
-        "its mission asks for a wider scope (write test_hello.py; run pytest -q), and stands still: "
-        "Inbox/Plans/say-hello_amendment1.md",
-        f"the wider scope was rejected by {ME}: no tests; the mission goes on without it",
-        "1 thing is asked of you (placet review)",
+        "is waiting for your answer: Inbox/Questions/say-hello_1.md",
+        f"its question was answered by {ME}, option 2; the work continues",
+        "its mission needs a wider scope (write test_hello.py; run pytest -q) and is waiting for "
+        "you: Inbox/Plans/say-hello_amendment1.md",
+        f"the wider scope was rejected by {ME}: no tests; the mission continues without it",
+        "1 question is waiting for your answer (placet review)",
     ):
         assert sentence in said, (sentence, said)
     journal = vault.click("journal", "--trace", "say-hello").stdout

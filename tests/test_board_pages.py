@@ -377,7 +377,7 @@ def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
         "request seen: Inbox/Requests/done.md",
         "a plan waits for you",
         "approved by",
-        "the mission began: 2 steps",
+        "the mission started: 2 steps",
         "step 2 of 2 done",
         "completed: 2 files changed",
     ]

@@ -595,15 +595,15 @@ def test_merge_and_undo_begin_with_a_sentence_and_undo_asks_below_one(vault: Tes
             main, ["merge", "hello", "--vault", str(vault.root)], env=vault.env
         )
         sentence, commit = told.output.splitlines()
-        assert sentence.startswith("placet: your notes have it now, by this commit on main; take")
+        assert re.match(r"placet: your notes have it now: \w{12} on main\. To undo it: ", sentence)
         assert told.stdout == f"{commit}\n"
         told = CliRunner().invoke(
             main, ["undo", "hello", "--vault", str(vault.root)], "y\n", env=vault.env
         )
         what, question, sentence, _ = told.output.splitlines()
-        assert what.startswith(f"This takes back what {commit[:12]} brought into main of ")
+        assert what.startswith(f"This undoes what {commit[:12]} brought into main of ")
         assert question == "Do that? [y/N]: y"
-        assert sentence == "placet: taken back, by this commit on main:"
+        assert sentence == "placet: undone, by this commit on main:"
 
 
 def test_a_report_stays_true_when_its_branch_is_merged_taken_back_or_dropped(

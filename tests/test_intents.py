@@ -212,8 +212,7 @@ def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     done = vault.cli("approve", "say-hello", "--yes", "--json")
     assert json.loads(done.stdout)["state"] == "pending"
-    assert "Saved. The daemon is not running." in done.stderr
-    assert "placet run" in done.stderr
+    assert "Approved. The mission starts when the daemon runs: placet run" in done.stderr
     (waits,) = status(vault.site)["intents"]
     assert (waits["what"], waits["by"], waits["via"]) == ("approve", ME, "cli")
     assert "`placet approve` waits" in vault.click("status").stdout

@@ -238,6 +238,6 @@ def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(
     vault.once()
     shutil.rmtree(vault.state)
     said = vault.once()
-    assert "the journal does not know was taken up: Inbox/Rejected/say-hello_rejected.md" in said
+    assert "not in the journal was added to it: Inbox/Rejected/say-hello_rejected.md" in said
     assert "waits for you" not in said
     assert vault.actions().count("plan.rejected") == 1

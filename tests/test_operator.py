@@ -291,7 +291,7 @@ def test_a_daemon_that_starts_on_a_full_disk_ends_when_it_is_told_to(
             finally:
                 daemon.kill()
     assert "Traceback" not in said
-    assert "Ended while the journal could not be written" in said
+    assert "Stopped while the journal could not be written" in said
     assert daemon.returncode == 1
 
 
@@ -757,7 +757,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
     assert vault.click("submit", "x", "--vault", str(tmp_path), check=False).returncode == 2
     assert not (tmp_path / "Inbox").exists()
 
-    assert "the daemon is not running" in vault.click("submit", "Say hello").stderr
+    assert "when the daemon runs: placet run" in vault.click("submit", "Say hello").stderr
     assert "1 note changed since the daemon last ran" in vault.click("status").stdout
     vault.drop("---\npriority: high\n---\nHi\n", "Odd.md")
     vault.once()
@@ -783,7 +783,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
         ["revise", "say-hello", "--comment", ""],
     ):
         assert vault.click(*empty, check=False).returncode == 2
-    assert "The daemon is not running" in vault.click("approve", "say-hello", "--yes").stderr
+    assert "when the daemon runs" in vault.click("approve", "say-hello", "--yes").stderr
     plan.unlink()
     done = vault.click("approve", "say-hello", "--yes", check=False)
     assert "say-hello_plan.md is not there. It was moved" in done.stderr

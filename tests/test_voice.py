@@ -52,19 +52,19 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
     assert without_times(first)[0].startswith("The first start on this vault ")
     assert [one for one in without_times(first)[1:] if not one.startswith("A history (git) ")] == [
         "say-hello: request seen: Inbox/Requests/Say hello.md; a plan follows",
-        f"say-hello: made a git repository of {vault.root}, with a first commit of what is there",
+        f"say-hello: created a git repository in {vault.root}, with a first commit of its files",
         "say-hello: a plan waits for you (revision 1, 1 step): Inbox/Plans/say-hello_plan.md",
-        "ended; 1 plan waits for you (placet plans)",
+        "stopped; 1 plan waits for you (placet plans)",
     ]
     vault.approve()
     second = without_times(vault.once())
     assert second[0] == "1 plan waits for you (placet plans)"
     assert second[1].startswith("say-hello: approved by ")
-    assert second[2].startswith("say-hello: the mission began: 1 step; commands run in: ")
+    assert second[2].startswith("say-hello: the mission started: 1 step; commands run in: ")
     assert second[3] == "say-hello: step 1 of 1 done"
     assert second[4].startswith("say-hello: completed: 1 file changed on feat/say-hello-")
     assert second[5] == f"say-hello: report: {vault.reports()[0].relative_to(vault.root)}"
-    assert second[6:] == ["ended; nothing is left for the next start"]
+    assert second[6:] == ["stopped; nothing was in progress"]
 
 
 def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
@@ -129,12 +129,12 @@ def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     said = without_times((vault.root.parent / "log").read_text())
-    assert said[-1] == "ended; 1 mission goes on at the next start: say-hello, step 1 of 1"
+    assert said[-1] == "stopped; 1 mission resumes at the next start: say-hello, step 1 of 1"
     with running(vault):
         vault.await_action("execution.resumed")
         again = next(vault.root.parent.glob("daemon-*.log"))
-        until(lambda: "the mission is taken up again at iteration" in again.read_text())
-        assert "1 mission is taken up again: say-hello, step 1 of 1" in again.read_text()
+        until(lambda: "resuming the mission at iteration" in again.read_text())
+        assert "1 mission resumes: say-hello, step 1 of 1" in again.read_text()
 
 
 def test_every_action_can_be_told_whatever_its_row_says() -> None:
@@ -212,7 +212,7 @@ def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(
             env={**env, "JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"},
         )
     assert (vault.root.parent / "log").read_text() == (
-        "1 plan waits for you (placet plans)\nended; 1 plan waits for you (placet plans)\n"
+        "1 plan waits for you (placet plans)\nstopped; 1 plan waits for you (placet plans)\n"
     )
 
 
@@ -263,7 +263,7 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
     )
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
         Verbosity.EVENT,
-        "say-hello: the merge of feat/x was taken back by cleo",
+        "say-hello: the merge of feat/x was undone by cleo",
     )
 
 

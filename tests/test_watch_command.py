@@ -69,9 +69,9 @@ def test_a_request_is_followed_across_a_daemon_that_is_killed(vault: TestVault) 
     assert "report: " in out
     assert said == [
         "placet: say-hello waits for you: placet review\n",
-        "placet: the daemon is not running; it goes on with the next: placet run\n",
+        "placet: the daemon is not running. This continues when it runs: placet run\n",
     ]
-    assert err == "placet: a daemon runs again\n"
+    assert err == "placet: the daemon runs again\n"
     # what is over is told, with its result, also without a daemon
     again = vault.cli("watch", "say-hello")
     assert without_times(again.stdout)[-1].startswith("say-hello: report: ")
@@ -272,7 +272,7 @@ def test_logs_are_followed(vault: TestVault) -> None:
         vault.approve()
         vault.once()
         line(following, "completed: ")
-        line(following, "ended; ")
+        line(following, "stopped; ")
     assert "waits for you" in first
 
 

@@ -202,7 +202,7 @@ def _settle_unseen(record: Record, turn: int, number: int, purpose: Purpose) -> 
     entry = ATTEMPT.at(turn, number)
     begun = record.begun(entry)
     assert begun is not None
-    why = "the daemon was stopped during this call"
+    why = "the daemon crashed or was killed during this call"
     unseen = ModelError(ModelErrorKind.CANCELLED, why, served=True)
     record.settle(entry, begun, _failed_row(record, purpose, number, unseen, begun.amount))
     return begun

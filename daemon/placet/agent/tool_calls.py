@@ -58,8 +58,8 @@ CUT_OFF = _not_done(
 )
 INTERRUPTED = _not_done(
     "interrupted",
-    "The daemon was stopped during this call; part of it may have taken effect. "
-    "Look before you repeat it.",
+    "The daemon stopped during this call, so part of it may have taken effect. "
+    "Check before you repeat it.",
 )
 
 

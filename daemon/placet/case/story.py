@@ -245,8 +245,8 @@ def _without(data: Mapping[str, Any]) -> str:
 
 def _answered(data: Mapping[str, Any]) -> str:
     if data.get("taken_away"):
-        return f"its question was taken away {by(data)}; the work goes on without an answer"
-    return f"its question was answered {by(data)}, {answer_kind(data)}; the work goes on"
+        return f"its question was removed {by(data)}; the work continues without an answer"
+    return f"its question was answered {by(data)}, {answer_kind(data)}; the work continues"
 
 
 def _completed(data: Mapping[str, Any]) -> str:
@@ -260,23 +260,23 @@ def _completed(data: Mapping[str, Any]) -> str:
 
 def _taken_back(data: Mapping[str, Any]) -> str:
     if data.get("running"):
-        return f"its plan was taken back {by(data)}: the mission stops at the next safe point"
-    return f"its plan was taken back {by(data)}, and waits for a decision"
+        return f"its approval was withdrawn {by(data)}; the mission stops at the next safe point"
+    return f"its approval was withdrawn {by(data)}; the plan waits for you again"
 
 
 def _changed_after(data: Mapping[str, Any]) -> str:
     if data.get("running"):
         return (
-            "its plan was edited during the mission, which has no effect: the approved text goes on"
+            "its plan was edited during the mission, which has no effect: "
+            "the mission follows the approved text"
         )
-    return "its plan was edited after the approval, which is void: it waits for you again"
+    return "its plan was edited after the approval, which is void; the plan waits for you again"
 
 
 def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
-    """Return what goes on of the work that a stop or start found, and what waits for a person.
+    """Return the unfinished work at a start or stop, and what waits for you; "" for nothing.
 
-    Empty where nothing does. `one` and `many` say what a mission does, or several: `goes on at the
-    next start`, `are taken up again`.
+    `one` and `many` are what a mission does, or several: `resumes at the next start`, `resume`.
     """
     missions = data.get("missions") or []
     parts = []
@@ -296,8 +296,8 @@ def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
             f"{counted(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
         )
     if asking := data.get("asking"):
-        one = "thing is" if asking == 1 else "things are"
-        parts.append(f"{asking} {one} asked of you (placet review)")
+        one = "question is" if asking == 1 else "questions are"
+        parts.append(f"{asking} {one} waiting for your answer (placet review)")
     return "; ".join(parts)
 
 
@@ -318,12 +318,12 @@ _TROUBLE = frozenset({
 
 _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.REQUEST_DETECTED: lambda d: (
-        "a new plan was asked for"
+        "you asked for a new plan"
         if d.get("again")
         else f"request seen: {d['path']}; a plan follows"
     ),
-    Action.REQUEST_EDITED: lambda d: f"the request was edited {by(d)}; it is planned again",
-    Action.REQUEST_WITHDRAWN: lambda d: f"the request was taken away: {d['path']}",
+    Action.REQUEST_EDITED: lambda d: f"the request was edited {by(d)}; placet plans it again",
+    Action.REQUEST_WITHDRAWN: lambda d: f"the request was removed: {d['path']}",
     Action.REQUEST_INVALID: lambda d: f"{d['path']} cannot be used: {_words(d)}",
     Action.NOTE_EXPLAINED: lambda d: f"about {d['path']}: {_words(d)}",
     Action.PLAN_CREATED: _plan_waits,
@@ -337,7 +337,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     Action.PLAN_REJECTED: lambda d: f"rejected {by(d)}{_because(d)}",
     Action.PLAN_REVISION_REQUESTED: lambda d: (
-        f"changes asked for {by(d)} ({counted(d['comment_count'], 'comment')}); "
+        f"changes requested {by(d)} ({counted(d['comment_count'], 'comment')}); "
         "the plan is being revised"
     ),
     Action.PLAN_CHANGED_AFTER_APPROVAL: _changed_after,
@@ -346,28 +346,26 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"its plan was put back: {d['reason']}" if d.get("reason") else ""
     ),
     Action.PLAN_TAKEN_BACK: _taken_back,
-    Action.PLAN_WITHDRAWN: lambda d: f"its plan was taken away: {d['path']}",
+    Action.PLAN_WITHDRAWN: lambda d: f"its plan was removed: {d['path']}",
     Action.PLAN_EDITED: lambda d: f"its plan was edited {by(d)}",
     Action.PLAN_ADOPTED: lambda d: (
-        "a plan that the journal does not know "
-        f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
+        "a plan that is not in the journal "
+        f"{'was added to it' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
     ),
-    Action.QUESTION_ASKED: lambda d: f"asks you something, and stands still: {d['path']}",
+    Action.QUESTION_ASKED: lambda d: f"is waiting for your answer: {d['path']}",
     Action.QUESTION_ANSWERED: _answered,
     Action.PLAN_AMENDMENT_REQUESTED: lambda d: (
-        f"its mission asks for a wider scope ({more_scope(d)}), and stands still: {d['path']}"
+        f"its mission needs a wider scope ({more_scope(d)}) and is waiting for you: {d['path']}"
     ),
-    Action.PLAN_AMENDED: lambda d: f"the wider scope was approved {by(d)}; the mission goes on",
+    Action.PLAN_AMENDED: lambda d: f"the wider scope was approved {by(d)}; the mission continues",
     Action.PLAN_AMENDMENT_REJECTED: lambda d: (
-        f"the wider scope was rejected {by(d)}{_because(d)}; the mission goes on without it"
+        f"the wider scope was rejected {by(d)}{_because(d)}; the mission continues without it"
     ),
     Action.EXECUTION_STARTED: lambda d: (
-        f"the mission began: {counted(d['steps'], 'step')}{_without(d)}; "
+        f"the mission started: {counted(d['steps'], 'step')}{_without(d)}; "
         f"commands run in: {d['sandbox']}"
     ),
-    Action.EXECUTION_RESUMED: lambda d: (
-        f"the mission is taken up again at iteration {d['iteration']}"
-    ),
+    Action.EXECUTION_RESUMED: lambda d: f"resuming the mission at iteration {d['iteration']}",
     Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']} done",
     Action.EXECUTION_COMPLETED: _completed,
     Action.EXECUTION_FAILED: lambda d: (
@@ -379,19 +377,19 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"noticed: {str(d['description']).removeprefix('Noticed: ')}"
     ),
     Action.GIT_INITIALIZED: lambda d: (
-        f"made a git repository of {d['path']}, with a first commit of what is there"
+        f"created a git repository in {d['path']}, with a first commit of its files"
     ),
     Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
     Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
     Action.PR_REJECTION_EXPLAINED: lambda d: f"why {d['branch']} was dropped: {d['reason']}",
-    Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was taken back {by(d)}",
-    Action.PR_REOPENED: lambda d: f"{d['branch']} is there again",
-    Action.DAEMON_STARTED: lambda d: unfinished(d, "is taken up again", "are taken up again"),
+    Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was undone {by(d)}",
+    Action.PR_REOPENED: lambda d: f"{d['branch']} exists again",
+    Action.DAEMON_STARTED: lambda d: unfinished(d, "resumes", "resume"),
     Action.DAEMON_STOPPED: lambda d: (
-        "ended; "
+        "stopped; "
         + (
-            unfinished(d, "goes on at the next start", "go on at the next start")
-            or "nothing is left for the next start"
+            unfinished(d, "resumes at the next start", "resume at the next start")
+            or "nothing was in progress"
         )
     ),
 }

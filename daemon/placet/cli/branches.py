@@ -87,11 +87,11 @@ def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
     sha, onto = merge(site, ident, here=here)
     what = (
-        f"merged into {onto} by this commit, unsigned and without your hooks"
+        f"merged into {onto}: {sha[:12]} (not signed; your hooks did not run)."
         if site.case(ident).request.portal
-        else f"your notes have it now, by this commit on {onto}"
+        else f"your notes have it now: {sha[:12]} on {onto}."
     )
-    say(f"{what}; take it back with: placet undo {ident}")
+    say(f"{what} To undo it: placet undo {ident}")
     out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
     await_daemon(site, ident, "merged")
 
@@ -358,7 +358,7 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
 def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
     """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
     made, onto = undo(site, ident, lambda what: yes or _agreed(what))
-    say(f"taken back, by this commit on {onto}:" if onto else _DROPPED)
+    say(f"undone, by this commit on {onto}:" if onto else _DROPPED)
     out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
     await_daemon(site, ident, "reverted" if onto else "dropped")
 
@@ -506,7 +506,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}",
         )
     if not ask(
-        f"This takes back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
+        f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
         "by a new commit."
     ):
         raise UserError("Nothing was changed.")

@@ -439,11 +439,14 @@ def must_say_something(what: str, said: Sequence[str], helps: str, example: str)
 NOT_ANSWERED = "Saved. The daemon has not answered yet."
 
 
-def saved(site: Site) -> str:
-    """Return what is said of a decision that the daemon has not performed yet."""
-    if site.daemon is None:
-        return "Saved. The daemon is not running. It does this when you start it: placet run"
-    return NOT_ANSWERED
+def saved(site: Site, what: str, then: str = "it takes effect") -> str:
+    """Return the sentence for a decision that the daemon has not performed yet.
+
+    `what` was decided, and `then` is what follows from it.
+    """
+    if site.daemon is not None:
+        return NOT_ANSWERED
+    return f"{what.capitalize()}. {then[0].upper()}{then[1:]} when the daemon runs: placet run"
 
 
 @click.command("approve")
@@ -498,14 +501,15 @@ def approve_command(
         # what was shown is what is approved
         seen = _confirmed(ident, *wider_scope(site, case)) if asks else None
         done = widen(site, case, bound=bound, seen=seen)
-        _done(site, done, "approved; the mission goes on with the wider scope", as_json=as_json)
+        then = "the mission continues with the wider scope"
+        _done(site, done, "approved", then, as_json=as_json)
         return
     seen = None
     if asks:
         seen = plan_text(site, case)
         _confirmed(ident, proposal_text(proposal(site, case, seen)), seen)
     done = approve(site, case, remarks, bound=bound, seen=seen)
-    _done(site, done, "approved; the daemon carries it out", as_json=as_json)
+    _done(site, done, "approved", "the mission starts", as_json=as_json)
 
 
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
@@ -533,7 +537,7 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
     must_say_something("comment", comments, "Say what to do differently", "leave the tests alone")
     case, source = to_retry(site, ident)
     done = retry(site, case, source, comments)
-    _done(site, done, "asked for a new plan; you will approve it", as_json=as_json)
+    _done(site, done, "asked for a new plan", "placet writes it for your review", as_json=as_json)
 
 
 @click.command("reject")
@@ -549,9 +553,10 @@ def reject_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     case = awaiting(site, ident, "rejected")
     if asks_for_more(case):
         done = refuse_wider(site, case, reason)
-        _done(site, done, "rejected; the mission goes on, and is told why", as_json=as_json)
+        _done(site, done, "rejected", "the mission continues without it", as_json=as_json)
         return
-    _done(site, reject(site, case, reason, seen=None), "rejected", as_json=as_json)
+    done = reject(site, case, reason, seen=None)
+    _done(site, done, "rejected", "the plan moves to Inbox/Rejected", as_json=as_json)
 
 
 @click.command("answer")
@@ -579,7 +584,7 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
             f"placet reject {case.request_id} --reason R",
         )
     done = answer(site, case, text)
-    _done(site, done, "answered; the work goes on with that", as_json=as_json)
+    _done(site, done, "answered", "the work continues with that", as_json=as_json)
 
 
 @click.command("revise")
@@ -606,7 +611,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
         )
     must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
     done = revise(site, case, comments, seen=None)
-    _done(site, done, "the agent answers with a new revision", as_json=as_json)
+    _done(site, done, "commented", "placet writes a new revision", as_json=as_json)
 
 
 @click.command("stop")
@@ -617,15 +622,11 @@ def stop_command(site: Site, ident: str, as_json: bool) -> None:
     """Stop a mission at the next safe point: its plan goes back to Inbox/Plans."""
     case = site.case(ident)
     must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
-    _done(
-        site,
-        stop(site, case),
-        "taken back; a mission that has begun stops at the next safe point, with a report",
-        as_json=as_json,
-    )
+    then = "at the next safe point its plan goes back to Inbox/Plans"
+    _done(site, stop(site, case), "stopping", then, as_json=as_json)
 
 
-def _done(site: Site, done: Done, sentence: str, *, as_json: bool) -> None:
-    """Print what came of a decision."""
+def _done(site: Site, done: Done, what: str, then: str, *, as_json: bool) -> None:
+    """Print a decision, `what`, and what follows from it."""
     out(done.path, {"path": done.path, "state": done.state}, as_json=as_json)
-    say(saved(site) if done.is_pending else sentence)
+    say(saved(site, what, then) if done.is_pending else f"{what}; {then}")

@@ -108,8 +108,8 @@ def journal_verify_command(site: Site) -> None:
         )
     click.echo(f"{row_id} {row_hash}")
     say(
-        f"whole up to row {row_id}. Who can write the database can rewrite all of it: keep the "
-        "hash elsewhere, and compare later"
+        f"No row was changed, up to row {row_id}. Somebody who can write the database could "
+        "rewrite it with new hashes. To notice that, keep this hash elsewhere and compare later."
     )
 
 
@@ -552,7 +552,7 @@ def await_case(site: Site, path: str, after: int) -> str:
 
 @dataclass(slots=True)
 class Presence:
-    """Says when nothing goes on because no daemon runs, and when one runs again."""
+    """Tells you when the daemon stops, and when it runs again."""
 
     site: Site
     was_there: bool = True
@@ -562,9 +562,9 @@ class Presence:
         is_there = self.site.daemon is not None
         if is_there != self.was_there:
             say(
-                "a daemon runs again"
+                "the daemon runs again"
                 if is_there
-                else "the daemon is not running; it goes on with the next: placet run"
+                else "the daemon is not running. This continues when it runs: placet run"
             )
         self.was_there = is_there
 

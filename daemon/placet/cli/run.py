@@ -60,7 +60,7 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
     ):
         if not once:
             voice.say(
-                f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
+                f"watching {running.vault} ({running.bell.mode.value}). To stop: Ctrl-C",
                 Verbosity.EVENT,
             )
             running.run()

@@ -286,4 +286,4 @@ def _can_be_edited(what: str) -> Iterator[None]:
 def _say_if_down(site: Site) -> None:
     """Tell the person that nothing follows until the daemon runs, if it does not run."""
     if site.daemon is None:
-        say("the daemon is not running; nothing follows before: placet run")
+        say("Saved. placet plans it when the daemon runs: placet run")

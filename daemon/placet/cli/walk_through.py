@@ -184,7 +184,7 @@ def _decided(site: Site, read: Read) -> bool:
                 echo("A number, or words of your own, answer it.")
         if done is not None:
             what = _SAYS[said] if said in letters else "answered"
-            say(saved(site) if done.is_pending else f"{what}: {done.path}")
+            say(saved(site, what) if done.is_pending else f"{what}: {done.path}")
             return True
 
 

@@ -182,7 +182,7 @@ def _make_ready(address: str, on_wait: Callable[[str], None], ending: threading.
         except UserError as error:
             if not isinstance(error.__cause__, DatabaseAway):
                 raise
-            on_wait(f"{error.what} placet waits until it can be reached; stop with Ctrl-C.")
+            on_wait(f"{error.what} placet keeps trying. To stop: Ctrl-C.")
             if ending.wait(AWAY_RETRY_S):
                 raise
         else:

@@ -1,4 +1,4 @@
-"""The running daemon: it ticks until it is told to end."""
+"""Run the daemon: tick until a signal stops it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ A sync tool may be putting its marker back.
 MAX_WAIT_S = 10.0
 """Longest wait between two ticks.
 
-It is well below the service manager's watchdog (WatchdogSec in systemd/placet@.service).
+It must stay well below WatchdogSec in systemd/placet@.service.
 """
 
 
 @dataclass(slots=True)
 class Daemon:
-    """A daemon that holds its vault: lock, journal, bell and loop are up."""
+    """A started daemon: it holds the lock, the journal is open, the watcher runs."""
 
     vault: Path
     journal: Journal
@@ -55,7 +55,10 @@ class Daemon:
         self._end()
 
     def _tick(self) -> Tick:
-        """Tick; raises ClaimedElsewhere, all work ended, once another machine has the vault."""
+        """Tick.
+
+        Raises ClaimedElsewhere, after it stopped all work, once another machine has the vault.
+        """
         try:
             return self.loop.tick()
         except ClaimedElsewhere:
@@ -63,7 +66,7 @@ class Daemon:
             raise
 
     def _expect_journal(self) -> None:
-        """Raise UserError, all work ended, if somebody deleted the journal: nothing can go on."""
+        """Stop all work and raise UserError if somebody deleted the journal."""
         path = self.journal.path
         if address_of(path) or path.exists():
             return
@@ -71,24 +74,25 @@ class Daemon:
         with suppress(JournalPaused, UserError):
             self._end()
         raise UserError(
-            f"The journal {path} is not there any more, so placet stopped.",
-            "Put it back from a backup. Or start placet again: it begins a new journal.",
+            f"The journal {path} was deleted, so placet stopped.",
+            "Restore it from a backup. Or start placet again: it creates a new journal.",
         )
 
     def _end(self) -> None:
         self.notify("STOPPING=1")
         grace_s = self.loop.ports.config.daemon.stop_grace_s
         if self.loop.threads.jobs:
-            once_more = "Ctrl-C once more ends it at once."
-            self.say(f"Ending: work gets {grace_s:.0f} s to come to a safe point. {once_more}")
+            self.say(
+                f"Stopping. Running work has {grace_s:.0f} s to reach a safe point. "
+                "Press Ctrl-C again to stop now."
+            )
         self.loop.stop(grace_s)
 
     def run_once(self) -> Tick:
-        """Work until nothing is left to do that needs no person.
+        """Work until only things that need you are left; return the last tick.
 
-        Return the last tick, which says what waits. Requests are planned at once, as whoever starts
-        it wants the work done now. It waits for a vault that went away as long as work is under
-        way, and AWAY_S more.
+        Its `waiting` says what could not be done. Requests are planned without waiting `quiet_s`.
+        If the vault disappears, this waits for it while work runs, and AWAY_S longer.
         """
         here_at = time.monotonic()
         self.loop.drafts.no_wait = True
@@ -96,7 +100,7 @@ class Daemon:
             tick = self._tick()
             if self.ending.is_set():
                 self._end()
-                return replace(tick, waiting=("it was told to end before that", *tick.waiting))
+                return replace(tick, waiting=("it was stopped before that", *tick.waiting))
             if tick.idle:
                 return tick
             if not tick.away or self.loop.threads.jobs:
@@ -113,21 +117,24 @@ class Daemon:
         if tick.waiting:
             return tick.waiting[0].splitlines()[0][:200]
         running = len(self.loop.threads.jobs)
-        return f"{running} at work" if running else "waiting for requests and decisions"
+        return f"{running} running" if running else "waiting for requests and decisions"
 
 
 class Ending(threading.Event):
-    """An event that ends the daemon."""
+    """An event that stops the daemon."""
 
     _ring: Callable[[], None] = staticmethod(lambda: None)
 
     def set(self) -> None:
-        """Order the end."""
+        """Ask the daemon to stop."""
         super().set()
         self._ring()
 
     def rings(self, ring: Callable[[], None]) -> None:
-        """Call `ring`, and only that, when it is set, in any thread; now if it is."""
+        """Call `ring` when the event is set, in any thread; call it now if it is set already.
+
+        There is one such function: a second call replaces the first.
+        """
         self._ring = ring
         if self.is_set():
             ring()
@@ -135,59 +142,60 @@ class Ending(threading.Event):
 
 @contextmanager
 def journal_pause_as_user_error() -> Iterator[None]:
-    """Raise UserError for a journal that could not be written when the daemon was to end."""
+    """Turn JournalPaused, raised while the daemon stops, into UserError."""
     try:
         yield
     except JournalPaused as error:
         raise UserError(
-            f"Ended while the journal could not be written: {error}.",
-            "Nothing is lost: what was not written is done by the next start.",
+            f"Stopped while the journal could not be written: {error}.",
+            "The next start repeats what was not written.",
         ) from error
 
 
 @contextmanager
 def signal_handlers() -> Iterator[Ending]:
-    """Give an event that SIGTERM, SIGINT and SIGHUP set, for a start-up and what follows.
+    """Give an event that SIGTERM, SIGINT and SIGHUP set.
 
-    SIGHUP says that the terminal was closed; under nohup(1) it stays ignored. A signal that comes
-    AGAIN_S after another ends the process at once, with 128 + its number: for who waits for a disk
-    or a database that does not answer. That is as good as SIGKILL, and the next start goes on.
+    SIGHUP means that the terminal was closed; under nohup(1) it stays ignored. A second signal
+    that comes at least AGAIN_S after the first exits at once, with 128 + its number: a disk or a
+    database may not answer. That is as safe as SIGKILL.
     """
     ending = Ending()
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    heard, tell = os.pipe()
-    os.set_blocking(tell, False)
-    # A handler runs in the middle of anything: within itself, where it would wait for its own lock,
-    # and right before a wait, which it does not end. A thread hears of a signal at any time.
-    listener = threading.Thread(target=_listen, args=(heard, ending, numbers), daemon=True)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    # A Python handler can deadlock: it may interrupt the code that holds the event's lock. It also
+    # does not wake a wait that is about to start. A thread that reads the wakeup pipe has neither
+    # problem.
+    listener = threading.Thread(target=_listen, args=(reading, ending, numbers), daemon=True)
     listener.start()
-    told_before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda _number, _frame: None) for number in numbers}
     try:
         yield ending
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(told_before)
-        os.close(tell)
+        signal.set_wakeup_fd(previous_fd)
+        os.close(writing)
         listener.join()
-        os.close(heard)
+        os.close(reading)
 
 
 AGAIN_S = 1.0
-"""A closed terminal, its shell, and timeout(1) send two signals in one moment."""
+"""A closed terminal, its shell, and timeout(1) send two signals at the same moment."""
 
 
-def _listen(heard: int, ending: Ending, numbers: Collection[int]) -> None:
-    """Set the event when one of these signals comes, until no more can be heard."""
+def _listen(reading: int, ending: Ending, numbers: Collection[int]) -> None:
+    """Set the event when one of these signals comes, until the pipe is closed."""
     first_at = float("inf")
-    while said := os.read(heard, 1):
-        if said[0] not in numbers:
+    while number := os.read(reading, 1):
+        if number[0] not in numbers:
             continue
         now = time.monotonic()
         if now - first_at > AGAIN_S:
-            os._exit(128 + said[0])
+            os._exit(128 + number[0])
         first_at = min(first_at, now)
         ending.set()

@@ -18,18 +18,18 @@ from placet.chat.guards import (
 from placet.chat.messages import StopReason
 
 
-def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Effect.READ):
-    return CallSeen(CallRecord(tool, {}, deed), ok=ok, refused=refused, result_digest=result)
+def seen(tool="read_file", *, ok=True, refused=False, result="", effect=Effect.READ):
+    return CallSeen(CallRecord(tool, {}, effect), ok=ok, refused=refused, result_digest=result)
 
 
 ERROR = seen(ok=False, result="e1")
-OTHER_ERROR = seen("edit_file", ok=False, result="e2", deed=Effect.WRITE)
+OTHER_ERROR = seen("edit_file", ok=False, result="e2", effect=Effect.WRITE)
 REFUSED = seen(ok=False, refused=True, result="r1")
-OTHER_REFUSED = seen("run_command", ok=False, refused=True, result="r2", deed=Effect.EXECUTE)
+OTHER_REFUSED = seen("run_command", ok=False, refused=True, result="r2", effect=Effect.EXECUTE)
 SAME = seen(result="same")
 EMPTY = seen(result="")
 NEW = [seen(result=f"new{i}") for i in range(10)]
-WRITTEN = seen("edit_file", result="same", deed=Effect.WRITE)
+WRITTEN = seen("edit_file", result="same", effect=Effect.WRITE)
 ROUND_ERRORS = [[seen(ok=False, result=f"e{i}")] for i in range(3)]
 TALK: list[CallSeen] = []
 

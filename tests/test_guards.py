@@ -116,7 +116,7 @@ def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
 
 
 def test_deeds_are_the_effects_of_tools():
-    assert {deed.value for deed in Effect} == {effect.value for effect in Effect}
+    assert {effect.value for effect in Effect} == {effect.value for effect in Effect}
 
 
 # --- caps
@@ -287,11 +287,11 @@ def _plain(done, call, window, repeats):
         for i, seen in enumerate(recent)
         if seen.key != call.key
         and (
-            (seen.deed is Effect.WRITE and call.path in ("", seen.path))
-            or seen.deed is Effect.EXECUTE
+            (seen.effect is Effect.WRITE and call.path in ("", seen.path))
+            or seen.effect is Effect.EXECUTE
         )
     ]
-    if call.deed in (Effect.READ, Effect.EXECUTE) and changes:
+    if call.effect in (Effect.READ, Effect.EXECUTE) and changes:
         recent = recent[changes[-1] + 1 :]
     return [seen.key for seen in recent].count(call.key) + 1 >= repeats
 

@@ -48,7 +48,7 @@ class CallRecord:
 
     tool: str
     arguments: Mapping[str, Any]
-    deed: Effect
+    effect: Effect
     path: str = ""
     about: str = ""
     key: str = field(init=False)
@@ -85,9 +85,9 @@ class StepRecord:
     calls: tuple[CallSeen, ...]
     stop_reason: StopReason
 
-    def did(self, *deeds: Effect) -> bool:
+    def did(self, *effects: Effect) -> bool:
         """Return whether a call of one of these kinds succeeded."""
-        return any(seen.ok and seen.call.deed in deeds for seen in self.calls)
+        return any(seen.ok and seen.call.effect in effects for seen in self.calls)
 
 
 class Pattern(StrEnum):
@@ -318,7 +318,7 @@ def check_call(
     The first repetition is answered instead of carried out, and the model told after the turn; one
     in a later turn ends the mission.
     """
-    if call.deed is not Effect.CONTROL:
+    if call.effect is not Effect.CONTROL:
         for ledger in ledgers:
             if (gone := no_tool_call_left(ledger)) is not None:
                 return _reached(gone.stop())
@@ -337,7 +337,7 @@ def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> 
     between: a test run after each edit is work, not a loop. A command may have changed every file.
     """
     times = 1
-    looks = call.deed in (Effect.READ, Effect.EXECUTE)
+    looks = call.effect in (Effect.READ, Effect.EXECUTE)
     for seen in islice(history.backwards(), settings.window - 1):
         if seen.call.key == call.key:
             times += 1
@@ -351,10 +351,10 @@ def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> 
 
 def _may_change(seen: CallSeen, path: str) -> bool:
     """Return whether a call may have changed the file or folder `path` (empty: any)."""
-    if seen.call.deed is Effect.WRITE:
+    if seen.call.effect is Effect.WRITE:
         below = seen.call.path == path or seen.call.path.startswith(f"{path}/")
         return seen.ok and (not path or below)
-    return seen.call.deed is Effect.EXECUTE and not seen.refused
+    return seen.call.effect is Effect.EXECUTE and not seen.refused
 
 
 def _reached(stop: Stop) -> Halt:

@@ -115,10 +115,6 @@ def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
     assert canonical("edit", {"a": 1}) != canonical("edit", {"a": "1"})
 
 
-def test_deeds_are_the_effects_of_tools():
-    assert {effect.value for effect in Effect} == {effect.value for effect in Effect}
-
-
 # --- caps
 # -----------------------------------------------------------------------------------------------------
 

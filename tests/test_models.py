@@ -56,7 +56,8 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.errors import UserError
-from placet.models import PROVIDERS, ModelSettings, check, open_model
+from placet.host.config import ModelTable
+from placet.models import PROVIDERS, check, open_model
 from placet.models.api_errors import kind_of, quoted, retry_after_s
 from placet.models.messages import reply_of
 
@@ -92,9 +93,14 @@ def ask_of(*turns: Turn, **changes) -> Ask:
     return Ask(**{**fields, **changes})
 
 
+def table(provider: str = "anthropic", name: str = "", base_url: str = "", **more) -> ModelTable:
+    named = {"name": name} if name else {}
+    return ModelTable(provider=provider, base_url=base_url, **named, **more)
+
+
 def model_at(url: str, *, timeout_s: float = 20.0):
     return open_model(
-        ModelSettings("anthropic", "claude-opus-5-5", url, timeout_s=timeout_s),
+        table("anthropic", "claude-opus-5-5", url, timeout_s=timeout_s),
         {"ANTHROPIC_API_KEY": KEY},
     )
 
@@ -709,7 +715,7 @@ def test_a_models_name_may_be_said_however_long_it_is():
         MessagesApi([status(404, "not_found_error", words)]) as api,
         pytest.raises(ModelError, match=words),
     ):
-        open_model(ModelSettings("anthropic", name, api.url), {}).reply(ask_of(), never)
+        open_model(table("anthropic", name, api.url), {}).reply(ask_of(), never)
 
 
 def test_words_of_a_server_show_no_control_characters():
@@ -732,7 +738,7 @@ def test_the_key_is_in_no_log(caplog):
 def test_a_key_that_no_header_can_hold_is_refused_without_showing_it():
     for bad in (f"{KEY}\nX-Other: 1", f"{KEY} and more", f"{KEY}ü"):
         with pytest.raises(ModelError, match="characters that no key has") as caught:
-            open_model(ModelSettings("anthropic"), {"ANTHROPIC_API_KEY": bad})
+            open_model(table("anthropic"), {"ANTHROPIC_API_KEY": bad})
         assert caught.value.kind is PERMANENT
         assert KEY[:12] not in str(caught.value)
 
@@ -852,9 +858,10 @@ def test_null_keys_are_dropped_from_a_block_but_not_from_an_input():
 def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
     code = (
         "import sys, placet.models as models\n"
-        "heavy = {'anthropic', 'httpx2', 'pydantic'}\n"
+        "from placet.host.config import ModelTable\n"
+        "heavy = {'anthropic', 'httpx2'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
+        "models.open_model(ModelTable(provider='anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     source = Path(placet.__file__).parents[1]
@@ -895,8 +902,9 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
     )
     code = (
         "import sys, time, placet.models as models\n"
+        "from placet.host.config import ModelTable\n"
         "from placet.chat.messages import Ask, ModelError, Purpose\n"
-        "model = models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
+        "model = models.open_model(ModelTable(provider='anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
         "began, asked = time.monotonic(), []\n"
         "try:\n"
         "    model.reply(Ask(Purpose.PLAN, 'r', 't', (), (), ()),\n"
@@ -920,7 +928,7 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
 
 def test_an_unknown_provider_is_named_with_the_known_ones():
     with pytest.raises(UserError) as caught:
-        open_model(ModelSettings("openai"), {})
+        open_model(table("openai"), {})
     assert caught.value.exit_code == 2
     assert "'openai'" in caught.value.what
     assert all(known in caught.value.hint for known in PROVIDERS)
@@ -929,7 +937,7 @@ def test_an_unknown_provider_is_named_with_the_known_ones():
 def test_a_missing_key_says_what_to_do_and_becomes_no_mock():
     for env in ({}, {"ANTHROPIC_API_KEY": " "}, {"ANTHROPIC_BASE_URL": "https://gateway.example"}):
         with pytest.raises(ModelError, match="Export ANTHROPIC_API_KEY=") as caught:
-            open_model(ModelSettings("anthropic"), env)
+            open_model(table("anthropic"), env)
         assert caught.value.kind is PERMANENT
         assert "LoadCredential=anthropic_api_key:" in str(caught.value)
 
@@ -939,33 +947,33 @@ def test_the_key_comes_from_a_systemd_credential(tmp_path):
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     with MessagesApi([reply(text("Hi.")), reply(text("Hi."))]) as api:
         for more, key in (({}, KEY), ({"ANTHROPIC_API_KEY": "other"}, "other")):
-            open_model(
-                ModelSettings("anthropic"), {**env, "ANTHROPIC_BASE_URL": api.url, **more}
-            ).reply(ask_of(), never)
+            open_model(table("anthropic"), {**env, "ANTHROPIC_BASE_URL": api.url, **more}).reply(
+                ask_of(), never
+            )
             assert api.requests[-1].headers["authorization"] == f"Bearer {key}"
     assert api.requests[0].body["model"] == "claude-opus-5-5"
     tmp_path.joinpath("anthropic_api_key").unlink()
     with pytest.raises(ModelError, match="there is no key"):
-        open_model(ModelSettings("anthropic"), env)
+        open_model(table("anthropic"), env)
     tmp_path.joinpath("anthropic_api_key").mkdir()
     with pytest.raises(ModelError, match="cannot be read"):
-        open_model(ModelSettings("anthropic"), env)
+        open_model(table("anthropic"), env)
 
 
 def test_a_local_server_needs_no_key():
     with MessagesApi([reply(text("Hi."))]) as api:
-        model = open_model(ModelSettings("anthropic", "qwen3-coder", api.url + "/"), {})
+        model = open_model(table("anthropic", "qwen3-coder", api.url + "/"), {})
         assert model.reply(ask_of(), never).turn.text == "Hi."
     assert (model.provider, model.name) == ("anthropic", "qwen3-coder")
     for local in ("http://localhost:11434", "http://[::1]:8080", "https://box.localhost"):
-        open_model(ModelSettings("anthropic", "m", local), {})
+        open_model(table("anthropic", "m", local), {})
     for remote in (
         "http://192.168.1.9:11434",
         "http://localhost.example:11434",
         "http://127.0.0.1.example",
     ):
         with pytest.raises(ModelError, match="there is no key"):
-            open_model(ModelSettings("anthropic", "m", remote), {})
+            open_model(table("anthropic", "m", remote), {})
 
 
 @pytest.mark.parametrize(
@@ -982,14 +990,9 @@ def test_a_local_server_needs_no_key():
 )
 def test_a_base_url_that_cannot_work_is_a_persons_to_mend(url):
     with pytest.raises(UserError, match="base_url") as caught:
-        open_model(ModelSettings("anthropic", "m", url), {"ANTHROPIC_API_KEY": KEY})
+        open_model(table(), {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": url})
     assert caught.value.exit_code == 2
     assert "secret" not in str(caught.value)
-
-
-def test_a_time_out_must_be_positive():
-    with pytest.raises(ValueError, match="timeout_s"):
-        ModelSettings("anthropic", timeout_s=0)
 
 
 # The scripted model
@@ -1032,7 +1035,7 @@ text = "Late."
 def scripted(tmp_path: Path, script: str = SCRIPT):
     path = tmp_path / "replies.toml"
     path.write_text(script, encoding="utf-8")
-    return open_model(ModelSettings("scripted", script=str(path)), {})
+    return open_model(table("scripted", "scripted", script=str(path)), {})
 
 
 def test_replies_follow_from_the_conversation_alone(tmp_path):
@@ -1153,13 +1156,13 @@ def test_a_file_that_is_no_script_is_refused(tmp_path, wrong):
 
 def test_a_script_must_be_named_and_there(tmp_path):
     with pytest.raises(UserError, match="needs a file"):
-        open_model(ModelSettings("scripted"), {})
+        open_model(table("scripted"), {})
     with pytest.raises(UserError, match=r"absent\.toml.*cannot be read"):
-        open_model(ModelSettings("scripted", script=str(tmp_path / "absent.toml")), {})
+        open_model(table("scripted", script=str(tmp_path / "absent.toml")), {})
     tmp_path.joinpath("latin.toml").write_bytes(b"x = '\xe4'")
     with pytest.raises(UserError, match=r"latin\.toml: not TOML"):
-        open_model(ModelSettings("scripted", script=str(tmp_path / "latin.toml")), {})
+        open_model(table("scripted", script=str(tmp_path / "latin.toml")), {})
 
 
 def test_a_provider_without_a_server_has_nothing_to_check() -> None:
-    assert check(ModelSettings("scripted"), {}) is None
+    assert check(table("scripted"), {}) is None

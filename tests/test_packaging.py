@@ -19,9 +19,9 @@ import pytest
 
 from placet.chat.messages import ModelError
 from placet.cli.main import COMMANDS, main
-from placet.host.config import Config
+from placet.host.config import Config, ModelTable
 from placet.loop.ports import own_secrets
-from placet.models import ModelSettings, open_model
+from placet.models import open_model
 from placet.tools.take_screenshot import BROWSERS
 from placet_team.worker_command import worker_command
 from vaultkit import make_vault, running
@@ -193,12 +193,9 @@ def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
     # as the service unit has it where there is no file
     (tmp_path / "anthropic_api_key").write_text("\n")
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-    assert (
-        open_model(ModelSettings("anthropic", base_url="http://127.0.0.1:1"), env).provider
-        == "anthropic"
-    )
+    assert open_model(ModelTable(base_url="http://127.0.0.1:1"), env).provider == "anthropic"
     with pytest.raises(ModelError, match="there is no key"):
-        open_model(ModelSettings("anthropic"), env)
+        open_model(ModelTable(), env)
     assert own_secrets(env) == ()
 
 

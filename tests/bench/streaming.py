@@ -20,7 +20,8 @@ import anthropic
 
 from messages_api import MessagesApi, call, reply, thinking
 from placet.chat.messages import Ask, Purpose, text_block, user_turn
-from placet.models import ModelSettings, open_model
+from placet.host.config import ModelTable
+from placet.models import open_model
 
 SIZES = (8_000, 32_000, 100_000)
 TIMES = 9
@@ -65,7 +66,7 @@ def cpu_ms(work: Callable[[], object]) -> float:
 def streamed(told: Callable[[str, str, str], None]) -> None:
     """Tell the figure of each size."""
     with server() as url:
-        model = open_model(ModelSettings("anthropic", "m", url), {})
+        model = open_model(ModelTable(name="m", base_url=url), {})
         client = anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0)
         loop = asyncio.new_event_loop()
 

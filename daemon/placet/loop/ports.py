@@ -16,9 +16,9 @@ from placet.case.life_cycle import State
 from placet.case.waiting import Hold
 from placet.chat.budget import DEFAULT_PRICES, Price
 from placet.chat.messages import Model
-from placet.host.config import Config
+from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
-from placet.models import ModelSettings, check, open_model
+from placet.models import check, open_model
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from placet.secrets import MIN_LITERAL, environment_secrets
@@ -86,14 +86,10 @@ def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool |
     return check(settings, env)
 
 
-def _model_settings(config: Config, vault: Path) -> ModelSettings:
-    return ModelSettings(
-        provider=config.model.provider,
-        name=config.model.name,
-        base_url=config.model.base_url,
-        script=str(vault / config.model.script) if config.model.script else "",
-        timeout_s=config.model.timeout_s,
-    )
+def _model_settings(config: Config, vault: Path) -> ModelTable:
+    """Return the model's settings, with the script's path from the vault on."""
+    model = config.model
+    return model.model_copy(update={"script": str(vault / model.script)}) if model.script else model
 
 
 @contextmanager

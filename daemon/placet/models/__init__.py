@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from placet.chat.messages import Model
 from placet.errors import UserError
+from placet.host.config import ModelTable
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "placet.models.anthropic",
@@ -20,27 +20,7 @@ PROVIDERS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """The settings of a model.
-
-    `name` is the model's name at the provider. `base_url` is the server, "" for the provider's own
-    (or `ANTHROPIC_BASE_URL`). `script` is the file of the scripted provider. `timeout_s` is the
-    longest silence of a server in the middle of an answer. Raises ValueError if it is not positive.
-    """
-
-    provider: str
-    name: str = ""
-    base_url: str = ""
-    script: str = ""
-    timeout_s: float = 120.0
-
-    def __post_init__(self) -> None:
-        if not self.timeout_s > 0:
-            raise ValueError("timeout_s must be greater than 0")
-
-
-def check(settings: ModelSettings, env: Mapping[str, str]) -> bool | None:
+def check(settings: ModelTable, env: Mapping[str, str]) -> bool | None:
     """Ask the provider's server about the key and the model; return False if it does not say.
 
     Return None for a provider without a `check`, which has no server to ask. Raises UserError and
@@ -61,11 +41,12 @@ def prepare(provider: str) -> None:
         begin()
 
 
-def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
+def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name, with the key of the environment `env`.
 
-    It makes no connection. Raises UserError (exit code 2) for wrong settings, ModelError
-    (permanent) for a missing or unusable key.
+    `settings.script` is the path of the scripted provider's file. It makes no connection. Raises
+    UserError (exit code 2) for wrong settings, ModelError (permanent) for a missing or unusable
+    key.
     """
     where = PROVIDERS.get(settings.provider)
     if where is None:
@@ -75,7 +56,7 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
             exit_code=2,
         )
     opener = cast(
-        "Callable[[ModelSettings, Mapping[str, str]], Model]",
+        "Callable[[ModelTable, Mapping[str, str]], Model]",
         importlib.import_module(where).open_model,
     )
     return opener(settings, env)

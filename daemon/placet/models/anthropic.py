@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
 from placet.errors import BUGS, megabytes
-from placet.models import ModelSettings
+from placet.host.config import ModelTable
 from placet.models.api_errors import ModelServer
 from placet.models.messages import (
     MAX_ERROR_BYTES,
@@ -40,21 +40,19 @@ if TYPE_CHECKING:
     import anthropic
     import httpx2
 
-DEFAULT_NAME = "claude-opus-5-5"
-
 _POLL_S = 0.25  # `Model.reply` promises to look at `cancelled` every 0.5 s
 _CONNECT_S = 10.0
 _WHOLE_ANSWER = 10  # a whole answer may take so many times as long as the longest silence in it
 _HAS_NO_SUCH_PATH = (404, 405, 501)
 
 
-def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
+def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name. Raises UserError and ModelError as `server_of`."""
     base_url, key = server_of(settings.base_url, env)
-    return AnthropicModel(settings.name or DEFAULT_NAME, base_url, key, settings.timeout_s)
+    return AnthropicModel(settings.name, base_url, key, settings.timeout_s)
 
 
-def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
+def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
     """Ask the server about the key and the model, for no tokens; return False if it does not say.
 
     Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.

@@ -54,9 +54,7 @@ from placet.chat.messages import (
     text_block,
 )
 from placet.errors import UserError, counted
-from placet.models import ModelSettings
-
-DEFAULT_NAME = "scripted"
+from placet.host.config import ModelTable
 
 _POLL_S = 0.1
 
@@ -123,7 +121,7 @@ class _Script(_ScriptTable):
     conversation: tuple[_ScriptedConversation, ...] = Field(min_length=1)
 
 
-def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
+def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
     """Return the model that replays `settings.script`.
 
     Raises UserError (exit code 2), with every problem, if the file is missing or wrong.
@@ -135,7 +133,7 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noq
             exit_code=2,
         )
     path = Path(settings.script)
-    return ScriptedModel(path, _read(path), settings.name or DEFAULT_NAME)
+    return ScriptedModel(path, _read(path), settings.name)
 
 
 class ScriptedModel:

@@ -312,6 +312,9 @@ def test_mission_under_way_resumes_with_the_approved_text(
         assert rest(vault) == []
         assert vault.rows("plan.taken_back")
         assert vault.rows("execution.failed")
+        vault.approve()
+        rest(vault)
+        assert state_of(vault) == "completed"
         return
     edit(vault.active())
     asked = rest(vault)

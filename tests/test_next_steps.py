@@ -29,10 +29,6 @@ from vaultkit import ME, PLAN, TestVault, make_vault
 pytestmark = pytest.mark.bare
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def test_of_two_plans_no_command_decides_and_each_is_named(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         vault.drop("Please say hello.\n", "hello.md")
@@ -132,6 +128,7 @@ def test_the_commands_of_a_report_work_after_a_persons_stop(vault: TestVault, wa
         assert "placet why hello --request | placet submit --file -" in report
         vault.click("submit", "--file", "-", stdin=request)
         assert "`placet retry hello`" in report
+        assert "stopped on purpose" in report
         vault.click("retry", "hello")
         run.settle()
     written = [*vault.rows("plan.created"), *vault.rows("plan.revised")]

@@ -253,6 +253,8 @@ def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_as
         "pending",
         "completed",
         "'no'",
+        "rejected",
+        "needs_revision",
     ],
 )
 def test_an_unknown_status_approves_nothing(status: str) -> None:

@@ -274,7 +274,7 @@ def test_a_reply_under_another_name_costs_what_was_asked_for(
         carried_out(vault, "---\nbudget_usd: 2\n---\nSay hello.\n")
     assert ends(vault) == ["finished"]
     row = next(row for row in DEFAULT_PRICES if row.model == price)
-    cost = (1_000 * row.input_usd_per_mtok + 100 * row.output_usd_per_mtok) / 1_000_000
+    cost = (1_000 * row.input + 100 * row.output) / 1_000_000
     assert [row["metadata"]["cost_usd"] for row in vault.rows("model.called")] == [float(cost)] * 2
 
 

@@ -488,9 +488,7 @@ OPUS = next(row for row in DEFAULT_PRICES if row.model == "claude-opus-5-5")
 
 
 def cost(read: int, written: int) -> float:
-    return float(
-        (read * OPUS.input_usd_per_mtok + written * OPUS.output_usd_per_mtok) / Decimal(1_000_000)
-    )
+    return float((read * OPUS.input + written * OPUS.output) / Decimal(1_000_000))
 
 
 @pytest.mark.parametrize("broken", [cut, hang_midway])

@@ -157,9 +157,3 @@ def test_the_newest_row_holds_and_a_snapshot_may_have_its_own():
     assert cost_usd(Usage(MILLION), "m", reversed(rows)) == 3
     assert cost_usd(Usage(MILLION), "m-20260101", rows) == 9
     assert cost_usd(Usage(MILLION), "m-20260202", rows) == 3
-
-
-@pytest.mark.parametrize("wrong", ["-1", "NaN", "Infinity"])
-def test_a_price_that_is_none_does_not_exist(wrong):
-    with pytest.raises(ValueError, match="price of m"):
-        Price("m", Decimal(1), Decimal(wrong), Decimal(1), Decimal(1), date(2026, 1, 1))

@@ -236,29 +236,16 @@ class Price:
 
     `above_prompt_tokens` is the size of the prompt (input, cache reads and cache writes together)
     above which this row holds instead of the model's others, for every token of that reply; 0 for a
-    model that has one price. Raises ValueError for a negative or endless number.
+    model that has one price.
     """
 
     model: str
-    input_usd_per_mtok: Decimal
-    output_usd_per_mtok: Decimal
-    cache_read_usd_per_mtok: Decimal
-    cache_write_usd_per_mtok: Decimal
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal
+    cache_write: Decimal
     since: date
     above_prompt_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        rates = (
-            self.input_usd_per_mtok,
-            self.output_usd_per_mtok,
-            self.cache_read_usd_per_mtok,
-            self.cache_write_usd_per_mtok,
-        )
-        if (
-            not all(rate.is_finite() and rate >= 0 for rate in rates)
-            or self.above_prompt_tokens < 0
-        ):
-            raise ValueError(f"price of {self.model}: every number must be finite and not negative")
 
 
 # The vendor's list, read in November 2026; cache writes at the rate for five minutes, which is what
@@ -322,10 +309,10 @@ def cost_usd(
         if fitting:
             row = max(fitting, key=lambda r: (r.above_prompt_tokens, r.since))
             return (
-                usage.input_tokens * row.input_usd_per_mtok
-                + usage.output_tokens * row.output_usd_per_mtok
-                + usage.cache_read_tokens * row.cache_read_usd_per_mtok
-                + usage.cache_write_tokens * row.cache_write_usd_per_mtok
+                usage.input_tokens * row.input
+                + usage.output_tokens * row.output
+                + usage.cache_read_tokens * row.cache_read
+                + usage.cache_write_tokens * row.cache_write
             ) / _MILLION
     return None
 

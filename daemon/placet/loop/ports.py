@@ -49,10 +49,7 @@ def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 def prices(config: Config) -> tuple[Price, ...]:
     """Return the price list: the configuration's rows, then the ones that placet knows."""
-    own = tuple(
-        Price(row.model, row.input, row.output, row.cache_read, row.cache_write, row.since)
-        for row in config.model.price
-    )
+    own = tuple(Price(**row.model_dump()) for row in config.model.price)
     named = {row.model for row in own}
     return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
 

@@ -201,7 +201,7 @@ def _danger_rows() -> list[tuple[dict[str, Any], str]]:
     text = (GUIDE / "scopes.md").read_text().partition("## Dangers")[2]
     found = []
     for example, said in re.findall(
-        r"(?m)^\| (`(?:write|run|network|shell) = .*?) \| (.+?) \| .+ \|$", text
+        r"(?m)^\| (`(?:write|run|network|shell) = .*?) \| (.+) \|$", text
     ):
         lines = re.findall(r"`([^`]+)`", example.replace("{300 words}", "a " * 300))
         found.append((tomllib.loads("\n".join(lines)), said))

@@ -335,7 +335,9 @@ def test_a_planning_that_goes_on_after_a_wait_is_based_on_what_it_had_read(tmp_p
 
 SAID = "I cannot see a file that says which greeting is meant; it may be `$= x` ghp_" + "aB3d" * 9
 LEFT = "I cannot see a file that says which greeting is meant"
+OUTSIDE = ("write_file", {"path": "no.txt", "content": ""})
 DONE = ("complete_step", {"step": 1, "summary": "Done"})
+FINISH = ("finish", {"summary": "Done."})
 
 
 def carried_out(folder: Path, answer: Any, config: str = "") -> Running:
@@ -371,23 +373,35 @@ def turns(*calls: tuple[str, dict[str, Any]], said: str = "") -> Any:
     return lambda _ask: says(*calls, text=said)
 
 
+def writes(ask: Ask) -> Reply:
+    return says(("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}))
+
+
+def refused(_ask: Ask) -> Reply:
+    raise ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
+
+
 @pytest.mark.parametrize(
-    ("answer", "config", "word", "wrong"),
+    ("answer", "config", "word", "iterations", "wrong"),
     [
-        (turns(("list_directory", {"path": "."})), "", End.REPETITION, True),
-        (turns(said="Hm."), "", End.TALK, True),
-        (turns(("give_up", {"reason": "No."})), "", End.GAVE_UP, True),
-        (turns(DONE, ("finish", {"summary": "Done."})), "", End.NOTHING_CHANGED, True),
-        (turns(WRITE), "[limits]\ntool_calls = 2\n", End.TOOL_CALL_CAP, False),
+        (turns(("list_directory", {"path": "."})), "", End.REPETITION, 3, True),
+        (turns(said="Hm."), "", End.TALK, 4, True),
+        (turns(("give_up", {"reason": "No."})), "", End.GAVE_UP, 1, True),
+        (turns(DONE, FINISH), "", End.NOTHING_CHANGED, 1, True),
+        (turns(OUTSIDE, DONE, FINISH), "", End.UNRESOLVED_ERROR, 1, True),
+        (writes, "[limits]\niterations_ceiling = 4\n", End.ITERATION_CAP, 4, False),
+        (writes, "[limits]\ntool_calls = 3\n", End.TOOL_CALL_CAP, 4, False),
+        (refused, "", End.MODEL_ERROR, 0, False),
     ],
 )
 def test_an_end_has_one_word_in_journal_report_and_command_line(
-    tmp_path: Path, answer: Any, config: str, word: End, *, wrong: bool
+    tmp_path: Path, answer: Any, config: str, word: End, iterations: int, *, wrong: bool
 ) -> None:
     """Only what the agent did wrong is not to be done again."""
     vault = carried_out(tmp_path, answer, config).vault
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["reason"], failed["error_type"]) == (word.value, word.value)
+    assert failed["iterations"] == iterations
     report, why, _ = told(vault)
     assert f"error_type: {word.value}\n" in report
     assert f"Why it ended: `{word.value}`" in report

@@ -239,55 +239,6 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert vault.actions().count("execution.started") == 1
 
 
-def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "All done!"}),
-                    ]
-                }
-            ],
-        ),
-    )
-    vault.drop("Say hello.\n")
-    vault.once(apart=True)
-    vault.approve()
-    vault.once(apart=True)
-    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "nothing_changed"
-
-
-def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "x"}),
-                        ("write_file", {"path": "other.txt", "content": "x"}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                    ]
-                },
-                {"calls": [("finish", {"summary": "All done!"})]},
-            ],
-        ),
-    )
-    vault.drop("Say hello.\n")
-    vault.once(apart=True)
-    vault.approve()
-    vault.once(apart=True)
-    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "unresolved_error"
-    assert "Execution failed during tool operation: write_file" in vault.reports()[0].read_text()
-
-
 def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     ask = {**PLAN, "steps": [{"title": "Read", "tools": ["read_file"]}], "scope": {}}

@@ -87,10 +87,6 @@ def end(running: Running) -> dict[str, Any]:
 DONE = ("complete_step", {"step": 1, "summary": "Done"})
 
 
-def always(*calls: tuple[str, dict[str, Any]]) -> Callable[[Ask], Reply]:
-    return lambda ask: says(*calls)
-
-
 def writes(ask: Ask) -> Reply:
     return says(
         ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}),
@@ -104,44 +100,6 @@ def slowly(time: Time) -> Callable[[Ask], Reply]:
         return writes(ask)
 
     return answer
-
-
-def refused(_ask: Ask) -> Reply:
-    raise ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
-
-
-@pytest.mark.parametrize(
-    ("answer", "config", "named", "turns"),
-    [
-        (always(("give_up", {"reason": "No."})), "", "gave_up", 1),
-        (always(DONE, ("finish", {"summary": "Done."})), "", "nothing_changed", 1),
-        (
-            always(
-                ("write_file", {"path": "no.txt", "content": ""}),
-                DONE,
-                ("finish", {"summary": "Done."}),
-            ),
-            "",
-            "unresolved_error",
-            1,
-        ),
-        (writes, "", "iteration_cap", 10),
-        (writes, "[limits]\niterations_ceiling = 4\n", "iteration_cap", 4),
-        (writes, "[limits]\ntool_calls = 3\n", "tool_call_cap", 4),
-        (writes, "[limits]\nmission_tokens = 10000\n", "budget", 5),
-        (refused, "", "model_error", 0),
-    ],
-)
-@pytest.mark.thinned(2)
-def test_every_end_has_a_name(
-    tmp_path: Path, answer: Callable[[Ask], Reply], config: str, named: str, turns: int
-) -> None:
-    running = mission(tmp_path, answer, config=config)
-    ended = end(running)
-    assert ended["reason"] == named
-    if named != "budget":  # how many fit depends on how long the prompt is
-        assert ended["iterations"] == turns
-    assert f"Why it ended: `{named}`" in running.vault.reports()[0].read_text()
 
 
 @pytest.mark.parametrize(

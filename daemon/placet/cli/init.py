@@ -27,7 +27,16 @@ from placet.disk.vault import Vault
 from placet.errors import UserError, counted, megabytes
 from placet.git.repository import is_repository
 from placet.git.vault_history import Size, survey
-from placet.host.config import Key, ModelTable, accept, change, load, with_setting, write_setting
+from placet.host.config import (
+    Key,
+    ModelTable,
+    accept,
+    change,
+    http_host,
+    load,
+    with_setting,
+    write_setting,
+)
 from placet.host.state import from_home, known_id, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible
@@ -38,12 +47,8 @@ _NO_SUCH_PATH = frozenset({404, 405, 501})
 
 def is_here(base_url: str) -> bool:
     """Return whether an address is plain HTTP on this machine."""
-    try:
-        parts = urlsplit(base_url)
-        host = parts.hostname
-    except ValueError:
-        return False
-    return parts.scheme == "http" and host in ("127.0.0.1", "::1", "localhost")
+    here = http_host(base_url) in ("127.0.0.1", "::1", "localhost")
+    return here and not base_url.startswith("https:")
 
 
 def speaks_messages(base_url: str) -> bool:
@@ -160,13 +165,7 @@ def _named(settings: Mapping[Key, Any], words: str, *, needs_key: bool) -> Model
 
 def _address(given: str) -> str:
     base_url = given.rstrip("/")
-    try:
-        parts = urlsplit(base_url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in base_url
-        _ = parts.port
-    except ValueError:
-        good = False
-    if not good or not base_url.isprintable():
+    if not http_host(base_url):
         raise UserError(
             f"{visible(given)} is not a server's address.",
             "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",

@@ -97,6 +97,19 @@ Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 """Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
 
 
+def http_host(address: str) -> str:
+    """Return the host of an http:// or https:// address.
+
+    Empty for any other address, and for one with a user, a blank or a port that cannot be.
+    """
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("http", "https") and "@" not in parts.netloc and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        return ""
+    return parts.hostname or "" if good and re.fullmatch(r"[!-~]+", address) else ""
+
+
 class VaultTable(_Table):
     """Frontmatter, defaults and history (git) of the vault.
 
@@ -181,14 +194,7 @@ class ModelTable(_Table):
     @field_validator("base_url")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
-        if not value:
-            return value
-        try:
-            parts = urlsplit(value)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is no number, a bracket that is not closed
-            good = False
-        if not good or "@" in value or not re.fullmatch(r"[!-~]+", value):
+        if value and not http_host(value):
             raise ValueError("must be like https://host or http://127.0.0.1:11434, without a user")
         if value.rstrip("/").endswith("/v1"):
             raise ValueError("must not end in /v1: that is added")
@@ -275,18 +281,7 @@ class NotifyTable(_Table):
     @field_validator("webhook")
     @classmethod
     def _is_web_address(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            good = (
-                parts.scheme in ("http", "https")
-                and bool(parts.hostname)
-                and "@" not in parts.netloc
-                and parts.port != 0
-                and re.fullmatch(r"[!-~]+", value) is not None
-            )
-        except ValueError:  # a port that is no number, a bracket that is not closed
-            good = False
-        if value and not good:
+        if value and not http_host(value):
             raise ValueError(
                 "must be an http:// or https:// address without spaces, user name and password"
             )

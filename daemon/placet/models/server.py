@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.errors import UserError
+from placet.host.config import http_host
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -65,18 +65,14 @@ def _key_from(env: Mapping[str, str]) -> str:
 
 
 def _host_of(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
+    host = http_host(base_url)
+    if not host:
         raise UserError(
             "[model] base_url (or ANTHROPIC_BASE_URL) is not a server's address",
             "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
             exit_code=2,
         )
-    if parts.path.rstrip("/").endswith("/v1"):
+    if base_url.rstrip("/").endswith("/v1"):
         raise UserError(
             "[model] base_url (or ANTHROPIC_BASE_URL) ends in /v1",
             "Leave /v1 out; it is added.",

@@ -402,6 +402,9 @@ def test_an_end_has_one_word_in_journal_report_and_command_line(
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["reason"], failed["error_type"]) == (word.value, word.value)
     assert failed["iterations"] == iterations
+    if word is End.ITERATION_CAP:
+        patterns = [event.pattern for event in vault.failures_told()]
+        assert patterns == ["max-steps-approaching", "iteration_cap"]
     report, why, _ = told(vault)
     assert f"error_type: {word.value}\n" in report
     assert f"Why it ended: `{word.value}`" in report

@@ -114,6 +114,9 @@ def test_a_pattern_is_told_once_and_then_ends_it(
     assert [noticed in text for text in told] == [True], told
     assert f"Why it ended: `{end}`" in running.vault.reports()[0].read_text()
     assert len(running.vault.failures_told()) >= 2  # the nudge, and the end
+    if end == "repetition":
+        refused = running.vault.rows("tool.refused")
+        assert refused[0]["metadata"]["error_type"] == "repeated_call"
 
 
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])

@@ -36,7 +36,7 @@ from placet.chat.messages import (
 from placet.chat.result import Spent
 from placet.loop.replay import replay_mission
 from placet.models.anthropic import AnthropicModel
-from vaultkit import PLAN, TestVault
+from vaultkit import PLAN, TestVault, make_vault
 
 STEP = [{"title": "Do it", "tools": ["read_file", "write_file", "list_directory"]}]
 
@@ -531,3 +531,15 @@ def test_what_was_left_out_can_be_read_whole(tmp_path: Path) -> None:
         vault.approve()
         running.settle()
     assert "execution.completed" in vault.actions(), vault.rows("execution.failed")
+
+
+def test_money_that_cannot_be_counted_is_not_promised(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("---\nbudget_usd: 0.5\n---\nSay hello.\n")
+    vault.once()
+    vault.configure('[model]\nname = "nobody-knows-its-price"\nbase_url = "http://127.0.0.1:9"\n')
+    vault.approve()
+    vault.once()
+    assert "plan.approved" not in vault.actions()
+    assert "price" in vault.plan().read_text()

@@ -107,13 +107,6 @@ def run(vault: TestVault) -> list[dict[str, object]]:
     return [row["metadata"] for row in vault.rows("plan.drifted")]
 
 
-def test_what_changed_elsewhere_is_noted_and_stops_nothing(planned: TestVault, repo: Path) -> None:
-    change(repo, "other.txt")
-    (drift,) = run(planned)
-    assert (drift["verdict"], drift["files"]) == ("changed elsewhere", ["other.txt"])
-    assert len(planned.rows("execution.completed")) == 1
-
-
 def test_a_glob_names_no_file_that_sends_the_plan_back(tmp_path: Path, repo: Path) -> None:
     vault = plan(tmp_path, repo, [WRITE], write=["**"])
     change(repo, "other.txt")
@@ -122,11 +115,8 @@ def test_a_glob_names_no_file_that_sends_the_plan_back(tmp_path: Path, repo: Pat
     assert len(vault.rows("execution.completed")) == 1
 
 
-@pytest.mark.parametrize("write", [["mine.txt"], ["**"]])
-def test_a_file_that_an_action_or_the_scope_names_sends_it_back(
-    tmp_path: Path, repo: Path, write: list[str]
-) -> None:
-    vault = plan(tmp_path, repo, [WRITE], write=write)
+def test_a_file_that_an_action_names_sends_it_back(tmp_path: Path, repo: Path) -> None:
+    vault = plan(tmp_path, repo, [WRITE], write=["**"])
     change(repo, "mine.txt")
     (drift,) = run(vault)
     assert (drift["verdict"], drift["files"]) == ("changed under the plan", ["mine.txt"])
@@ -189,16 +179,6 @@ def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: 
     done = planned.rows("execution.completed")[0]["metadata"]
     assert git(repo, "rev-parse", f"{done['branch']}^") == drift["base"]
     assert "it would have conflicted in: `mine.txt`" in planned.reports()[0].read_text()
-
-
-def test_a_word_that_means_nothing_approves_nothing(planned: TestVault) -> None:
-    path = planned.plan()
-    path.write_text(
-        path.read_text().replace("status: review\n", "status: review\nif_changed: whatever\n", 1)
-    )
-    run(planned)
-    assert planned.rows("plan.approved") == []
-    assert "neither `ask` nor `proceed`" in path.read_text()
 
 
 def test_a_person_on_another_branch_has_changed_nothing(planned: TestVault, repo: Path) -> None:

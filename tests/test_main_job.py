@@ -166,13 +166,13 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
     )
     (vault.root / "Knowledge" / "Old.md").write_text("a person's note\n")
     vault.drop("Begin some notes.\n")
-    vault.once(apart=True)
+    vault.once()
     assert not (vault.root / ".git" / "index.lock").exists()
     tracked = git(vault.root, "ls-files").split()
     assert "Knowledge/Old.md" in tracked
     assert not [p for p in tracked if p.startswith(("Inbox/", "System/"))]
     vault.approve()
-    vault.once(apart=True)
+    vault.once()
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:Knowledge/Notes.md") == "# Notes\n\nMore."
     assert not (vault.root / "Knowledge" / "Notes.md").exists()  # the person's checkout is theirs
@@ -186,11 +186,11 @@ def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
-    vault.once(apart=True)
+    vault.once()
     plan = vault.plan()
     # a word is no move
     plan.write_text(plan.read_text().replace("status: review", "status: approved"))
-    vault.once(apart=True)
+    vault.once()
     assert "execution.started" not in vault.actions()
     assert "plan.approved" not in vault.actions()
 
@@ -211,9 +211,9 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
         ),
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
-    vault.once(apart=True)
+    vault.once()
     vault.approve()
-    vault.once(apart=True)
+    vault.once()
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["reason"] == "gave_up"
     assert failed["iterations"] == 2
@@ -234,7 +234,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert not git(repo, "branch", "--list", "feat/*")
     assert fingerprint(repo) == before
-    vault.once(apart=True)
+    vault.once()
     # inert until a person sets it to pending
     assert vault.actions().count("execution.started") == 1
 
@@ -258,9 +258,9 @@ def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
         ),
     )
     vault.drop("What is the answer?\n")
-    vault.once(apart=True)
+    vault.once()
     vault.approve()
-    vault.once(apart=True)
+    vault.once()
     assert vault.rows("execution.completed")[0]["metadata"]["files_changed"] == []
     report = vault.reports()[0].read_text()
     assert "Forty-two." in report
@@ -282,9 +282,9 @@ def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
     }
     vault.script(("plan", [{"calls": [("submit_plan", literal)]}]))
     vault.drop("Say hello.\n")
-    vault.once(apart=True)
+    vault.once()
     vault.approve()
-    vault.once(apart=True)
+    vault.once()
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "hello"
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
@@ -316,12 +316,12 @@ def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> Non
     bad = {**PLAN, "scope": {"write": ["../out"]}}
     vault.script(("plan", [{"calls": [("submit_plan", bad)]}] * 3))
     request = vault.drop("Say hello.\n")
-    vault.once(apart=True)
+    vault.once()
     assert "status: error" in request.read_text()
     assert vault.notes("Inbox/Plans") == []
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "invalid_plan"
     assert "not valid" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
-    vault.once(apart=True)
+    vault.once()
     assert len(vault.rows("model.called")) == 3  # it does not go on asking
 
 
@@ -329,7 +329,7 @@ def test_a_turn_without_a_plan_is_nudged_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"text": "Here is my plan: …"}, {"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
-    vault.once(apart=True)
+    vault.once()
     assert vault.plan().exists()
 
 
@@ -353,14 +353,14 @@ def test_work_goes_on_after_kill(tmp_path: Path) -> None:
         ),
     )
     vault.drop("Say hello.\n")
-    vault.once(apart=True)
+    vault.once()
     vault.approve()
     with running(vault) as process:
         vault.await_action("tool.called")
         process.kill()
         process.wait()
     assert vault.rows("execution.completed") == []
-    vault.once(apart=True)
+    vault.once()
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "two"
     executed = [
@@ -376,9 +376,9 @@ def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
     vault.drop("Say goodbye.\n", "Say goodbye.md")
-    vault.once(apart=True)
+    vault.once()
     vault.cli("reject", "say-goodbye", "--reason", "not now")
-    vault.once(apart=True)
+    vault.once()
     trace = vault.rows("plan.rejected")[0]["trace_id"]
     asked = vault.cli(
         "journal",

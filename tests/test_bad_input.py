@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
                 str(path.relative_to(vault.root)) for path in there
             )
         assert [said for said in running.said if "cannot be listed" in said] == [
-            f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken away."
+            f"{place} cannot be listed: Not a directory. Until it can, no note counts as removed."
             for place in ("Inbox/Plans", "System/Active")
         ]
         assert "plan.approved" in vault.actions()

@@ -317,7 +317,7 @@ def test_log_keeps_what_was_printed(
         voice.say(waits)
         voice.say("say-hello: waiting for the model: it is overloaded.")
         voice.rows([a_row("model.called", {}), a_row("step.completed", {"step": 1, "of": 2})])
-        voice.say("Work with the model goes on.", Verbosity.EVENT)
+        voice.say("The model answers again. Work continues.", Verbosity.EVENT)
         voice.say("a detail", Verbosity.DETAIL)
     printed = capsys.readouterr().err.splitlines()
     assert waits in printed

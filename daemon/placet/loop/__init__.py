@@ -1,1 +1,1 @@
-"""The daemon: it looks, decides, records and performs."""
+"""The daemon: look at the vault, decide, record, perform."""

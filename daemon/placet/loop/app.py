@@ -1,4 +1,4 @@
-"""The only place that builds the object graph: from a vault's path to a running daemon."""
+"""Build a running daemon from a vault's path. No other module builds the object graph."""
 
 from __future__ import annotations
 
@@ -69,20 +69,19 @@ def daemon(
     follow: Follow = lambda _rows: None,
     ending: Ending | None = None,
 ) -> Iterator[Daemon]:
-    """Take a vault up: configuration, locks, journal, watches.
+    """Start a daemon: read the configuration, take the locks, open the journal and the watches.
 
-    Raises UserError if something stands in the way. `take_over` claims a vault that another
-    machine's daemon works on. `follow` is called with each group of rows once it is in the journal,
-    on the journal's thread: it must be quick and not raise. `ending` is set by whoever wants it to
-    end.
+    Raises UserError if it cannot start. `take_over` claims a vault that another machine's daemon
+    works on. `follow` is called with each group of rows once it is in the journal, on the journal's
+    thread: it must be quick and not raise. Set `ending` to stop the start or the daemon.
     """
     until = ending or Ending()
     make_undumpable()
     sys.setswitchinterval(SWITCH_S)
     if not (vault / CONFIG_PATH).is_file():
         raise UserError(
-            f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
-            f"Mount it, or make it one: placet init {vault}",
+            f"{vault} has no {CONFIG_PATH}, so it is not a placet vault, or it is not mounted.",
+            f"Mount it. Or make it a vault: placet init {vault}",
             exit_code=2,
         )
     clock = Clock()
@@ -98,7 +97,7 @@ def daemon(
         folder.sweep_temporaries()
         if left := end_left_behind(state.worktrees):
             ended = counted(left, "process", "processes")
-            say(f"Ended {ended} that a killed daemon had left in its worktrees.")
+            say(f"Killed {ended} that a crashed daemon had left running in its worktrees.")
         stack.enter_context(journal_pause_as_user_error())
         journal = _journal(state, clock, say, follow, notify, stack, config, until)
         until.rings(journal.stop_waiting)
@@ -124,7 +123,7 @@ def daemon(
 def _vault_lock(
     journal: Journal, folder: Vault, config: Config, say: Say, until: Ending
 ) -> AbstractContextManager[None]:
-    """Hold the vault where daemons of other machines reach its journal, too."""
+    """Lock the vault in the journal too, if daemons of other machines can reach that."""
     if not (address := address_of(journal.path)):
         return nullcontext()
     whose, lease_s = str(folder.marker()), config.team.lease_s
@@ -141,10 +140,11 @@ def _journal(
     config: Config,
     until: Ending,
 ) -> Journal:
-    """Open the journal; its rows go to `follow`."""
+    """Open the journal. It calls `follow` with each group of new rows."""
 
     def waits(why: str) -> None:
-        # it lives, and waits in the middle of a tick or of its start: a restart would not help
+        # The loop is blocked in a tick or in the start, and a restart would not help: keep the
+        # watchdog calm.
         notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
 
     told: list[str] = []
@@ -170,7 +170,7 @@ def _journal(
     if config.team.workers:
         stack.enter_context(plugin(WORKERS, "team").all_rows(journal, follow))
     if journal.set_aside is not None:
-        say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
+        say(f"The journal was damaged. placet kept it as {journal.set_aside} and began a new one.")
     return journal
 
 
@@ -183,7 +183,7 @@ def _loop(
     clock: Clock,
     stack: ExitStack,
 ) -> tuple[Loop, Watcher]:
-    """Build the loop with its ports, and the bell that rings it; the loop has loaded its cases."""
+    """Build the loop with its ports and its watcher, and load its cases."""
     vault, config = folder.root, settings.held.config
     level = sandbox_level(config, say)
     queues = [queue for queue in QUEUES if queue is not Folder.REQUESTS]
@@ -208,7 +208,7 @@ def _loop(
         say,
     )
     if config.daemon.paused:
-        say("Paused: no new work is taken up until `placet resume`.")
+        say("Paused: no new work starts until `placet resume`.")
     tell = stack.enter_context(teller(config, vault, say))
     plans, carries_out, team = _hands(settings, journal, bell, say, stack)
     loop = Loop(
@@ -230,7 +230,7 @@ def _loop(
 def _hands(
     settings: ConfigWatch, journal: Journal, bell: Watcher, say: Say, stack: ExitStack
 ) -> tuple[Draft, CarryOut, Workers | None]:
-    """Return who plans, who carries missions out, and the workers of a team, if they do it."""
+    """Return the functions that plan and that carry missions out, and a team's workers or None."""
     if not (settings.held.config.team.workers or address_of(journal.path)):
         return draft, carry_out, None
     team: tuple[Draft, CarryOut, Workers | None] = plugin(WORKERS, "team").hands(
@@ -240,11 +240,11 @@ def _hands(
 
 
 def _remove_leftovers(ports: Ports) -> None:
-    """Remove the worktrees that a crash left, and say where their work is kept."""
+    """Remove the worktrees that a crash left, and log where their work was saved."""
     try:
         left = remove_leftover_worktrees(ports)
     except (PlacetError, OSError) as error:
-        ports.say(f"Worktrees that a crash left are still in {ports.worktrees}: {error}")
+        ports.say(f"Worktrees left by a crash could not be removed: {ports.worktrees}: {error}")
         return
     for one in left:
         if not one.removed:
@@ -252,7 +252,7 @@ def _remove_leftovers(ports: Ports) -> None:
         elif one.kept:
             ports.say(f"Removed {one.path}, left over from a crash. Its work is kept at {one.kept}")
         else:
-            ports.say(f"Removed {one.path}, left over from a crash. It had no work in it.")
+            ports.say(f"Removed {one.path}, left over from a crash. It was empty.")
     if gone := [str(one.path) for one in left if one.removed]:
         facts = {"path": str(ports.worktrees), "gone": gone}
         ports.journal.commit([of_daemon(ports.clock, Action.GIT_TIDIED, **facts)])
@@ -273,7 +273,7 @@ def _started(loop: Loop, bell: Watcher) -> AddActivity:
 
 @contextmanager
 def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
-    """Write down how the daemon ended; raises UserError if its journal could not be written."""
+    """Journal that the daemon stopped; raises UserError if the journal could not be written."""
     journal, orderly = loop.ports.journal, False
     try:
         yield
@@ -283,11 +283,11 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
         raise
     except Conflict as error:
         raise UserError(
-            f"Something else wrote into the journal {state.journal} meanwhile: {error}.",
-            "Make sure that no other daemon works on it, then start this one again.",
+            f"Another program wrote to the journal {state.journal}: {error}.",
+            "Make sure that no other daemon uses it, then type: placet run",
         ) from error
     finally:
-        with suppress(JournalPaused, UserError):  # a journal that is gone was said already
+        with suppress(JournalPaused, UserError):  # a missing journal was reported already
             facts = {"pid": os.getpid(), "orderly": orderly}
             stopped = of_daemon(
                 loop.ports.clock, Action.DAEMON_STOPPED, **facts, **_left_over(loop)
@@ -297,10 +297,10 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
 
 
 def _left_over(loop: Loop) -> dict[str, Any]:
-    """Return the work that goes on at the next start.
+    """Return the work that the next start resumes.
 
-    These are missions with their steps, and counts of plans being written and waiting, and of
-    cases that ask a person.
+    That is each mission with its step, and the numbers of plans being written, of plans in review
+    and of open questions.
     """
     live = [case for case in loop.cases.values() if case.is_working]
     missions = []

@@ -37,36 +37,31 @@ from placet.loop.threads import Threads
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import is_utf8
 
-# The cases at hand: those that are not over, and those of which a note lies in a watched folder.
-#
-# The others stay in the journal.
-#
-# What the daemon holds and walks so depends on what is to be done, not on what was done in years.
+# Cases in memory are those that are not over, and those with a note in a watched folder. All others
+# stay in the journal, so memory and time depend on open work, not on the age of the vault.
 
 
 @dataclass(slots=True)
 class OpenCases(Mapping[str, Case]):
     """The cases by trace_id.
 
-    To walk over them gives those `held`; to ask for one finds those that are over, too.
-
-    `watched` are the branches with which people may still do something that counts, by trace_id.
-    For one thread.
+    Iterating gives those in memory, `held`; a lookup also finds those that are over. `watched` are
+    the branches that people may still merge or drop, by trace_id. Not thread-safe.
     """
 
     journal: JournalAccess
     held: dict[str, Case] = field(default_factory=dict)
     watched: dict[str, tuple[Branch, ...]] = field(default_factory=dict)
-    # trace ids and paths of notes of which the journal knows no case
+    # trace ids and paths of notes without a case in the journal
     _asked: set[str] = field(default_factory=set)
 
     def load(self, reader: Reader) -> None:
-        """Take up what is not over, and which branches are watched."""
+        """Load the cases that are not over, and the watched branches."""
         self.held = {row.trace_id: _case(row) for row in reader.cases(*OPEN)}
         self.watched = {row.trace_id: _case(row).watched for row in reader.watched_cases()}
 
     def __getitem__(self, trace_id: str) -> Case:
-        """Return a case; raises KeyError where there is none."""
+        """Return a case; raises KeyError if there is none."""
         if trace_id and trace_id not in self.held:
             with self.journal.ask() as reader:
                 self._hold(reader.cases_of([trace_id]))
@@ -79,7 +74,7 @@ class OpenCases(Mapping[str, Case]):
         return len(self.held)
 
     def put(self, case: Case) -> None:
-        """Take in what was recorded of a case."""
+        """Store a recorded case."""
         self.held[case.trace_id] = case
         self._asked -= {case.trace_id, case.request_path, case.plan.path}
         if watched := case.watched:
@@ -88,9 +83,9 @@ class OpenCases(Mapping[str, Case]):
             self.watched.pop(case.trace_id, None)
 
     def find(self, notes: Iterable[NoteSeen], unread: Collection[str]) -> None:
-        """Hold the cases of these notes and of those at the paths `unread`.
+        """Load the cases of these notes, and of the notes at the paths `unread`.
 
-        A note's case is found by what the note says or by its place.
+        A note's case is found by its trace_id or by its path.
         """
         notes = list(notes)
         traces = {note.trace_id for note in notes if note.trace_id} - self.held.keys() - self._asked
@@ -103,7 +98,7 @@ class OpenCases(Mapping[str, Case]):
     def let_go(
         self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]
     ) -> None:
-        """Drop the cases that are over and have nothing left to do.
+        """Drop from memory the cases that are over and have nothing left to do.
 
         Such a case has neither a note, nor its place at one of `paths`, nor its trace id in `busy`.
         """
@@ -132,7 +127,7 @@ class OpenCases(Mapping[str, Case]):
 
 @dataclass(slots=True)
 class Taken(Container[str]):
-    """The request ids that are in use: those of the journal's cases, and those given since."""
+    """The request ids in use: those of the journal's cases, and those given since."""
 
     cases: OpenCases
     given: set[str] = field(default_factory=set)
@@ -149,10 +144,10 @@ def _case(row: CaseRow) -> Case:
 class Cases:
     """The state that all parts of the loop share.
 
-    `ports` are replaced when the configuration changes. `say` writes to the daemon's own log,
-    `tell` is called with each case that entered a new state and with each hold. `dirty` says that
-    the next tick has something to decide, `unmarked` that a case entered a new state since the
-    journal's end was written down.
+    `ports` are replaced when the configuration changes. `say` writes to the daemon's log. `tell` is
+    called with each case that entered a new state and with each hold. `dirty` means that the next
+    tick has something to decide, `unmarked` that a case entered a new state after the journal's end
+    was marked.
     """
 
     ports: Ports
@@ -177,10 +172,10 @@ class Cases:
     def apply(
         self, case: Case, event: Event, *writes: Write, change: Change | None = None
     ) -> Committed | None:
-        """Decide an event and record what follows, `writes` with it; return None for a no-op.
+        """Decide an event and record the decision with `writes`; return None if nothing follows.
 
-        The commands of a `change`, after which the event was seen, come first. Work under way that
-        became void, or is to stop, is told so.
+        The commands of `change`, which were performed before the event was seen, come first.
+        Running work that became void, or has to stop, is cancelled.
         """
         decision = decide(case, event, self.ports.clock.now())
         if decision is None:
@@ -197,7 +192,7 @@ class Cases:
         return committed
 
     def record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
-        """Write decisions in one transaction; only then do they exist."""
+        """Record decisions in one transaction. They take effect only then."""
         batch: list[Write] = [*writes]
         commands = [
             (decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
@@ -234,7 +229,7 @@ class Cases:
         self.dirty |= self.outbox.perform(self.cases, desk)
 
     def reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
-        """Return the writes for a report published at `place`, also if `wanted` was taken."""
+        """Return the writes for a report published at `place`; `wanted` may have been in use."""
         row = of_case(self.ports.clock, case, Action.REPORT_WRITTEN, path=place, size=size)
         if place == wanted:
             return [row]
@@ -251,7 +246,7 @@ class Cases:
         return text
 
     def text_to_show(self, name: str) -> bytes:
-        """Return a stored text, or nothing if it is missing or damaged: its use reports that."""
+        """Return a stored text, "" if it is missing or damaged: whoever uses it reports that."""
         with self.ports.journal.read() as reader:
             try:
                 return (reader.text(name) if name else None) or b""

@@ -1,7 +1,4 @@
-"""A vault's one daemon: its locks, its machine, and the mark of its journal.
-
-The mark shows that the journal is still the same.
-"""
+"""Make sure that a vault has one daemon and that its journal is the one from last time."""
 
 from __future__ import annotations
 
@@ -43,22 +40,22 @@ def take(
     say: Callable[[str], None],
     stack: ExitStack,
 ) -> StateFolder:
-    """Make this process the only daemon of a vault, and return the vault's state.
+    """Lock the vault for this process and return its state folder.
 
-    Both are locked, the state folder and the vault: one vault can be reached by several paths,
-    users and state folders. Raises UserError where another daemon works on it.
+    Both the vault and the state folder are locked: several paths, users and state folders can lead
+    to one vault. Raises UserError if another daemon holds a lock.
     """
     vault, marker = folder.root, folder.root / MARKER
     if folder.marker() is None:
         folder.create_marker(known_id(vault, env) or os.urandom(16).hex())
     if original_of(vault, env) is not None:
-        with MarkerLock(marker, say):  # no daemon works on it under the id that it has
+        with MarkerLock(marker, say):  # no other daemon uses it under its old id
             original = original_of(vault, env)
         if original is not None:
             folder.renew_marker(os.urandom(16).hex())
             say(
-                f"This vault is a copy of {original}, which is still there. It gets an id and a "
-                "journal of its own."
+                f"This vault is a copy of {original}, which still exists. placet gives it a new id "
+                "and a new journal."
             )
     state = vault_state(vault, env)
     state.ensure()
@@ -93,16 +90,16 @@ def refuse_claimed(config: Config, host: str) -> None:
     if config.vault.host not in ("", host):
         raise ClaimedElsewhere(
             f"The daemon of {config.vault.host} works on this vault ([vault] host in "
-            f"System/placet.toml); this is {host}.",
+            f"System/placet.toml). This machine is {host}.",
             "Two daemons on one synced vault would do everything twice. Stop the other, then: "
             "placet run --take-over",
         )
 
 
 def knows_its_marks(journal: JournalAccess, mark: Path, folder: Vault) -> bool:
-    """Return whether the journal is the one that the last daemon left: neither older nor new.
+    """Return whether the journal is the one that the last daemon left, neither older nor new.
 
-    Its last event is written down beside the journal, and in the vault.
+    Two marks, beside the journal and in the vault, name its last event.
     """
     marks: list[bytes] = []
     with suppress(Unreadable):
@@ -123,11 +120,11 @@ def _knows(reader: Reader, mark: bytes) -> bool:
 
 
 def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:
-    """Write down the journal's last event; if that fails, an older mark does as well."""
+    """Mark the journal's last event. If that fails, an older mark is good enough."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     said = f"{row_id} {row_hash}\n".encode()
-    # a power cut must not take an event that the marks name: that would look like an older journal
+    # Synced first: if a power cut lost an event that a mark names, the journal would look older.
     journal.commit([PutText(MARK, said)], durable=True)
     with suppress(OSError):
         write_private(mark, said)
@@ -150,11 +147,11 @@ def must_be_there(
     on_wait: Callable[[str], None],
     ending: threading.Event,
 ) -> None:
-    """Make sure that the journal is where the settings say, before it is opened.
+    """Check that the journal is where the settings say, before it is opened.
 
-    Where there is none yet it begins there. While the database is away this waits, and calls
-    `on_wait` with the reason at each retry. Raises UserError where the journal has to be moved
-    first, for a database that cannot be used, and for one that is away when `ending` is set.
+    If there is none yet it is created there. While the database is away this waits, and calls
+    `on_wait` with the reason at each retry. Raises UserError if the journal has to be moved first,
+    if the database cannot be used, and if it is away when `ending` is set.
     """
     there, wanted = address_of(state.journal), config.team.database
     if there == wanted:

@@ -1,4 +1,4 @@
-"""The content of the vault's folders: notes that were read, and uncertain ones."""
+"""Read the notes in the vault's folders, and say which are uncertain."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from placet.note.paths import QUEUES, Folder, conflict_of
 from placet.plan.differences import diff_callout
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 
-# how long a new file that is still being written may be a note that is missing elsewhere: a move is
-# over by then
+# A new file that is still being written may be a note that is missing elsewhere. After this time it
+# is not: a move has finished by then.
 YOUNG_S = 5.0
-# looks in which a file is unread until it counts as one that never rests: looks may be seconds
-# apart
+# after so many looks an unread file counts as restless; looks may be seconds apart
 RESTLESS_LOOKS = 5
-# how long such a file among the plans holds approvals back: it may be another plan of the same case
+# how long a restless file in Inbox/Plans delays approvals: it may be a second plan of the case
 SECOND_PLAN_S = 60.0
 READ_AGAIN_S = 5.0  # retry interval of a note that could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The news of one look at the folders.
+    """The changes that one look at the folders found.
 
-    `changed`: something was read, or went away. `unread`: paths whose present text was not read
-    yet; `unsure`: those of which what is known may be out of date, for it is missing or not listed,
-    or has changed and not settled. `again_in_s`: seconds until the next look can say more; None
-    when nothing is pending.
+    `changed`: a note was read, or is gone. `unread`: paths whose present text was not read yet.
+    `unsure`: paths whose known text may be out of date, because the note is missing, was not
+    listed, or changed and has not settled. `again_in_s`: seconds until the next look can tell more;
+    None if nothing is pending.
     """
 
     changed: bool
@@ -50,9 +49,9 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read and `odd` is what can be no note, with why. `is_certain` says
-    that no file may be a note that is missed, `all_plans_read` that none where plans lie may be a
-    second plan. `say` is for the daemon's own log.
+    `notes` are those that were read, `odd` why other entries are no notes. `is_certain`: no file
+    can be a note that is missing elsewhere. `all_plans_read`: no file in a plan folder can be a
+    second plan. `say` writes to the daemon's log.
     """
 
     vault: Vault
@@ -62,25 +61,25 @@ class Intake:
     odd: dict[str, str] = field(default_factory=dict)
     is_certain: bool = False
     all_plans_read: bool = False
-    # since when, and in how many looks, one was not read
+    # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
-    # which file it was that was read last
+    # identity (device, inode) of the file that was read last
     _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)
     _looks: FileHistory = field(default_factory=FileHistory)
-    # places without a file, of which a certain look says so
+    # places that a certain look found empty
     _empty: frozenset[str] = frozenset()
-    # files that never rested, and when `absent` can say more
+    # restless files, and when `absent` can say more
     _written: frozenset[str] = frozenset()
     _again_at_s: float = inf
     _to_read: set[str] = field(default_factory=set)
-    # what could not be read, and when it is tried again
+    # unreadable files, and when to retry
     _read_again: dict[str, float] = field(default_factory=dict)
     _unlisted: set[FolderProblem] = field(default_factory=set)
     # folders below the queues that cannot be listed, and why
     _shut: dict[str, str] = field(default_factory=dict)
 
     def look(self, scan: Scan, expected: Collection[str]) -> View:
-        """Take in a scan, and read what is new in it; `expected` are notes that should be there."""
+        """Update from a scan, and read what is new; `expected` are notes that should be there."""
         found = scan.found
         verdict = look(
             self._looks,
@@ -93,7 +92,7 @@ class Intake:
         unlisted = verdict.looks.seen.keys() - found.keys()
         changed = self._read(found, verdict.fresh, verdict.settled, unlisted)
         shut = {
-            p.path: f"What lies in this folder is not seen: {p.why}."
+            p.path: f"placet does not see the notes in this folder: {p.why}."
             for p in scan.problems
             if p.path not in QUEUES
         }
@@ -127,7 +126,7 @@ class Intake:
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
 
     def _forget(self, looks: FileHistory) -> bool:
-        """Forget the notes that are gone; return whether there were any."""
+        """Forget notes that no longer exist; return whether there were any."""
         known = (self.notes.keys() | self.odd.keys()) - looks.seen.keys()
         gone = [path for path in known if path in self._empty or path not in looks.missing]
         for path in gone:
@@ -137,17 +136,17 @@ class Intake:
         return bool(gone)
 
     def absent(self, trace_id: str, path: str, *, asks: bool = False) -> bool:
-        """Return whether a case's note is gone from its place; `asks` if it asks a person.
+        """Return whether a case's note is gone from its place; `asks` if it is a question.
 
-        Nothing else decides that. It is false unless every folder was listed, no file may be the
-        note, and for SETTLE_S the place was empty or had another note.
+        Nothing else decides that. It is true only if every folder was listed, no other file can be
+        the note, and the place was empty or held another note for SETTLE_S.
         """
         now_s = self.clock.monotonic()
         other, seen = self.notes.get(path), self._looks.seen.get(path)
         if other is None or seen is None:
             is_left, since_s = path in self._empty, -inf
         else:
-            # another note was moved over it, which may be one of the same case
+            # Another note replaced it, perhaps one of the same case.
             of_other_sort = other.is_plan if asks else other.asks
             is_left = of_other_sort or other.trace_id not in ("", trace_id)
             since_s = seen.since_s
@@ -162,7 +161,7 @@ class Intake:
         return True
 
     def _may_be(self, trace_id: str, path: str) -> bool:
-        """Return whether a file that never rested may be a note of this case, as it is now."""
+        """Return whether a restless file can be a note of this case, by what it says now."""
         try:
             raw, _ = self.vault.read(path)
         except (Gone, NotSettled):
@@ -177,7 +176,7 @@ class Intake:
         return [] if left_s == inf else [max(0.0, left_s)]
 
     def _note_restless(self, found: Mapping[str, Found], unread: Set[str]) -> None:
-        """Remember since when each file has not both rested and been read."""
+        """Remember since when each file is either changing or unread."""
         now, seen = self.clock.monotonic(), self._looks.seen
         for path in unread:
             since_s, looks = self._restless.get(path, (now, 0))
@@ -190,10 +189,10 @@ class Intake:
             del self._restless[path]
 
     def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
-        """Return whether a file with an unread text may be any note, a missing or a second one.
+        """Return whether an unread file can be any note, a missing one or a second one.
 
-        A file that came just now may be it, and so may one that a later look reads. A file that
-        was read and is being written is not, nor is one that does not rest for `young_s`.
+        A new file can be one, and so can a file that the next look reads. A file that was read
+        before and is changing now cannot, nor one that keeps changing for longer than `young_s`.
         """
         never_read = self._read_as.get(path) != _file(thing)
         since_s, looks = self._restless[path]
@@ -202,26 +201,26 @@ class Intake:
         )
 
     def is_no_note(self, path: str) -> bool:
-        """Return whether something that is no note is at this path, as a folder.
+        """Return whether this path holds something other than a note, such as a folder.
 
-        A note that cannot be read now does not count.
+        A note that cannot be read now is still a note.
         """
         return path in self.odd and path not in self._read_again
 
     def notices(self) -> dict[str, str]:
-        """Return by path why things in the notes' places are no notes.
+        """Return by path why entries in the watched folders are no notes.
 
-        Folders that are not looked into are given too, with the reason.
+        Folders that placet does not list are included, each with the reason.
         """
         return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}
 
     def _all_listed(self, problems: Iterable[FolderProblem]) -> bool:
-        """Return whether all folders could be listed; those that could not are reported once."""
+        """Return whether all folders could be listed; each problem is logged once."""
         unlisted = {p for p in problems if p.path in QUEUES}
         for problem in unlisted - self._unlisted:
             self.say(
-                f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as "
-                "taken away."
+                f"{problem.path} cannot be listed: {problem.why}. Until it can, no note counts as "
+                "removed."
             )
         self._unlisted = unlisted
         return not unlisted
@@ -233,10 +232,7 @@ class Intake:
         settled: frozenset[str],
         unlisted: Set[str],
     ) -> bool:
-        """Read the notes that are new or changed.
-
-        Return whether there were any.
-        """
+        """Read the notes that are new or changed; return whether there were any."""
         now = self.clock.monotonic()
         due = {path for path, at in self._read_again.items() if at <= now}
         for path in due | fresh:
@@ -256,9 +252,8 @@ class Intake:
             return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (
-                f"This is a conflict copy of `{original}`, made by a sync tool. It is no request "
-                "and approves nothing. Compare the two, put what you want to keep into one, and "
-                "delete the other."
+                f"This is a conflict copy of `{original}`, made by a sync tool. placet ignores it. "
+                "Compare the two, put what you want to keep into one, and delete the other."
             )
             return
         try:
@@ -266,10 +261,10 @@ class Intake:
             if (read.size, read.mtime_ns) == (thing.fingerprint.size, thing.fingerprint.mtime_ns):
                 self.notes[path] = look_at(path, raw, self.vault.owner(path))
                 self._read_as[path] = _file(thing)
-            else:  # it is being written: what was read may be half of it, and has not settled
+            else:  # It changed while it was read, so the text may be incomplete.
                 self._to_read.add(path)
         except (Gone, NotSettled):
-            self._to_read.add(path)  # its folder may be back at the next look
+            self._to_read.add(path)  # the folder may be there again at the next look
         except TooLarge:
             self.odd[path] = (
                 f"This file is too large for a note. A request may have {MAX_NOTE_CHARACTERS:,} "
@@ -282,10 +277,7 @@ class Intake:
             self._read_again[path] = self.clock.monotonic() + READ_AGAIN_S
 
     def _difference(self, copy: str) -> str:
-        """Return how a conflict copy differs from its original as it is now.
-
-        Empty where one of them cannot be read.
-        """
+        """Return how a conflict copy differs from its original, "" if one cannot be read."""
         place = PurePosixPath(copy)
         original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
         if original is None:
@@ -300,7 +292,7 @@ class Intake:
 
 
 def _file(thing: Found) -> tuple[int, int]:
-    """Return which file it is, whatever is written into it."""
+    """Return the file's identity (device, inode), which an edit in place keeps."""
     return thing.fingerprint.dev, thing.fingerprint.ino
 
 

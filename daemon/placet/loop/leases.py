@@ -1,4 +1,4 @@
-"""The leases of work: begun with it, released with what came of it."""
+"""Take a lease when work starts; release it when the result is recorded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from placet.plan.plan import Plan
 from placet.sandbox.box import Level
 
 LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
-HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
+HEARTBEAT_S = 5.0  # a renewal takes 9 µs
 
 
 def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None) -> int:
-    """Begin a mission, or go on with it, and journal its lease; return the lease's token.
+    """Start or resume a mission, and journal its lease; return the lease's token.
 
-    `owner` is this process, `taker` a team's worker, whose the lease then is. Raises LeaseHeld.
+    `owner` is this process. `taker` is the worker of a team that holds the lease instead. Raises
+    LeaseHeld.
     """
     clock = book.ports.clock
     committed = _begun(book, case, plan, taker, _lease(book, owner, case, taker))
@@ -49,8 +50,8 @@ def _lease(book: Cases, owner: Owner, case: Case, taker: Taker | None) -> Acquir
         return AcquireLease(case.trace_id, taker.owner, taker.lease_s)
     with book.ports.journal.read() as reader:
         lease = reader.lease(case.trace_id)
-        # The vault's lock proves that no other daemon lives here, so a lease of this machine that
-        # is still held is a dead one's, unless it is a worker's.
+        # The vault's lock proves that no other daemon runs here. So a lease of this machine belongs
+        # to a dead one, unless a worker holds it.
         left = lease is not None and lease.held and lease.owner.host == owner.host
         left = left and not is_with_worker(reader, case.trace_id)
     gone = lease.token if lease is not None and left else None
@@ -58,7 +59,7 @@ def _lease(book: Cases, owner: Owner, case: Case, taker: Taker | None) -> Acquir
 
 
 def is_with_worker(reader: Reader, trace_id: str) -> bool:
-    """Return whether a worker of a team holds a case's lease, and may live."""
+    """Return whether a worker of a team holds a case's lease and may still run."""
     lease = reader.lease(trace_id)
     row = reader.last_of(Action.LEASE_ACQUIRED, trace_id=trace_id)
     if lease is None or not lease.held or row is None or "worker" not in row.details:
@@ -69,7 +70,7 @@ def is_with_worker(reader: Reader, trace_id: str) -> bool:
 def _begun(
     book: Cases, case: Case, plan: Plan, taker: Taker | None, acquire: AcquireLease
 ) -> Committed:
-    """Record that a mission begins or goes on, with its lease; raises LeaseHeld."""
+    """Record that a mission starts or resumes, with its lease; raises LeaseHeld."""
     ports = book.ports
     sandbox = ports.sandbox if taker is None else Level(taker.level)
     facts = {
@@ -86,13 +87,13 @@ def _begun(
     record = Record.load(ports.journal, case, case.generation, ports.clock)
     facts |= resumption(record)
     row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
-    # With the case: who took this mission over while we stood still may have ended it, and its
-    # lease is free then.
+    # In one transaction with the case: another daemon may have taken the mission over and ended it
+    # while this one was suspended, and then its lease is free.
     return book.record(Decision(case, (row,)), writes=[acquire])
 
 
 def planner_token(book: Cases, case: Case, taker: Taker) -> int | None:
-    """Return the token of a worker that plans; None where another one holds its lease yet."""
+    """Return the token of a worker that plans; None while another one still holds its lease."""
     if taker.token:
         return taker.token
     ports = book.ports
@@ -108,14 +109,14 @@ def planner_token(book: Cases, case: Case, taker: Taker) -> int | None:
 
 
 def release(book: Cases, team: Workers | None, case: Case, token: int | None) -> None:
-    """Release the lease of work that is not over, and clear it away where it was a team's."""
+    """Release the lease of unfinished work, and delete a worker's assignment."""
     ports = book.ports
     if token is None or (team is not None and ports.leaving.is_set()):
-        return  # a team's worker goes on while no daemon runs
+        return  # a team's worker continues while no daemon runs
     row = of_case(ports.clock, case, Action.LEASE_RELEASED, token=token)
     over = () if team is None else team.over(case, ended=False)
     try:
         ports.journal.commit([ReleaseLease(case.trace_id, token), row, *over])
     except LeaseLost:
-        if team is None:  # a team's was taken from its worker, and is offered again
+        if team is None:  # a team's work is offered to another worker
             book.say(f"{case.request_id}: another daemon has taken this mission over")

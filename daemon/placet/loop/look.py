@@ -1,6 +1,6 @@
-"""The decisions on one look at the folders.
+"""Decide what one look at the folders shows.
 
-They say whose notes these are, what people did, and what has to be explained.
+That is which case each note belongs to, what you did, and what placet has to explain.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
 
 EDITED_IN_RUN = (
-    "This text was changed while its mission runs. The mission goes on with the text that was "
-    "approved; the change has no effect. To stop the mission, move this note to Inbox/Plans.\n"
+    "This text was changed while its mission runs. The change has no effect: the mission follows "
+    "the approved text. To stop the mission, move this note to Inbox/Plans.\n"
 )
-_LEFT = "Nothing is done with this request until one of its notes is changed, or placet is."
+_LEFT = "placet leaves this request alone until you change one of its notes or update placet."
 
 
 @dataclass(slots=True)
 class Decisions:
-    """The decisions on each look.
+    """Decide on each look.
 
-    `shown` has by trace_id the notes of cases of which the last look was certain, `mistakes` why
-    nothing is done with a case: a bug in placet holds up the case that shows it, and no other.
+    `shown` has by trace_id the notes of cases that the last look was sure of. `mistakes` has the
+    error of each case that hit a bug in placet: it stops that case, and no other.
     """
 
     book: Cases
@@ -53,10 +53,10 @@ class Decisions:
     mistakes: dict[str, str] = field(default_factory=dict)
     requests: Requests = field(init=False)
     gestures: Gestures = field(init=False)
-    # open cases whose last look showed nothing to do, with the notes that it saw: a look at the
-    # same case and notes shows the same
+    # Open cases without anything to do, with the notes that the last look saw. The same case and
+    # notes need not be looked at again.
     _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    # the warnings of the last look, with the case and the notes that they are about
+    # warnings of the last look, with the case and the notes that they are about
     _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,10 +64,7 @@ class Decisions:
         self.gestures = Gestures(self.book, self.intake, self.requests, self.drafts)
 
     def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
-        """Decide what a look shows, and write the side notes.
-
-        `side_notes` are those in the vault.
-        """
+        """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""
         book, intake = self.book, self.intake
         book.cases.find(intake.notes.values(), view.unread)
         found = sort_notes(
@@ -80,12 +77,12 @@ class Decisions:
         self._take_gestures(found, busy)
         for job in book.threads.jobs.values():
             if job.planning and self.drafts.is_draft(book.cases[job.trace_id]):
-                # what it has so far is kept; the request is read again once it is ready
+                # Keep the last usable version; the request is read again when it is finished.
                 job.cancel.set()
         taken = Taken(book.cases)
         notices = {n.path: why for n, why in found.notices}
         unjudged = view.unread | view.unsure
-        if not intake.is_certain:  # the request of a plan may be among what is unread
+        if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
         else:
             notices |= self.requests.adopt(found.orphans, intake.notes.values(), taken)
@@ -116,10 +113,10 @@ class Decisions:
         )
 
     def is_judged(self, case: Case) -> bool:
-        """Return whether a look of this life has shown a mission's note, and nothing stops it.
+        """Return whether a mission may start or resume: its note was read, and you did not stop it.
 
-        The mission is to begin or go on. A person's act while no daemon ran is decided first: an
-        edited plan is not begun, one that was taken away not resumed.
+        What you did while no daemon ran is decided first: an edited plan does not start, and a
+        removed one does not resume.
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.acting is State.RUNNING:
@@ -127,11 +124,11 @@ class Decisions:
         return case.state is not State.APPROVED or may_begin(case, its)
 
     def _uncertain(self, view: View, found: Sorted) -> Set[str]:
-        """Return the trace ids of cases of which this look is not certain.
+        """Return the trace ids of cases that this look is not certain about.
 
-        A note that is missing may be on its way: if it is seen elsewhere, that place counts; if
-        not, its case waits until it is certain where the note is and what it says. Of two plans
-        neither counts, also while one is on its way or edited.
+        A missing note may be on its way to another folder. If it is seen elsewhere, that place
+        counts. If not, its case waits until it is certain where the note is and what it says. Of
+        two plans neither counts, also while one of them is moved or edited.
         """
         notes = self.intake.notes
         present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
@@ -164,7 +161,7 @@ class Decisions:
         self.shown = {t: its for t, its in self.shown.items() if t not in self.mistakes}
 
     def _take(self, case: Case, its: CaseNotes, before: Mapping[str, str]) -> None:
-        """Decide on a case's notes; `before` are the mistakes of the last look, which were said."""
+        """Decide on a case's notes; `before` are the errors that the last look reported."""
         seen = _seen(case, its)
         if _same(seen, self._at_rest.pop(case.trace_id, ())):
             self._at_rest[case.trace_id] = seen
@@ -173,7 +170,7 @@ class Decisions:
             if self.gestures.take(case, its):
                 return
             self.gestures.acknowledge_places(case, its)
-            if case.trace_id in self.book.intents.waiting:  # it is about the note as read
+            if case.trace_id in self.book.intents.waiting:  # about the note as read
                 return
             renewed = self._renew_statuses(case, its)
             if not (renewed or self.gestures.waits) and case.state in OPEN and not case.asking:
@@ -184,7 +181,7 @@ class Decisions:
                 self.book.say(f"{case.request_id}: {why}. {_LEFT}")
 
     def _beside(self, case: Case, its: CaseNotes) -> Mapping[str, str]:
-        """Return the warnings for a case's notes; those of the same case and notes are known."""
+        """Return the warnings for a case's notes, from the cache if neither has changed."""
         seen = _seen(case, its)
         last, warnings = self._warned.pop(case.trace_id, ((), {}))
         if not _same(seen, last):
@@ -193,9 +190,9 @@ class Decisions:
         return warnings
 
     def _renew_statuses(self, case: Case, its: CaseNotes) -> bool:
-        """Stamp the notes whose `status` is older than their case; return whether there were any.
+        """Stamp notes whose `status` lags behind their case; return whether there were any.
 
-        A note that changed waits.
+        A note that is being changed waits.
         """
         kind = Frontmatter(self.book.ports.config.vault.frontmatter)
         stale = [*stale_statuses(case, its)]
@@ -207,7 +204,7 @@ class Decisions:
         return bool(stale)
 
     def _perform(self, intent: Intent, found: Sorted) -> None:
-        """Perform an intent, once it is certain which notes its case has."""
+        """Perform an intent once it is certain which notes the case has."""
         case, its = self.book.cases.get(intent.trace_id), found.of_case.get(intent.trace_id)
         try:
             if case is None:
@@ -218,7 +215,7 @@ class Decisions:
             self.gestures.refuse(f"{describe_bug(error)}.", intent)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
-        """Add the notices to usable notes: a failed planning, an edit without effect, a wait."""
+        """Add notices to usable notes: planning failed, an edit has no effect, work waits."""
         book, notes = self.book, self.intake.notes
         for case in book.cases.values():
             path = case.request_path
@@ -255,19 +252,19 @@ def _seen(case: Case, its: CaseNotes) -> tuple[object, ...]:
 
 
 def _same(seen: tuple[object, ...], last: tuple[object, ...]) -> bool:
-    """Return whether these are the very same case and notes, which never change."""
+    """Return whether these are the same objects; cases and notes are immutable."""
     return len(seen) == len(last) and all(map(is_, seen, last))
 
 
 def _stamped(seen: bytes, keys: Mapping[str, str], kind: Frontmatter, now: bytes) -> bytes:
-    """Return a note with these keys, unless it is not as it was seen."""
+    """Return a note with these keys, or None if it changed since it was read."""
     return stamp(now, keys, kind_if_none=kind) if now == seen else now
 
 
 def _identity(note: NoteSeen) -> tuple[str, bool, str]:
-    """Return the properties by which a note is known again elsewhere.
+    """Return the properties by which a moved note is recognised.
 
-    A plan is known by its text too, as two may have one trace_id.
+    For a plan that includes its text, as two plans may have one trace_id.
     """
     known = "question" if note.asks else ""
     return note.trace_id, note.is_plan, note.digest if note.is_plan else known

@@ -1,6 +1,6 @@
-"""Performing the commands of decisions on the vault.
+"""Perform the commands of decisions on the vault.
 
-Doing one again changes nothing, so a crash may come at any point.
+Each command is idempotent, so that it can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -48,15 +48,12 @@ from placet.plan.comments import with_comments
 
 _NOT_NOW = (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged)
 MAX_BACKOFF_S = 60.0
-DONE_AT_ONCE_S = 0.05  # longest delay of performed commands that are marked as done together
+DONE_AT_ONCE_S = 0.05  # how long finished commands may wait to be marked as done together
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxPorts:
-    """The ports that commands are performed with.
-
-    They are the vault, the stored texts by name, and the frontmatter of notes that have none.
-    """
+    """What commands need: the vault, stored texts by name, and the frontmatter for new notes."""
 
     vault: Vault
     text: Callable[[str], bytes]
@@ -65,10 +62,10 @@ class OutboxPorts:
 
 @dataclass(slots=True)
 class Outbox:
-    """The commands that the journal has and that were not performed yet, in order.
+    """The recorded commands that were not performed yet, in order.
 
-    `say` is for the daemon's own log. `reported` gives the writes about a report that was
-    published: of its case, where it was to go, where it is, and its size in bytes.
+    `say` writes to the daemon's log. `reported` returns the writes for a published report, from its
+    case, the path it was meant for, the path it has and its size in bytes.
     """
 
     journal: JournalAccess
@@ -77,38 +74,35 @@ class Outbox:
     reported: Callable[[Case, str, str, int], Sequence[Write]]
     pending: list[PendingCommand] = field(default_factory=list)
     _retry_at: dict[int, float] = field(default_factory=dict)
-    # those that may have been performed already, and not been marked as done
+    # commands that may have been performed before a crash
     _tried: set[int] = field(default_factory=set)
 
     def take_up(self, commands: Iterable[PendingCommand]) -> None:
-        """Take over the commands of an earlier daemon."""
+        """Load the commands that an earlier daemon left."""
         self.pending = list(commands)
         self._tried = {command.id for command in self.pending}
 
     def forget(self) -> None:
-        """Drop what was not performed: the notes are not those that it was decided for."""
+        """Drop all commands: they were decided for notes of another time."""
         self.journal.commit([MarkDone(command.id) for command in self.pending])
         self.take_up([])
 
     @property
     def busy(self) -> set[str]:
-        """The trace ids of cases with commands to perform.
-
-        What their notes show is not what was decided yet.
-        """
+        """The trace ids of cases with commands to perform; their notes are not up to date yet."""
         return {command.trace_id for command in self.pending}
 
     def perform(self, cases: Mapping[str, Case], desk: OutboxPorts) -> bool:
-        """Perform the commands that are due, in order; return whether any was performed.
+        """Perform the due commands, in order; return whether any was performed.
 
-        One that fails holds back the later ones of its case.
+        One that fails delays the later ones of its case.
         """
         now = self.clock.monotonic()
         held: set[str] = set()
         left: list[PendingCommand] = []
         done: list[Write] = []
         marked_at = now
-        # What follows from people's decisions goes before the stamps of a thousand new requests.
+        # Decisions of people go before the stamps of a thousand new requests.
         in_order = sorted(
             self.pending, key=lambda pending: cases[pending.trace_id].acting is State.PLANNING
         )
@@ -146,10 +140,7 @@ class Outbox:
         return performed
 
     def waits_s(self) -> list[float]:
-        """Return the seconds until commands are due, one for each case.
-
-        The others of a case wait for its first.
-        """
+        """Return for each case the seconds until its first command is due."""
         now = self.clock.monotonic()
         firsts = {command.trace_id: command.id for command in reversed(self.pending)}
         return [self._retry_at.get(first, now) - now for first in firsts.values()]
@@ -174,11 +165,10 @@ def perform(
     *,
     again: bool = False,
 ) -> str:
-    """Perform one command of a case, `again` if that may have been done before a crash.
+    """Perform one command of a case; `again` if it may have been performed before a crash.
 
-    Return where a note was published that is new, empty for all else.
-
-    Raises what the vault raises where it cannot be done now: it is to be tried again.
+    Return the path of a newly published note, "" for anything else. Raises what the vault raises if
+    it cannot be done now and has to be retried.
     """
     match command:
         case Stamp():
@@ -209,28 +199,27 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
             return raw
         changes = dict(command.changes)
         if command.path.startswith(f"{Folder.REQUESTS}/") and keeps_status(raw, changes):
-            # a person's own word, which the next look takes up
+            # you wrote that yourself; the next look decides on it
             changes.pop("status", None)
         meta = read_note(raw).meta
         for key, seen in command.seen.items():
             if str(meta.get(key) or "") not in ("", seen):
-                changes.pop(key, None)  # somebody's since then: the next look decides on it
+                changes.pop(key, None)  # somebody edited it; the next look decides on it
         return stamp(raw, changes, kind_if_none=desk.frontmatter)
 
-    # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the
-    # note.
+    # The next look sees that it was removed, or explains that it cannot be read.
     with suppress(Gone, UnsafeEdit):
         desk.vault.edit(command.path, stamped)
 
 
 def _publish(path: str, text: bytes, case: Case, vault: Vault, *, again: bool) -> str:
     if again and _is_elsewhere(path, text, vault):
-        return ""  # it was published before a crash, and a person has decided on it meanwhile
+        return ""  # published before a crash, and you have decided on it since
     for place in places(path, case):
         try:
             vault.publish(place, text)
         except AlreadyThere:
-            if _is_same_note(vault, place, text):  # and a person has written in it meanwhile
+            if _is_same_note(vault, place, text):  # and you have edited it since
                 return place
             continue
         return place
@@ -240,7 +229,7 @@ def _publish(path: str, text: bytes, case: Case, vault: Vault, *, again: bool) -
 def _is_elsewhere(path: str, text: bytes, vault: Vault) -> bool:
     if not path.startswith((f"{Folder.PLANS}/", f"{Folder.QUESTIONS}/")):
         return False
-    decided = [queue for queue in QUEUES if queue is not Folder.REQUESTS]  # those may be thousands
+    decided = [queue for queue in QUEUES if queue is not Folder.REQUESTS]  # there may be thousands
     return any(_is_same_note(vault, place, text) for place in sorted(vault.scan(decided).found))
 
 
@@ -285,9 +274,9 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
     if command.digest and (
         digest(raw, REQUEST_STAMPS) != command.digest or keeps_status(raw, {"status": "completed"})
     ):
-        return  # edited meanwhile, or set to pending: it stays, and the next look sees that
+        return  # edited, or set to pending: it stays, and the next look sees that
     if trace_of(raw) not in ("", case.trace_id):
-        return  # the case's own was renamed meanwhile, and another one's has its name
+        return  # the case's note was renamed, and another case's note has its name
     for place in places(command.dst, case):
         try:
             vault.move(command.src, place, sha256(raw).hexdigest())
@@ -300,7 +289,7 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
 
 
 def places(path: str, case: Case) -> Iterable[str]:
-    """Give the place for a note, and others where that one is taken by something else."""
+    """Give the path for a note, then alternatives for when that is in use."""
     if path.startswith(f"{Folder.REPORTS}/"):
         yield from (numbered(path, number) for number in range(1, 1000))
         return

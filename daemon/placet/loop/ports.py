@@ -1,7 +1,4 @@
-"""The means of a daemon, made from configuration and environment.
-
-They are model, prices, secrets, sandbox, and ways to tell people.
-"""
+"""Create the model client, prices, secrets, sandbox and notices from the configuration."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ from placet.secrets import MIN_LITERAL, environment_secrets
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
-    """Return the sandbox that commands get.
-
-    It is the one that the probe finds, or none if the configuration says `none`.
-    """
+    """Return the sandbox for commands: what the probe finds, or none if the settings say so."""
     if config.commands.sandbox == "none":
         say('Commands run outside any sandbox: the settings say sandbox = "none".')
         return Level.NONE
@@ -36,10 +30,7 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
 
 
 def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secrets that the daemon itself must keep.
-
-    They are secret values of its environment, and the service manager's credentials.
-    """
+    """Return the daemon's own secrets: from its environment, and the service's credentials."""
     values = list(environment_secrets(env))
     if folder := env.get("CREDENTIALS_DIRECTORY"):
         for path in sorted(Path(folder).iterdir()):
@@ -48,17 +39,14 @@ def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def prices(config: Config) -> tuple[Price, ...]:
-    """Return the price list: the configuration's rows, then the ones that placet knows."""
+    """Return the price list: the configuration's rows, then the built-in ones."""
     own = tuple(Price(**row.model_dump()) for row in config.model.price)
     named = {row.model for row in own}
     return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
 
 
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
-    """Return a function that opens the model once, when it is first asked for.
-
-    Any thread may ask.
-    """
+    """Return a function that opens the model on its first call. Any thread may call it."""
     settings = _model_settings(config, vault)
     lock = threading.Lock()
     opened: list[Model] = []
@@ -73,10 +61,10 @@ def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callabl
 
 
 def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool | None:
-    """Ask the model's server whether it takes the key and knows the model.
+    """Ask the model's server whether it accepts the key and knows the model.
 
-    Return False where it does not say, None where there is no server. Raises UserError for settings
-    that a person must correct, ModelError for a bad key or a server that cannot be reached.
+    Return False if it does not say, None if there is no server. Raises UserError for settings that
+    you must correct, ModelError for a bad key or an unreachable server.
     """
     settings = _model_settings(config, vault)
     open_model(settings, env)
@@ -93,16 +81,16 @@ def _model_settings(config: Config, vault: Path) -> ModelTable:
 def teller(
     config: Config, vault: Path, say: Callable[[str], None]
 ) -> Iterator[Callable[[Case | Hold], None]]:
-    """Give a function that notifies of a case or a hold in a thread of its own.
+    """Give a function that sends notices of cases and holds from a thread.
 
-    A slow webhook must not slow the loop. Raises UserError (exit code 2) for a destination that
-    cannot be used.
+    A slow webhook must not delay the loop. Raises UserError (exit code 2) for an unusable
+    destination.
     """
     table = config.notify
     if not table.is_on:
         yield lambda _case: None
         return
-    # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
+    # Imported here because HTTP and TLS cost 4 MB, which a daemon without notices saves.
     from placet.host.notify import Event, Messenger, Notice
 
     events = {
@@ -133,7 +121,7 @@ def teller(
 
 
 def systemd_notifier(env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return sd_notify(3) where a service manager listens, else a no-op."""
+    """Return sd_notify(3) if a service manager listens, else a no-op."""
     address = env.get("NOTIFY_SOCKET", "")
     if not address:
         return lambda _message: None

@@ -1,4 +1,4 @@
-"""Distrust a journal that is older than the vault: it was lost, or put back from a backup."""
+"""Ask again after the journal was lost or replaced by a backup."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from placet.case.results import distrust
 from placet.loop.rows import of_daemon
 from placet.loop.tick import Loop
 
-_LOST = "The journal was lost, or put back from a backup."
+_LOST = "The journal was lost, or restored from a backup."
 
 
 def distrust_journal(loop: Loop) -> None:
-    """Drop what the journal still wants to do, and have its open approvals reviewed again.
+    """Drop all pending commands and intents, and have open approvals reviewed again.
 
-    Commands and intents were meant for the notes of that day. The next look sends a plan that lies
-    in System/Active back for review.
+    They were meant for the notes of another day. The next look sends plans in System/Active back to
+    review.
     """
     book = loop.book
     book.outbox.forget()

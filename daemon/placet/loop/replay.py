@@ -1,4 +1,4 @@
-"""Replays of missions that are over."""
+"""Replay finished missions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from placet.loop.ports import own_secrets, sandbox_level
 def replay_mission(
     vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Carry a mission out again from its record and compare; return what it came to as plain data.
+    """Carry a mission out again from its record and compare; return the result as plain data.
 
-    Raises UserError where the case has no mission, or it cannot be replayed.
+    Raises UserError if the case has no mission, or it cannot be replayed.
     """
     state = vault_state(vault, env)
     config = in_force(vault, env).config
     with open_reader(state.journal) as reader:
-        # An approval is used up by what it allowed; the journal still names the text that was
-        # carried out.
+        # The case no longer has the approved text: a mission uses its approval up. The journal has
+        # it.
         ran = [
             row.details["digest"]
             for row in reader.activity(case.trace_id, limit=10_000)
@@ -45,7 +45,7 @@ def replay_mission(
                 break
     if text is None:
         raise UserError(
-            f"{case.request_id} was never carried out, so there is nothing to replay.",
+            f"{case.request_id} never ran, so there is nothing to replay.",
             "See: placet status",
         )
     plan = plan_of(text)

@@ -1,7 +1,4 @@
-"""Requests and plans without a case.
-
-New requests are taken up, and plans that the journal does not know are adopted.
-"""
+"""Open cases for new requests, and adopt plans that are not in the journal."""
 
 from __future__ import annotations
 
@@ -29,12 +26,11 @@ from placet.note.paths import Folder, is_request_id, is_unnamed, request_id, tra
 
 @dataclass(slots=True)
 class Drafts:
-    """The requests, and the answers to questions, that are still being written.
+    """The requests and answers that somebody is still writing.
 
-    They say so, or their text has not been quiet. `known` has by trace_id whether the request was a
-    draft when that was last certain. `unfinished` are new requests that cannot be used as they are:
-    nothing is said of them while they are being written. `no_wait` says that no writer is waited
-    for.
+    Either they say so, or their text changed less than `quiet_s` ago. `known` has by trace_id
+    whether the request was a draft when that was last certain. `unfinished` are new requests with
+    problems that are not reported while they are being written. `no_wait` skips the waiting.
     """
 
     book: Cases
@@ -45,7 +41,7 @@ class Drafts:
     quiet: Quiet = field(default_factory=Quiet)
 
     def look(self, scan: Scan) -> None:
-        """Take in the requests as they were read."""
+        """Update from the requests that were read."""
         clock, written = self.book.ports.clock, (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
         self.quiet.look(
             (n for n in self.intake.notes.values() if n.path.startswith(written)),
@@ -55,7 +51,7 @@ class Drafts:
         )
 
     def learn(self, shown: Mapping[str, CaseNotes]) -> None:
-        """Take in the notes of cases, as far as they are certain."""
+        """Update from the notes of cases that are certain."""
         held = self.book.cases.held
         self.known = {trace: was for trace, was in self.known.items() if trace in held} | {
             trace: its.request is not None and its.request.status == DRAFT
@@ -63,7 +59,7 @@ class Drafts:
         }
 
     def is_draft(self, case: Case) -> bool:
-        """Return whether a case's request is a draft, or was not read in this life.
+        """Return whether a case's request is a draft, or was not read since the start.
 
         A folder is no draft.
         """
@@ -71,12 +67,12 @@ class Drafts:
         return self.known.get(case.trace_id, bool(path) and not self.intake.is_no_note(path))
 
     def explainable(self, problems: Mapping[str, str]) -> dict[str, str]:
-        """Return what is to be said now of new requests; the others are `unfinished`."""
+        """Return the problems of new requests that are finished; the others become `unfinished`."""
         self.unfinished = frozenset(path for path in problems if self.left_s(path))
         return {path: why for path, why in problems.items() if path not in self.unfinished}
 
     def left_s(self, path: str) -> float:
-        """Return for how many seconds a request or an answer has to stay as it is to count."""
+        """Return for how many seconds a request or an answer must stay unchanged to count."""
         if self.no_wait:
             return 0.0
         ports = self.book.ports
@@ -85,7 +81,7 @@ class Drafts:
 
 @dataclass(slots=True)
 class Requests:
-    """The beginning of cases."""
+    """Open cases."""
 
     book: Cases
     drafts: Drafts
@@ -112,7 +108,7 @@ class Requests:
         return request
 
     def take_up(self, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
-        """Open cases for new requests, and return the problems of others by path.
+        """Open cases for new requests; return the problems of others by path.
 
         `taken` are the request ids in use; the new ones are added.
         """
@@ -124,13 +120,13 @@ class Requests:
             name = PurePosixPath(note.path).name
             try:
                 request = self.read(note)
-            except BUGS as error:  # one note stops nothing else
+            except BUGS as error:  # a bug must not stop the other notes
                 request = f"{describe_bug(error)}."
             if isinstance(request, str):
                 problems[note.path] = request
                 continue
             if is_unnamed(name) and self.drafts.left_s(note.path):
-                problems[note.path] = "It has no name yet."  # its id would stay `untitled`
+                problems[note.path] = "It has no name yet."  # else its id would stay `untitled`
                 continue
             trace, ordinal = note.trace_id, 0
             while not trace or trace in book.cases or trace in opened:
@@ -148,7 +144,7 @@ class Requests:
     def adopt(
         self, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken
     ) -> dict[str, str]:
-        """Take up plans whose cases the journal does not know; return the problems by path.
+        """Open cases for plans that are not in the journal; return the problems by path.
 
         `notes` are all that were read. `taken` are the request ids in use; the new ones are added.
         """
@@ -161,15 +157,15 @@ class Requests:
         for note in sorted(orphans, key=lambda n: (n.folder is not Folder.ACTIVE, n.path)):
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.book.cases:
-                # the second of two with one trace_id, the first was adopted just now: the next look
-                # sees two plans
+                # The second of two plans with one trace_id. The first was adopted just now, and the
+                # next look sees both.
                 continue
             if is_request_id(named) and named not in taken:
                 taken.given.add(named)
                 now = self.book.ports.clock.now()
                 try:
                     self.book.record(adopt_plan(note, asked.get(note.trace_id), now))
-                except BUGS as error:  # one note stops nothing else
+                except BUGS as error:  # a bug must not stop the other notes
                     problems[note.path] = f"{describe_bug(error)}."
             else:
                 problems[note.path] = (

@@ -1,6 +1,6 @@
-"""Work that waits, piece by piece or all of it.
+"""Decide when waiting work is retried.
 
-A piece waits for itself (a server's wish, a full disk), all of it for the model (a hold).
+One case may wait (a server's Retry-After, a full disk), or all work for the model (a hold).
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from placet.loop.rows import of_case, of_daemon
 
 _LONGEST_WAIT_S = 60.0
 _SOON_S = 60.0
-"""Within so many seconds of its beginning a try that failed got nowhere: one answer of a model."""
+"""A try that fails sooner than this made no progress: one answer of a model takes as long."""
 
 
 @dataclass(slots=True)
 class Waits:
-    """The waits of now.
+    """The current waits.
 
-    `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
-
-    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the
-    daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
+    `postponed` has by trace_id until when (monotonic, in seconds) and why. `hold` stops all work. A
+    wait that an earlier daemon recorded lasts at most `longest_rest_s`. `say` writes to the
+    daemon's log. `tell` is called with a hold, once for all cases that wait for it.
     """
 
     journal: JournalAccess
@@ -41,15 +40,15 @@ class Waits:
     longest_rest_s: float
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
-    # by trace_id until when a piece waited last for the machine, and for how long, in seconds
+    # by trace_id the end and the length of the last wait for the machine, in seconds
     _tried: dict[str, tuple[float, float]] = field(default_factory=dict)
-    # what was said last of one piece's wait, and the journal's newest event then
+    # the last message about one case, and the journal's newest event then
     _said: tuple[Why, str, int] | None = None
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
-        """Take up the waits of an earlier daemon.
+        """Load the waits of an earlier daemon.
 
-        A server's wish holds over a restart, all else is retried at once.
+        A server's Retry-After holds over a restart. Anything else is retried at once.
         """
         now = self.clock.monotonic()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
@@ -61,7 +60,7 @@ class Waits:
                 left_s = (
                     datetime.fromisoformat(row.details["until"]) - self.clock.wall()
                 ).total_seconds()
-                # the clock may have been ahead when this was written
+                # the clock may have been wrong when this was recorded
                 left_s = min(left_s, self.longest_rest_s)
                 self.postponed[case.trace_id] = (
                     now + left_s,
@@ -79,7 +78,7 @@ class Waits:
         }
         if not why.why.holds_all:
             self.postponed[case.trace_id] = until, why
-            # what all of it waits for is said once, not for each piece and each try
+            # a hold is reported once, not for each case and each try
             if not self._was_said(why):
                 self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
             if why.why is Why.ASKED_TO_WAIT:
@@ -98,9 +97,9 @@ class Waits:
             self.tell(self.hold)
 
     def _patiently(self, case: Case, why: Postponed) -> Postponed:
-        """Return a wait for the machine, twice as long as the last one where that helped nothing.
+        """Return a wait for the machine, twice as long as the last one if that made no difference.
 
-        Each try is written down, and a full disk has little room for that.
+        Each try writes to the journal, and a full disk has little room for that.
         """
         if why.why is not Why.MACHINE:
             return why
@@ -113,7 +112,7 @@ class Waits:
         return Postponed(why.reason, after_s, why.why)
 
     def _was_said(self, why: Postponed) -> bool:
-        """Return whether this wait was the last one said, and remember it.
+        """Return whether this wait was the last one reported, and remember it.
 
         It was not if a model has answered since.
         """
@@ -125,11 +124,11 @@ class Waits:
         return False
 
     def over(self, trace_id: str) -> None:
-        """Forget the wait of a case, as something was decided on it."""
+        """Forget the wait of a case, because something was decided about it."""
         self.postponed.pop(trace_id, None)
 
     def came(self, trace_id: str, why: Why) -> bool:
-        """Forget a case's wait for something that is there now; return whether there was one."""
+        """Forget a case's wait for something that exists now; return whether there was one."""
         _, waits = self.postponed.get(trace_id, (0.0, None))
         if waits is None or waits.why is not why:
             return False
@@ -137,19 +136,19 @@ class Waits:
         return True
 
     def forget(self, why: Why) -> bool:
-        """Forget all waits for what may be there now; return whether there was one.
+        """Forget all waits, because their cause may be gone; return whether there was one.
 
-        Where it is not, the next try says so again.
+        If it is not, the next try reports it again.
         """
         return bool([trace for trace in tuple(self.postponed) if self.came(trace, why)])
 
     def try_now(self) -> None:
-        """Let the next piece of work retry at once: the problem may have been fixed."""
+        """Let the next case retry at once: the problem may be fixed."""
         if self.hold is not None:
             self.hold = replace(self.hold, until_s=self.clock.monotonic())
 
     def try_again(self, why: Why) -> None:
-        """Let the work that waits for this retry at once."""
+        """Let all work that waits for this retry at once."""
         now = self.clock.monotonic()
         self.postponed = {
             trace: (now, one) if one.why is why else (until, one)
@@ -157,10 +156,10 @@ class Waits:
         }
 
     def may_start(self, due: Sequence[Case], needs_no_model: Callable[[Case], bool]) -> list[Case]:
-        """Return what of `due` (the first is the first to be started) need not wait.
+        """Return those of `due` that need not wait; the first is the first to start.
 
-        A hold keeps all but plans that no model carries out, and the one piece that tries for all
-        when its time has come.
+        A hold stops all but plans of literal steps, and the one case that probes the model when it
+        is time.
         """
         now = self.clock.monotonic()
         due = [case for case in due if self.postponed.get(case.trace_id, (now, None))[0] <= now]
@@ -175,10 +174,9 @@ class Waits:
         return [case for case in due if case is probe or needs_no_model(case)]
 
     def lift(self, jobs: Collection[str], cases: Iterable[Case]) -> bool:
-        """End the hold once the piece that was let through was answered.
+        """End the hold once the probing case got an answer; return whether it ended.
 
-        It ends too if none of `cases` waits. Return whether it ended. `jobs` are the trace ids of
-        work under way.
+        It also ends if none of `cases` waits. `jobs` are the trace ids of running work.
         """
         if self.hold is None:
             return False
@@ -187,18 +185,18 @@ class Waits:
             with self.journal.read() as reader:
                 answered = reader.calls.answered_since(newest)
             if not answered:
-                if trace not in jobs:  # it ended without being answered: another one tries
+                if trace not in jobs:  # it ended without an answer, so another case probes
                     self.hold = replace(self.hold, probe=None)
                 return False
         elif any(case.is_working for case in cases):
             return False
         self.hold = None
         self.journal.commit([of_daemon(self.clock, Action.MODEL_RESUMED)])
-        self.say("Work with the model goes on.")
+        self.say("The model answers again. Work continues.")
         return True
 
     def holding(self) -> Hold | None:
-        """Return the hold while it keeps all work: not while a piece may try."""
+        """Return the hold while it stops all work, None while one case may probe."""
         if (
             self.hold is None
             or self.hold.probe is not None
@@ -208,7 +206,7 @@ class Waits:
         return self.hold
 
     def told(self) -> dict[str, str]:
-        """Return by trace_id the sentence for people about each piece of work that waits."""
+        """Return by trace_id a sentence about each case whose work waits."""
         return {
             trace: told(why.why, why.reason, why.after_s)
             for trace, (_, why) in self.postponed.items()
@@ -217,8 +215,8 @@ class Waits:
     def left_s(self, began_s: float) -> list[float]:
         """Return the seconds until each wait is over.
 
-        Work that was due when the tick began (`began_s`) and did not start waits for something else
-        than the time.
+        Work that was due when the tick began (`began_s`) and did not start waits for something
+        else.
         """
         now = self.clock.monotonic()
         left = [until - now for until, _ in self.postponed.values() if until > began_s]

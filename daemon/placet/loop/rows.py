@@ -1,4 +1,4 @@
-"""Journal rows of the loop's own making: its actor is the system."""
+"""Make journal rows with the actor `system`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def of_case(clock: Clock, case: Case, action: Action, **facts: object) -> AddAct
 
 
 def of_daemon(clock: Clock, action: Action, **facts: object) -> AddActivity:
-    """Return the row of an event that is about no single case."""
+    """Return the row of an event that belongs to no case."""
     return AddActivity(
         Activity(clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", facts)
     )

@@ -1,4 +1,4 @@
-"""The side notes: why placet cannot use a person's note, or what came of it."""
+"""Write a note beside yours that says why placet cannot use it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def side_of(path: str) -> str:
 
 
 MODEL = f"{Folder.REQUESTS}/Model.md"
-"""The side note of this note, which need not exist, says why all work waits for the model."""
+"""The side note of this note says why all work waits for the model. The note need not exist."""
 
 
 def side_note(told: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
-    """Return a side note: for each path and reason in `told` a callout.
+    """Return a side note with a callout for each path and reason in `told`.
 
-    A callout in a reason follows as a second one. `known` are the paths of notes that belong to
-    cases, so that they are used.
+    A callout within a reason becomes a second one. `known` are the paths of notes that belong to
+    cases: placet can use those.
     """
     parts = [part for path, why in told for part in _callouts(path, why, known=path in known)]
     parts.append("placet deletes this warning once the problem is fixed.\n")
@@ -55,7 +55,7 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
 
 
 def _by_side(wanted: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Return by side note what it tells: `a.md` and `a.MD` have one."""
+    """Return the reasons by side note: `a.md` and `a.MD` share one."""
     sides: dict[str, list[tuple[str, str]]] = {}
     for path, why in sorted(wanted.items()):
         sides.setdefault(side_of(path), []).append((path, why))
@@ -64,12 +64,11 @@ def _by_side(wanted: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
 
 @dataclass(slots=True)
 class Notices:
-    """The explanations in the vault.
+    """The side notes in the vault.
 
-    `said` is what the journal has of them: by the note's path, the digest of the text that is to
-    stand beside it and, where another one stood there when that was decided, of that one. Only a
-    text with such a digest is replaced or taken away: any other is a person's, also one of placet's
-    that a person has added a remark to.
+    `said` has by note path the digest of its side note and, if that replaces another, of the other.
+    placet replaces or deletes only a text with one of these digests: any other has a remark of
+    somebody.
     """
 
     vault: Vault
@@ -86,11 +85,11 @@ class Notices:
         notes: Mapping[str, NoteSeen],
         known: Collection[str],
     ) -> bool:
-        """Write the side notes that are `wanted`, by path, and remove those that are answered.
+        """Write the side notes `wanted`, by path, and remove the obsolete ones.
 
-        `there` are the explanations that the vault has. What was said of the notes `unsure`, which
-        cannot be judged yet, stays as it is. `known` are the paths of notes that belong to cases.
-        Return whether there is more to do.
+        `there` are those in the vault. The side notes of `unsure` notes, which cannot be judged
+        yet, stay. `known` are the paths of notes that belong to cases. Return whether more is to be
+        done.
         """
         sides = _by_side(wanted)
         more = forgets = False
@@ -101,12 +100,12 @@ class Notices:
                 if (mark := sha256(raw).hexdigest()) in own:
                     self.vault.remove(side, mark)
             except Stale:
-                more = True  # somebody is at it: the next look decides again
+                more = True  # somebody is editing it; the next look decides again
             except (NotAFile, TooLarge):
-                continue  # none of placet's
+                continue  # not written by placet
             except VaultTrouble as error:
                 forgets = True
-                self.say(f"cannot take {side} away: {error}")
+                self.say(f"cannot delete {side}: {error}")
         for side, told in sides.items():
             path, why = told[0][0], "\n".join(why for _, why in told)
             text = side_note(told, known)
@@ -117,7 +116,7 @@ class Notices:
             except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
         answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
-        # else what is still there would not be known for placet's own any more
+        # keep its digest: else placet would not recognise its own text
         if answered and not (more or forgets):
             self.journal.commit([DropSeen(path) for path in sorted(answered)])
             self.said = {path: marks for path, marks in self.said.items() if path not in answered}
@@ -126,9 +125,9 @@ class Notices:
     def _put(
         self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool
     ) -> None:
-        """Make the explanation at `side` say `text`. Raises what the vault raises."""
+        """Write `text` at `side`, unless it is there. Raises what the vault raises."""
         try:
-            # first: it costs no fsync, and most of them stand there from look to look
+            # checked first: most texts stay the same, and a read needs no fsync
             there, _ = self.vault.read(side)
         except Gone:
             there = None
@@ -137,8 +136,8 @@ class Notices:
         marks = self.said.get(show(path), "").split()
         is_own = found in ("", mark) or any(found in said.split() for said in self.said.values())
         if marks[:1] != [mark]:
-            # Before it is written: a crash in between must leave no text that placet does not know
-            # for its own.
+            # Recorded before it is written: a crash must leave no text that placet does not
+            # recognise.
             self._journal(
                 path,
                 why,

@@ -1,7 +1,4 @@
-"""The workers under way, each in a thread of its own.
-
-A worker works for one case until it comes back with a value.
-"""
+"""Run each piece of work in its thread until it returns a value."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from placet.host.clock import Clock
 from placet.journal.writes import BodyDamaged, Write
 from placet.models import prepare
 
-CANCEL_S = 2.0  # for a cancelled worker to kill its command and close its model call
+CANCEL_S = 2.0  # time for a cancelled worker to kill its command and close its model call
 NO_THREAD_RETRY_S = 5.0
 MISTAKE_RETRY_S = 60.0
 
@@ -36,10 +33,10 @@ Result = Drafted | PlanningFailed | MissionEnded
 
 @dataclass(slots=True)
 class Job:
-    """A worker under way for one case.
+    """A worker's job for one case.
 
-    Set `cancel` and it leaves everything; with a reason, its mission ends. If a worker of a team
-    has `taken` it, that worker renews its lease.
+    Set `cancel` to interrupt it; with a reason, its mission ends. If a worker of a team has `taken`
+    it, that worker renews its lease.
     """
 
     trace_id: str
@@ -55,7 +52,7 @@ class Job:
 class Back:
     """A worker's return.
 
-    It has no event if the worker was interrupted or has to wait: its work remains to be done.
+    It has no event if the worker was interrupted or has to wait; then the work is still to be done.
     """
 
     job: Job
@@ -65,9 +62,9 @@ class Back:
 
 @dataclass(slots=True)
 class Threads:
-    """Those at work, by trace_id.
+    """The running jobs, by trace_id.
 
-    `ring` ends the loop's wait when one comes back, `start` sets a thread going.
+    `ring` wakes the loop when one returns. `start` starts a thread.
     """
 
     clock: Clock
@@ -77,10 +74,7 @@ class Threads:
     back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
 
     def run_job(self, job: Job, work: Callable[[], Result]) -> None:
-        """Let a worker do `work` for a job.
-
-        It comes back in any case, with a mistake of placet's own too.
-        """
+        """Do `work` for a job; the job returns in any case, also after a bug in placet."""
 
         def run() -> None:
             try:
@@ -115,14 +109,14 @@ class Threads:
         self.jobs[job.trace_id] = job
         try:
             self.start(thread)
-        except RuntimeError as error:  # so Python says that the system has no thread left to give
+        except RuntimeError as error:  # Python raises this if the system allows no more threads
             self.back.put(Back(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE)))
             self.ring()
         else:
             job.thread = thread
 
     def take_back(self) -> Back | None:
-        """Return one that came back, whose job is over; None where none did."""
+        """Return one finished job, None if there is none."""
         try:
             back = self.back.get_nowait()
         except queue.Empty:
@@ -131,10 +125,7 @@ class Threads:
         return back
 
     def leave(self, grace_s: float) -> None:
-        """Let the rounds in flight end for `grace_s` seconds.
-
-        All workers that are still there are then told to leave everything.
-        """
+        """Wait up to `grace_s` seconds for running rounds, then interrupt the remaining workers."""
         self._join(grace_s)
         for job in self.jobs.values():
             job.cancel.set()
@@ -148,7 +139,7 @@ class Threads:
 
 
 class Taker(Protocol):
-    """A worker of a team that took a piece of work.
+    """A team worker that took a case's work.
 
     `level` is its sandbox, `token` its lease, 0 before it has one, which runs for `lease_s`.
     """
@@ -171,7 +162,7 @@ class Taker(Protocol):
 
     @property
     def lease_s(self) -> float:
-        """Seconds that its lease runs for from each sign of life on."""
+        """Seconds from each heartbeat until its lease expires."""
 
 
 class Workers(Protocol):
@@ -180,31 +171,31 @@ class Workers(Protocol):
     def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Taker | None:
         """Return who took a case's work, None while nobody has; raises Postponed.
 
-        `level` gives the sandbox that the work was promised.
+        `level` is the sandbox that the approval requires.
         """
 
     def is_here(self, case: Case) -> bool:
-        """Return whether the daemon ends or carries out a mission itself."""
+        """Return whether the daemon itself ends or carries out a mission."""
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
-        """Take back what was offered of cases that are not in `wanted`.
+        """Withdraw offers for cases that are not in `wanted`.
 
-        What was handed over is taken back where `works`, the generations of cases with work to be
-        done, do not have it any more.
+        A worker loses its assignment if `works`, the generations of cases with work to do, no
+        longer has it.
         """
 
     def look(self) -> bool:
-        """Look at what workers did; return whether one came or went since then."""
+        """Read what workers did; return whether one came or left since then."""
 
     def full(self, portal: str, working: Collection[Case]) -> bool:
-        """Return whether a portal has as many missions under way as it may."""
+        """Return whether a portal has as many missions as it may have."""
 
     def over(self, case: Case, *, ended: bool) -> Sequence[Write]:
-        """Return the writes that clear a piece of work away, and all of it where it `ended`."""
+        """Return the writes that delete an assignment, and all of a case's where it `ended`."""
 
 
 def expect_model(ports: Ports) -> None:
-    """Prepare the model while something else is done, as it will be asked soon.
+    """Open the model early, in a thread, as it will be needed soon.
 
     A no-op if it cannot be used yet.
     """

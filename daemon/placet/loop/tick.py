@@ -1,9 +1,8 @@
-"""The one loop: scan, observe, decide, record, perform.
+"""Tick: scan, observe, decide, record, perform, start work, collect results.
 
-A ring of the bell or the timer starts a tick. A tick lists the watched folders, lets pure functions
-say what changed and what follows, records each decision in one transaction, performs its commands,
-and starts the work that is due. Workers run in threads of their own and return values; only the
-loop decides.
+A file event or a timer starts a tick. It lists the watched folders and lets pure functions decide
+what changed and what follows. It records each decision in one transaction, performs the commands,
+and starts due work. Workers run in threads and return values; only the loop decides.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ SCAN_SHARE = 100
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The result of a tick: seconds until the next one at most, and whether nothing is left to do.
+    """The result of a tick: the most seconds until the next, and whether nothing is left to do.
 
-    `waiting` has a sentence for each thing that waits; `settling` says that a note is there, or
-    gone, of which it is not certain yet; `away` that the vault is not there.
+    `waiting` has a sentence for each thing that waits. `settling`: it is not certain yet whether a
+    note is there. `away`: the vault is not there.
     """
 
     again_in_s: float
@@ -59,7 +58,7 @@ class Tick:
 class Loop:
     """The daemon between ticks.
 
-    All of its state can be built again from the vault and the journal.
+    All of its state can be rebuilt from the vault and the journal.
     """
 
     def __init__(
@@ -80,12 +79,11 @@ class Loop:
     ) -> None:
         """Build the parts.
 
-        `ring` ends the bell's wait, `say` writes to the daemon's own log, `tell` is called with
-        each case that entered a new state and with each hold, `reload` returns the ports with
-        today's configuration, and in how many seconds it may change; `draft` and `carry_out` are
-        the workers, `start` starts a worker's thread. With a `team` its workers do the work, and
-        `draft` and `carry_out` wait for them. `no_wait` says that nobody is waited for who may
-        still be writing.
+        `ring` wakes the loop. `say` writes to the daemon's log. `tell` is called with each case
+        that entered a new state and with each hold. `reload` returns the ports with the current
+        configuration, and in how many seconds to look again. `draft` and `carry_out` do the work in
+        threads that `start` starts. With a `team` its workers do it, and `draft` and `carry_out`
+        wait for them. `no_wait`: do not wait until a request is finished.
         """
         self.reload = reload
         self.stopping = False
@@ -103,19 +101,16 @@ class Loop:
 
     @property
     def ports(self) -> Ports:
-        """The ports with the configuration that holds now."""
+        """The ports with the current configuration."""
         return self.book.ports
 
     @property
     def cases(self) -> OpenCases:
-        """The cases at hand."""
+        """The cases in memory."""
         return self.book.cases
 
     def load(self) -> None:
-        """Take up what the journal knows.
-
-        It knows cases, commands that were recorded and not performed, and leases left behind.
-        """
+        """Load cases, unperformed commands and leases from the journal."""
         book, cases = self.book, self.book.cases
         with self.ports.journal.read() as reader:
             cases.load(reader)
@@ -137,23 +132,23 @@ class Loop:
                 and reader.has_record(case.trace_id, case.generation, LIFE.key)
             ]
             asked = [one for one in reader.asked() if self._has(reader, one[0])]
-        # of any state: a case may have been decided before the daemon died
+        # in any state: a case may have been decided before the daemon died
         for trace, attempt in asked:
             if (record := self._record(cases[trace], attempt)) is not None:
                 count_unseen(record)
-        # a worker that did not come back in time was left, and did not crash
+        # a worker that did not return in time was abandoned, and did not crash
         for case in left:
             if (record := self._record(case, case.generation)) is not None:
                 record.end_run()
 
     def _has(self, reader: Reader, trace_id: str) -> bool:
-        """Return whether nobody else has a case's work: a worker's goes on meanwhile."""
+        """Return whether nobody else works on a case: a team's worker may."""
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self) -> Tick:
         """Do everything that can be done now."""
         book, clock = self.book, self.ports.clock
-        # what is known to be due is done before looking, so that the look shows it
+        # perform due commands first, so that the look shows their effect
         self.dispatch.take_back()
         book.perform()
         began = clock.monotonic()
@@ -190,7 +185,7 @@ class Loop:
         self.dispatch.heartbeat()
         looked = self.branches.take()
         if looked:
-            self.read_intents()  # a command says who did it right after it is done
+            self.read_intents()  # the command records who did it only after the git operation
         for found in looked:
             settle(book, found)
         if looked:
@@ -208,9 +203,9 @@ class Loop:
         return self._next(min(again, default=None), began)
 
     def stop(self, grace_s: float) -> None:
-        """End cleanly: let rounds in flight end for `grace_s` seconds.
+        """Stop cleanly: running rounds get `grace_s` seconds.
 
-        The rest is left to be resumed.
+        The next start resumes what is not finished.
         """
         self.stopping = True
         self.ports.leaving.set()
@@ -219,16 +214,16 @@ class Loop:
         self.book.perform()
 
     def _record(self, case: Case, attempt: int) -> Record | None:
-        """Return the record of a conversation, None for a damaged one.
+        """Return the record of a conversation, None if it is damaged.
 
-        The damage is said when the work is taken up.
+        Resuming the work reports the damage.
         """
         with suppress(BodyDamaged):
             return Record.load(self.ports.journal, case, attempt, self.ports.clock)
         return None
 
     def read_intents(self) -> bool:
-        """Read what people asked for by commands; return whether anything is to be done."""
+        """Read the intents that commands left; return whether any is to be performed."""
         book, mailbox = self.book, self.book.intents
 
         def answered(ids: Collection[str]) -> Collection[str]:
@@ -240,9 +235,9 @@ class Loop:
         return bool(mailbox.waiting)
 
     def _reload(self) -> float | None:
-        """Take up a changed configuration; it may fix what work waits for.
+        """Apply a changed configuration, which may fix what work waits for.
 
-        Return in how many seconds it may change again; None if it rests.
+        Return in how many seconds to look again, None if nothing is pending.
         """
         before = self.ports.config
         self.book.ports, again_in_s = self.reload(self.ports)
@@ -290,7 +285,7 @@ class Loop:
             *(command.error for command in book.outbox.pending if command.error),
             *(
                 f"{case.request_id}: its mission waits until {show(case.plan.path)} can be read, "
-                "and is the only note of that plan"
+                "and no other note has the same plan"
                 for case in unjudged
             ),
         )

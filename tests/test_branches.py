@@ -1988,7 +1988,7 @@ def test_daemon_removes_leftovers_beside_broken_ones(done: tuple[TestVault, Path
     )
     before = fingerprint(repo)
     said = "\n".join(vault.here())
-    assert f"placet does not look for worktrees of {broken}" in said
+    assert f"placet cannot check for old worktrees of {broken}" in said
     assert "Its work is kept at refs/placet/left/aaaaaaaa-1" in said
     assert "dddddddd-1 is left over from a crash and stays" in said
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["dddddddd-1"]

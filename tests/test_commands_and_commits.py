@@ -383,7 +383,7 @@ def test_what_cannot_be_searched_for_secrets_is_kept_at_no_reference(
     known = git(repo, "ls-tree", "-r", "--name-only", ref).splitlines()
     assert known == ["README.md", "in.txt", "old", "plain", "tool.py"]
     (report,) = (path.read_text() for path in vault.reports())
-    (told,) = (line for line in report.splitlines() if "Gone with the worktree" in line)
+    (told,) = (line for line in report.splitlines() if "Not kept, as" in line)
     assert all(f"`{name}`" in told for name in ("a", "b", "old", "big", "/".join("d" * 70) + "/x"))
     assert "`plain`" not in told
     assert not failed or "a" in vault.rows("git.rolled_back")[0]["metadata"]["not_kept"]

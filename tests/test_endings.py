@@ -629,13 +629,13 @@ def test_a_report_stays_true_when_its_branch_is_merged_taken_back_or_dropped(
         (report,) = vault.reports()
         before = " ".join(report.read_text().split())
         assert (
-            "When this was written it was 1 commit ahead of `main`. Your notes were untouched, and "
-            "could take it as it was. It could be merged into `main` without conflicts. Until it "
-            "is merged or dropped, which the property `became` says: ```sh placet diff hello"
+            "When this was written it was 1 commit ahead of `main`. Your notes had not changed. "
+            "It could be merged into `main` without conflicts. "
+            "To take the work over: ```sh placet diff hello"
         ) in before
         assert (
-            "After that `placet why hello` names what can be done; `placet undo hello` takes a "
-            "merge back."
+            "The property `became` above will say how it ended. To undo a merge: `placet undo "
+            "hello`."
         ) in before
         for command, became in (("merge", "merged"), ("undo", "reverted")):
             vault.click(command, "hello", *(["--yes"] if command == "undo" else []))

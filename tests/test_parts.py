@@ -113,7 +113,7 @@ def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) 
     assert BOX_WORDS not in opening
     assert "step_left_out" in results(last)[0]
     report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
-    assert "- 2. ~~Two~~ — left out by a person; the scope stayed" in report
+    assert "- 2. ~~Two~~ — you left it out; the scope stayed" in report
     assert "- [x] 4. Four" in report
 
 
@@ -582,7 +582,7 @@ def test_a_struck_permission_is_refused_in_the_mission_and_reported(vault: TestV
     (done,) = rows(vault, "execution.completed")
     assert "three.txt" not in done["files_changed"]
     report = next(vault.root.glob("Knowledge/Reports/*files.md")).read_text()
-    assert "files_plan]] (left out by a person: step 3; `three.txt` of `write`), appr" in report
+    assert "files_plan]] (you left out: step 3; `three.txt` of `write`), appr" in report
     opening = str(next(a for a in model.asks if a.purpose is Purpose.EXECUTE).turns[0].blocks)
     assert '"three.txt"' not in opening
 
@@ -598,7 +598,7 @@ def test_a_failure_report_does_not_ask_for_what_was_left_out(vault: TestVault) -
         edit(run, plan, leave_out(plan.read_text(), 2, 3))
         approve(run, plan)
     report = next(vault.root.glob("Knowledge/Reports/*failure.md")).read_text()
-    assert "revision 1 for [[files]] (left out by a person: steps 2 and 3), approved" in report
+    assert "revision 1 for [[files]] (you left out: steps 2 and 3), approved" in report
     assert "Still to be done:\n> - 4. Four\n> - 5. Five\n>\n" in report
     assert "not to be done:\n> - 2. Two\n> - 3. Three\n" in report
     assert plan.read_text().count(UNTICKED) == 2  # and so it can be approved again

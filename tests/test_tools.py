@@ -696,7 +696,7 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
     pictures = sorted(folder.glob("*.png"))
     assert len(pictures) == 1
     assert f"![[{pictures[0].name}]]" in report
-    assert "ended by force" not in report
+    assert "| killed |" not in report
 
 
 # --- the registry

@@ -673,8 +673,8 @@ def test_a_report_tells_who_does_not_know_git_how_to_take_it_over(vault: TestVau
     vault.once()
     report = vault.reports()[0].read_text()
     assert "| `hello.txt` | new |" in report
-    assert "Your notes were untouched, and could take it as it was." in report
-    assert "placet merge say-hello    # take it into your notes" in report
+    assert "Your notes had not changed." in report
+    assert "placet merge say-hello    # merge it into your notes" in report
     said = vault.click("merge", "say-hello").stderr
     assert "your notes have it now" in said
     assert "hooks" not in said

@@ -1,1 +1,1 @@
-"""The work of an agent: plans and missions, as jobs that return values."""
+"""Plan requests and carry out missions. Both are jobs that return values."""

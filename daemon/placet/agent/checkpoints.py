@@ -1,4 +1,4 @@
-"""Checkpoints: the worktree after each round, as a commit on a hidden ref."""
+"""Save the worktree after each round, as a commit on a hidden ref, and restore it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from placet.tools.registry import BY_NAME
 
 
 def keep(work: Underway, entry: Key[str]) -> None:
-    """Keep the worktree as a commit on the mission's hidden ref, and its name in the record.
+    """Save the worktree as a commit on the mission's hidden ref, and record the commit.
 
-    Nothing is kept, and the record says so, where git would keep a secret with it.
+    Nothing is saved if git would store a secret with it; the record then says so.
     """
     record, case = work.record, work.mission.case
     if record.has(entry) or record.halt is not None:
         return
     ref = refs(case, name_of(case, record))[0]
     message = commit_message(
-        "Work under way",
+        "Unfinished work",
         f"The worktree at {entry.key}.",
         case.trace_id,
         case.approval.digest,
@@ -56,7 +56,8 @@ def keep(work: Underway, entry: Key[str]) -> None:
     try:
         record.settle(entry, kept)
     except Stop:
-        # another daemon has the mission now, and may have ended it: nobody else would delete this
+        # Another daemon has the mission now and may have ended it: then nobody else would delete
+        # this ref.
         if kept:
             with suppress(GitError):
                 delete_ref(work.repo, ref, kept)
@@ -64,27 +65,27 @@ def keep(work: Underway, entry: Key[str]) -> None:
 
 
 def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> None:
-    """Keep the worktree while a person is asked by one of a turn's calls: that may take days."""
+    """Save the worktree while a call waits for a person's answer, which may take days."""
     if may_have_changed(uses):
         keep(work, CHECKPOINT.at(asked.call))
 
 
 def keep_call(work: Underway, entry: Key[Outcome]) -> None:
-    """Keep the worktree after a call, together with its outcome, which is held back.
+    """Save the worktree after a call, in the transaction of its outcome.
 
-    Only where the record is carried to other machines: they have no other trace of the worktree.
+    Only if the record is carried to other machines, which have no copy of the worktree.
     """
     keep(work, CHECKPOINT.at("after", entry.key))
     work.record.flush()
 
 
 def last_kept(work: Underway) -> str | None:
-    """Return the last checkpoint, None without one; of a record that is carried it is up to it."""
+    """Return the last checkpoint, None without one."""
     return resolve(work.repo, refs(work.mission.case, name_of(work.mission.case, work.record))[0])
 
 
 def put_back(work: Underway, kept: str | None) -> bool:
-    """Make the worktree what a checkpoint kept; return whether it could be done."""
+    """Restore the worktree from a checkpoint; return whether that was possible."""
     if not kept or resolve(work.repo, kept) is None:
         return False
     restore(work.tree, kept)
@@ -93,9 +94,9 @@ def put_back(work: Underway, kept: str | None) -> bool:
 
 
 def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
-    """Make the worktree what it was after `uses`, the first calls of a turn.
+    """Restore the worktree to its state after `uses`, the first calls of a turn.
 
-    Return whether it could be done.
+    Return whether that was possible.
     """
     record = work.record
     if record.carrier is not None:
@@ -117,9 +118,9 @@ def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
 
 
 def rebuild(work: Underway) -> None:
-    """Fill a worktree that was lost from the last checkpoint and the record.
+    """Rebuild a lost worktree from the last checkpoint and the record.
 
-    Raises RepositoryChanged where what the record says was done cannot be done again.
+    Raises RepositoryChanged if what was done since the checkpoint cannot be repeated.
     """
     record = work.record
     if record.carrier is not None:
@@ -133,9 +134,7 @@ def rebuild(work: Underway) -> None:
     done = [use for i, use in enumerate(uses) if record.has(CALL.at(iteration, i))]
     literals = not iteration and any(key.startswith(f"{LITERAL.key}:") for key in record.outcomes)
     if literals or not bring_back(work, iteration, done):
-        raise RepositoryChanged(
-            f"{work.tree.path} is gone, and what was done in it cannot be done again"
-        )
+        raise RepositoryChanged(f"{work.tree.path} is gone, and the work in it cannot be repeated")
 
 
 def may_have_changed(uses: Sequence[ToolUse]) -> bool:
@@ -152,12 +151,11 @@ def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
 def known_state(
     record: Record, base: str, iteration: int, uses: Sequence[ToolUse]
 ) -> tuple[str, int]:
-    """Return the commit from which the worktree after `uses`, a turn's first calls, can be made.
+    """Return a commit from which the worktree after `uses`, a turn's first calls, can be restored.
 
-    That is the last checkpoint before the turn, or `base` where nothing had been done; or the one
-    that was kept while a call of the turn asked a person. Second is how many of the calls it has.
-    Empty where one of the others, or something since that checkpoint, cannot be done again from the
-    record.
+    That is the checkpoint saved while a call of the turn asked a person, else the last one before
+    the turn, or `base` if nothing had been done. Second is how many of the calls it includes. The
+    commit is empty if a later call cannot be repeated from the record.
     """
     asked = ((record.get(CHECKPOINT.at(CALL.at(iteration, i).key)), i) for i in range(len(uses)))
     kept, done = next((found for found in reversed([*asked]) if found[0]), ("", 0))
@@ -180,10 +178,10 @@ def known_state(
 
 
 def resumption(record: Record) -> dict[str, Any]:
-    """Return where a mission goes on, for the journal: `iteration`, and `from`.
+    """Return where a mission resumes, for the journal: `iteration`, and `from`.
 
-    `from` is "start", "record" or "checkpoint …"; it is a checkpoint where a call was cut off that
-    is repeated from a known state.
+    `from` is "start", "record" or "checkpoint …": the last if an interrupted call is repeated from
+    a known state.
     """
     iteration, uses = last_round(record)
     place = record.get(PLACE)

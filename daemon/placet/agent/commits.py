@@ -1,4 +1,4 @@
-"""Commits of a mission: every changed file that its scope allows, and no other."""
+"""Commit the files that a mission changed and its scope allows; keep the others at a ref."""
 
 from __future__ import annotations
 
@@ -71,10 +71,9 @@ MAX_IGNORED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ScopedCommit:
-    """A commit, None where nothing had changed, with its files.
+    """A commit, None if nothing had changed, with its files.
 
-    `left_out` are the files that it left in the worktree as the plan does not allow them, None
-    where nobody looked.
+    `left_out` are the changed files that the plan does not allow, None if that was not checked.
     """
 
     sha: str | None
@@ -83,10 +82,9 @@ class ScopedCommit:
 
 
 def commit_once(work: Underway, entry: Key[str], subject: str, body: str) -> ScopedCommit:
-    """Commit between an intent and the outcome that the caller records.
+    """Commit after recording the intent; the caller records the outcome.
 
-    An earlier life may have made the commit and been killed before its outcome: then it is found,
-    not missed.
+    The daemon may have been killed after it made the commit: then the commit is found and reused.
     """
     record, tree = work.record, work.tree
     if record.cut_off(entry):
@@ -110,10 +108,10 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
     """Commit every changed file that the scope allows.
 
     Raises ToolError, with file and line, for a secret that the commit would add, and for a file
-    that it would not hold; Stop where something changed under the plan.
+    that git would not store; Stop if something changed under the plan.
     """
     case, tree = work.mission.case, work.tree
-    if inside := found_in_modules(tree):  # which git does not count among the changes
+    if inside := found_in_modules(tree):  # git does not list those as changes
         refuse_not_kept(tree, inside)
     with writing(tree) as worktree:
         changed = whole(worktree.changes())
@@ -137,7 +135,7 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
 
 
 def _must_be_unchanged(work: Underway, worktree: Writing) -> None:
-    """Raise Stop where the repository's settings, or what the plan was based on, changed."""
+    """Raise Stop if the repository's settings changed, or what the plan was based on."""
     try:
         worktree.check_pins(work.pinned)
     except RepositoryChanged as error:
@@ -156,10 +154,10 @@ def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
 
 
 def ignored(work: Underway) -> Sequence[str]:
-    """Return the files that commands made, the plan allows and git ignores, so in no commit."""
+    """Return the files that commands made, the plan allows and git ignores: no commit has them."""
     if not executes(work.mission.plan):  # tools refuse to write one
         return ()
-    with suppress(GitError, OSError):  # it is only told
+    with suppress(GitError, OSError):  # only for the report
         return [
             path
             for path in ignored_files(work.tree)
@@ -199,7 +197,7 @@ def _above(path: str) -> list[str]:
 
 
 def executes(plan: Plan) -> bool:
-    """Return whether a plan may start programs: they run in the sandbox that its reviewer saw."""
+    """Return whether a plan may start programs; they run in the sandbox that its reviewer saw."""
     return (
         bool(plan.scope.run)
         or plan.scope.shell
@@ -208,7 +206,7 @@ def executes(plan: Plan) -> bool:
 
 
 def named(plan: Plan) -> frozenset[str]:
-    """Return the tools that a plan names; if it names none, those that its scope has a use for."""
+    """Return the tools that a plan names, else those that its scope has a use for."""
     if plan.tools:
         return plan.tools
     return frozenset(
@@ -221,18 +219,18 @@ def named(plan: Plan) -> frozenset[str]:
 
 
 def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
-    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref.
+    """Clean git up after a mission: a success keeps its branch, a failure's work goes to a ref.
 
-    Safe to repeat after a crash at any point of it.
+    Can be repeated after a crash.
     """
     path, place = path_of(ports, mission.case, record), record.get(PLACE)
     assert place is not None, "a mission with a branch has its place on the record"
-    # not those of its end, which a worker may have written
+    # not from the mission's result, which a worker may have written
     work = replace(ended.work, branch=place.branch, base=place.base)
     ended = replace(ended, work=work)
     try:
         tree = open_worktree(repo, path, place.branch, place.base)
-    except RepositoryChanged:  # gone already: a crash came while this was done the first time
+    except RepositoryChanged:  # already removed, before a crash
         tree = Worktree(repo, path, private_dir(repo, path, record), place.branch, place.base)
     if isinstance(ended, Finished):
         return _keep_success(ports, mission.case, record, tree, ended)
@@ -243,7 +241,7 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
 def _keep_success(
     ports: Ports, case: Case, record: Record, tree: Worktree, ended: Finished
 ) -> Finished:
-    """Remove a success' worktree; what its commands changed outside the scope is kept at a ref."""
+    """Remove the worktree of a success; keep what commands changed outside the scope at a ref."""
     ckpt, _, left_out = refs(case, tree.path.name)
     try:
         remove_worktree(tree, ref=ckpt)
@@ -261,9 +259,9 @@ def _keep_success(
 
 
 def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:
-    """Redact the secrets in what no commit has, and take out what cannot be searched for any.
+    """Redact secrets in the uncommitted files, and remove files that cannot be searched.
 
-    What is taken out is on the record before: a crash in between forgets no name.
+    The removed names are recorded first, so that a crash does not lose them.
     """
     unsearched = blank_secrets(tree, drop_temporaries(tree), ports.secrets)
     if unsearched and not record.has(NOT_KEPT):
@@ -296,7 +294,7 @@ def _keep_failure(
     roll_back(tree, failed, message, ports.clock.wall())
     last = resolve(repo, ckpt)
     if last is not None and lost.exists() and not is_ancestor(repo, last, ended.work.base):
-        # somebody deleted the worktree, and this is all that is left of what no commit has
+        # somebody deleted the worktree: only the checkpoint has the uncommitted work
         keep_besides(repo, last, failed, message, ports.clock.wall())
     delete_ref(repo, ckpt)
     lost.unlink(missing_ok=True)
@@ -314,7 +312,7 @@ def _keep_failure(
 
 
 def told_of(drift: Drifted | None, kept: str) -> Drifted | None:
-    """Return what changed under a plan, with the ref that keeps what the mission had done."""
+    """Return a sentence on what changed under a plan, with the ref that keeps the work."""
     if drift is None or not kept:
         return drift
     why = f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
@@ -322,7 +320,7 @@ def told_of(drift: Drifted | None, kept: str) -> Drifted | None:
 
 
 def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
-    """Delete what long ended missions left in the repository, and journal what it was."""
+    """Delete refs that long finished missions left in the repository, and journal it."""
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
@@ -334,16 +332,16 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
 
 
 def leftover_worktrees(worktrees: Path, reader: Reader) -> list[str]:
-    """Return the names of worktrees that belong to no open case, and to no replay."""
+    """Return the names of worktrees that belong to no open case and no replay."""
     live = _in_use(reader)
     trees = worktrees.iterdir() if worktrees.is_dir() else ()
     return sorted(p.name for p in trees if p.is_dir() and not any(one in p.name for one in live))
 
 
 def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
-    """Remove the worktrees that a crash left, after keeping their work at refs.
+    """Remove the worktrees that a crash left, after saving their work at refs.
 
-    Raises PlacetError or OSError where git or the disk refuses.
+    Raises PlacetError or OSError if git or the disk refuses.
     """
     with ports.journal.read() as reader:
         live = _in_use(reader)
@@ -355,26 +353,29 @@ def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
             try:
                 repos.append(open_repo(place))
             except UserError as error:
-                ports.say(f"placet does not look for worktrees of {place}: {error.what}")
+                ports.say(f"placet cannot check for old worktrees of {place}: {error.what}")
     now = ports.clock.wall()
     return remove_leftovers(repos, ports.worktrees, live, now, now, _redacting(ports.secrets))
 
 
 def _in_use(reader: Reader) -> set[str]:
-    """Return what the names of worktrees in use contain.
+    """Return the trace ids in the names of worktrees that are in use.
 
-    A mission that asks a person keeps its worktree. A replay may run beside the daemon.
+    A mission that asks a person keeps its worktree. A replay may run next to the daemon.
     """
     return {"replay-", *(row.trace_id[:8] for row in reader.cases(*OPEN))}
 
 
 def _redacting(secrets: Sequence[str]) -> Redact:
-    """Return what redacts a worktree's files before they are kept; `secrets` are further ones."""
+    """Return a function that redacts a worktree's files before they are saved.
+
+    `secrets` are added to the known ones.
+    """
     return partial(blank_secrets, own=secrets)
 
 
 def drop_temporaries(tree: Worktree) -> list[str]:
-    """Delete the temporary files of killed writes; return the other changed files."""
+    """Delete the temporary files of interrupted writes; return the other changed files."""
     changed = [change.path for change in status(tree)]
     kept = whole(changed)
     if len(kept) < len(changed):

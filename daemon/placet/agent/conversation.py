@@ -1,4 +1,4 @@
-"""The conversation with a model, as an iterator over rounds: ask, carry calls out, ask again."""
+"""Ask the model, run its calls, record, repeat."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 
 READERS = 8
-"""Maximum of reads at the same time: they wait for the disk, not for a processor."""
+"""Maximum of parallel reads: they wait for the disk, not for a processor."""
 
 _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
-"""The answer ended in the middle: a call in it may be half of one."""
+"""The answer was cut off, so a call in it may be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The parts of a conversation that stay the same from turn to turn.
+    """What stays the same from turn to turn.
 
-    `opening` is as it is sent, `tools` are those that the model is offered, and `silence` is its
-    answer to a turn without a call. `context_tokens` are what the model can take in: before that is
-    full, old results make room.
+    `opening` is the first message, `tools` are those that the model is offered, and `silence` is
+    the reply to a turn without a call. `context_tokens` is the model's context size: before it is
+    full, old results are shortened.
     """
 
     purpose: Purpose
@@ -65,9 +65,9 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One turn of the model. `calls` carries its calls out, each when it is taken, in their order.
+    """One turn of the model. Iterating over `calls` runs them, in order.
 
-    An outcome whose `ends` is set ends the conversation: the rest of the calls is not to be taken.
+    An outcome with `ends` set ends the conversation: stop iterating then.
     """
 
     iteration: int
@@ -85,9 +85,9 @@ def begin(
 ) -> Conversation:
     """Return a conversation, with its opening as it is sent.
 
-    The opening is written once, without secrets, and is then the record's: a conversation that goes
-    on after a kill is the same byte for byte, whatever was written into notes and files meanwhile.
-    `texts` gives the first turn, from the repository's AGENTS.md.
+    The opening is made once, without secrets, and recorded. So a resumed conversation is the same
+    byte for byte, even if notes and files changed. `texts` makes the first turn from the
+    repository's AGENTS.md.
     """
     ports, record = limits.ports, limits.record
     opening = record.get(OPENING)
@@ -123,12 +123,12 @@ def rounds(
     restore: Callable[[int, Sequence[ToolUse]], bool] = lambda _iteration, _uses: False,
     kept: Callable[[int, int, ToolUse], None] | None = None,
 ) -> Iterator[Round]:
-    """Let the model work, round by round, until whoever takes the rounds stops taking them.
+    """Let the model work, round by round, until the caller stops iterating.
 
-    The limits are looked at before each round, and before each call. `restore` makes the place what
-    it was when the first calls of a turn were done, and says whether it could. Of a record that is
-    carried `kept` is called after a call that may have changed files, before its outcome is
-    recorded: what it records goes along. Raises Stop at a limit, and what `ask_model` raises.
+    Limits are checked before each round and before each call. `restore` brings the worktree to its
+    state after the first calls of a turn, and returns whether it could. If the record is carried,
+    `kept` is called after each call that may have changed files; what it records is committed with
+    the call's outcome. Raises Stop at a limit, and what `ask_model` raises.
     """
     record = limits.record
     case, specs = record.case, tuple(tool.spec() for tool in talk.tools.values())
@@ -174,10 +174,10 @@ def _prepared(
     place: Workplace,
     stopped: StopReason | None,
 ) -> list[Turn]:
-    """Return the turns as they are sent: with remarks, and old results replaced if it gets tight.
+    """Return the turns to send: with remarks, and with old results shortened if space is short.
 
-    The decision is recorded with the intent to send them, so that a resumed conversation says the
-    same again, byte for byte.
+    Both are recorded with the intent to send them, so that a resumed conversation is the same byte
+    for byte.
     """
     record, keep = limits.record, place.results.keep
     decided = record.get(TURN.at(iteration))
@@ -211,9 +211,9 @@ def _calls(
     kept: Callable[[int, int, ToolUse], None] | None,
     results: list[Mapping[str, Any]],
 ) -> Iterator[tuple[ToolUse, Outcome]]:
-    """Carry the calls of one turn out, in order; consecutive reads run in parallel.
+    """Run the calls of one turn in order, consecutive reads in parallel.
 
-    `results` gets the model's view of each.
+    `results` gets each result for the model.
     """
     record, uses = limits.record, reply.turn.tool_uses
     cut = reply.stop_reason in _BROKEN_OFF
@@ -257,7 +257,7 @@ def _reads_at_once(
 ) -> dict[int, Outcome]:
     """Run consecutive reads from `start` on in parallel, if there are at least two.
 
-    Those for which the machine has no thread are not among the outcomes.
+    If the machine has no thread left for one, it has no outcome here.
     """
     end = start
     if record.halt is not None:
@@ -266,7 +266,7 @@ def _reads_at_once(
         end += 1
     if end - start < 2:
         return {}
-    from concurrent.futures import ThreadPoolExecutor  # here: an idle daemon does without it
+    from concurrent.futures import ThreadPoolExecutor  # an idle daemon does not need it
 
     done: dict[int, Outcome] = {}
 
@@ -275,7 +275,7 @@ def _reads_at_once(
 
     begun: list[Future[None]] = []
     readers = ThreadPoolExecutor(min(READERS, end - start), thread_name_prefix="read")
-    # what the pool took up before it said that there is no thread is done all the same
+    # the pool still runs what it accepted before it ran out of threads
     with readers as pool, suppress(RuntimeError):
         begun.extend(pool.submit(read, at) for at in range(start, end))
     for one in begun:

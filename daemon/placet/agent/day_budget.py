@@ -1,7 +1,7 @@
 """Keep the vault's budget of a day, shared by all workers.
 
-Its use is read from the journal, so a restart changes nothing; what is held for calls under way is
-kept in memory, and of a team's machines in their database. A day is the local one.
+The use comes from the journal, so it survives a restart. Reservations for running calls are in
+memory; a team's are in its database. A day is a local one.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ def next_day_in_s(now: datetime) -> float:
 
 
 def used_today(reader: Reader, now: datetime) -> Amount:
-    """Return the use on the local day of `now`, as the journal knows it."""
+    """Return the use on the local day of `now`, from the journal."""
     return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))
 
 
 class SharedDay(Protocol):
-    """The calls that other machines hold in the same budget of a day."""
+    """The reservations of other machines in the same budget."""
 
     def held(self) -> tuple[int, Mapping[str, Amount]]:
-        """Return what is held, by caller, and the number of that state."""
+        """Return the reservations by caller, and the number of that state."""
 
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
-        """Hold a call, if that state is still the last one; return whether it is held."""
+        """Reserve for a call if `state` is still the latest; return whether it was."""
 
     def drop(self, key: str) -> None:
-        """Hold a call no longer."""
+        """Release a reservation."""
 
 
 @dataclass(slots=True)
 class DayBudget:
-    """Holds each call in the day's budget and in the caller's own, or in neither.
+    """Reserves for each call in the day's budget and the caller's, or in neither.
 
-    May be used from any thread. With `shared` calls of other machines count, too.
+    Thread-safe. With `shared`, reservations of other machines count, too.
     """
 
     shared: SharedDay | None = None
@@ -67,7 +67,7 @@ class DayBudget:
     def ledger(
         self, journal: JournalAccess, now: datetime, limits: Limits, others: Mapping[str, Amount]
     ) -> Ledger:
-        """Return the day's ledger as it stands; with no limits nothing is counted."""
+        """Return the current ledger of the day; it counts nothing if there are no limits."""
         if limits == Limits():
             return Ledger(NAME, limits)
         with journal.read() as reader:
@@ -84,11 +84,10 @@ class DayBudget:
         call: ModelCall,
         cancel: Cancel,
     ) -> Iterator[Room | Exceeded]:
-        """Hold a call while it is made.
+        """Reserve the worst case of a call while it is made.
 
-        Give the room that it has, or the limit that leaves it none. `key` names the caller.
-
-        Waits for calls under way where they hold what this one needs, until `cancel` is set.
+        Give the reservation, or the limit that leaves no room for it. `key` names the caller. While
+        reservations of running calls leave no room, this waits until `cancel` is set.
         """
         shared = None if limits == Limits() else self.shared
         while True:
@@ -99,7 +98,7 @@ class DayBudget:
                 if isinstance(verdict, Reserved):
                     worst = verdict.ledgers[0].held[key]
                     if shared is not None and not shared.hold(key, worst, seen):
-                        continue  # another machine was first: count anew
+                        continue  # another machine was first: count again
                     self._held[key] = worst
                     found: Room | Exceeded = Room(verdict.max_tokens, worst)
                     break

@@ -18,9 +18,9 @@ def changed_under(
 ) -> Drifted | None:
     """Return the changes under the plan since `base`, its base commit.
 
-    None where there are none, or the plan says to go on. Changes elsewhere, or that are to be gone
-    on over, are journalled once for each new commit. `tip` is the commit of the branch that was
-    planned from, empty where nobody looked.
+    None if there are none, or the plan says `if_changed: proceed`. Those, and changes elsewhere,
+    are journalled once for each new commit. `tip` is the commit of the branch that was planned
+    from, empty if that is unknown.
     """
     case = mission.case
     tip = tip or tip_now(repo, case.plan.base_branch)
@@ -53,12 +53,12 @@ def changed_under(
 
 
 def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:
-    """Return, for a person, which files changed under a plan, and how to look at it."""
+    """Return a sentence on which files changed under a plan, and how to look at them."""
     named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in drift.paths[:10])
     more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
     if lost:
         return "The plan's base commit is gone from the repository" + (
-            f", and these files are others now: {named}{more}."
+            f", and these files differ now: {named}{more}."
             if named
             else ", so nobody can say what changed since."
         )

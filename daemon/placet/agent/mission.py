@@ -1,4 +1,4 @@
-"""The mission: carries an approved plan out in a worktree of its own, and returns its result."""
+"""Carry out an approved plan in a worktree, and return the result."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 
 
 def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> Ended:
-    """Commit what is left of a success, and return the mission's result; it is on the record then.
+    """Commit what is left of a success, and return the mission's result, which is then recorded.
 
-    `stop` is the reason for a failure, None for none; `summary` the agent's.
+    `stop` is the reason for a failure, None for a success; `summary` is the agent's.
     """
     work, record, secrets = steps.work, steps.work.record, steps.work.record.secrets
     repo, tree = work.repo, work.tree
@@ -208,7 +208,7 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 
 
 def drifted(ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str) -> Stopped:
-    """Return the end of a mission under whose plan files changed before it began."""
+    """Return the end of a mission whose plan's files changed before it began."""
     ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
     ended = replace(ended, work=replace(ended.work, base=base), drift=drift)
     record.settle(ENDED, ended)
@@ -216,9 +216,9 @@ def drifted(ports: Ports, mission: Mission, record: Record, drift: Drifted, base
 
 
 def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Stopped:
-    """Return the end of a mission that a person stopped before it had a worktree.
+    """Return the end of a mission that you stopped before it had a worktree.
 
-    Parts of one are removed.
+    A partly made worktree is removed.
     """
     if (place := record.get(PLACE)) is not None:
         repo = repository(ports, mission.case.request.portal, record)
@@ -229,7 +229,7 @@ def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Sto
 
 
 def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
-    """Return the end of a mission in which placet itself made a mistake.
+    """Return the end of a mission that hit a bug in placet.
 
     Its branch and worktree stay as they are.
     """
@@ -238,7 +238,7 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
 
 
 def unable(ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record) -> Stopped:
-    """Return the end of a mission of which only the record is known; `error` says why."""
+    """Return the end of a mission of which only the record is readable; `error` says why."""
     path = path_of(ports, mission.case, record)
     did = WorkDone(spent=spent_in(record), repository=mission.case.request.portal)
     return Stopped(
@@ -254,9 +254,9 @@ def unable(ports: Ports, mission: Mission, error: PlacetError, end: End, record:
 def place_of_mission(
     ports: Ports, mission: Mission, repo: Repo, record: Record
 ) -> tuple[MissionPlace, str]:
-    """Return the mission's place, chosen once and then kept for every later life of the mission.
+    """Return the mission's place, which is chosen once and recorded.
 
-    Second is the commit of the branch that was planned from, empty if that was not looked up.
+    Second is the commit of the branch that was planned from, empty if unknown.
     """
     if (known := record.get(PLACE)) is not None:
         return known, ""
@@ -271,13 +271,13 @@ def place_of_mission(
         and mission.if_changed is IfChanged.ASK
         and changed_under(mission, repo, base, record, tip) is None
     ):
-        # the notes of today: what the plan rests on and may write is the same in them
+        # today's notes: those that the plan is based on, or may write, have not changed
         base = tip or head(repo)
     now = ports.clock.wall()
     name = name_of(case, record)
     ours = {*refs(case, name), f"refs/placet/left/{name}"}
     if (ports.worktrees / name).exists() or not found.ours.isdisjoint(ours):
-        # left by a mission that the journal does not know any more: its work stays as it is
+        # left by a mission that is not in the journal: do not touch its work
         name += f"-{now:%Y%m%d%H%M%S}"
     branch = found.free_branch(case.request_id, case.trace8, now)
     place = MissionPlace(base or head(repo), branch, name)
@@ -290,16 +290,16 @@ REMARKS = (
     "plan leaves you room. They do not widen the scope, and add or drop no step; say in your "
     "summary what of them could not be done."
 )
-SILENCE = "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
-"""The answer to a turn that called no tool."""
+SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, or `give_up`."
+"""The reply to a turn that called no tool."""
 
 
 def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     """Carry a mission out to its end, success or failure.
 
     With a reason, `cancel` ends the mission at the next safe point; without one, the work is left
-    there. Raises Interrupted and Postponed, after which the same call goes on from the record.
-    Everything else that can happen, a repository that is gone included, is an Ended.
+    for later. Raises Interrupted and Postponed; calling it again resumes from the record. Anything
+    else, such as a repository that is gone, is returned as an Ended.
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
@@ -318,7 +318,7 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(
             worktree
         ):
-            # the mission's doing: no waiting
+            # the mission caused it, so waiting does not help
             return unable(ports, mission, UserError(str(error)), End.REPOSITORY, record)
         if cause := passing(error):
             record.end_run()
@@ -337,7 +337,7 @@ def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.work.branch else ended
     record.check_crash_loop()
-    # what was done before is told from the record, and nothing more is done
+    # report from the record what was done before; do nothing more
     if record.halt is None and cancel.reason:
         record.halt = cancel.stop()
     with leavable(cancel.is_set):
@@ -347,19 +347,19 @@ def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
         and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
     ):
         return drifted(ports, mission, record, drift, place.base)
-    # A person's stop ends what git does for the plan, not what it takes to end the mission; an
-    # order for the daemon's sake leaves all.
+    # Your stop interrupts git's work for the plan, but not the work to end the mission. A stop of
+    # the daemon interrupts both.
     with leavable(cancel.must_leave):
         ended = _in_worktree(ports, mission, record, repo, place, cancel)
-        # The end is on the record before git is tidied up, so that a crash in between cannot
-        # decide it again.
+        # The end is recorded before git is cleaned up, so that a crash in between cannot decide it
+        # again.
         ended = clean_up(ports, mission, record, repo, ended)
     tidy_up(ports, repo, record)
     return ended
 
 
 def _carry(ports: Ports, case: Case, repo: Repo, record: Record) -> None:
-    """Let the commits of a mission of another machine go along with its record."""
+    """Carry a mission's commits to other machines along with its record."""
     place = record.get(PLACE)
     if ports.lent is not None and ports.lent.carry is not None and place is not None:
         names = [f"refs/heads/{place.branch}", *refs(case, place.name)]
@@ -376,7 +376,7 @@ def _in_worktree(
 ) -> Ended:
     case, path = mission.case, path_of(ports, mission.case, record)
     known = record.has(BRANCH)
-    # until a lost worktree is what it was, in this life or a later one
+    # until a lost worktree is rebuilt, now or after the next start
     mark = lost_mark(path)
     lost = known and (not path.exists() or mark.exists())
     if lost:
@@ -436,7 +436,7 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> M
 def _work_through(steps: StepsUnderway, lost: Path | None) -> tuple[Stop | None, str]:
     """Do the plan's steps; return the reason for a failure, if any, and the agent's summary.
 
-    A worktree that was lost is rebuilt first; `lost` is the mark that says so, None for no such.
+    A lost worktree is rebuilt first: `lost` is its mark, None if nothing was lost.
     """
     work, cancel = steps.work, steps.work.limits.cancel
     try:
@@ -448,7 +448,7 @@ def _work_through(steps: StepsUnderway, lost: Path | None) -> tuple[Stop | None,
             if done:
                 keep(work, CHECKPOINT.at(0))
             if steps.open_step() is None:
-                return None, "Every step of the plan was literal and was carried out as written."
+                return None, "Every step of the plan was literal and ran as written."
             return None, _converse(steps, done)
     except Stop as stop:
         return stop, ""
@@ -496,8 +496,8 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
             raise
         if work.record.carrier is None and may_have_changed(turn.reply.turn.tool_uses):
             keep(work, CHECKPOINT.at(turn.iteration))
-        # Not every model calls `finish`, small ones least. Who has completed all the steps and then
-        # says so has finished.
+        # Small models often do not call `finish`. A model that completed all steps and then says so
+        # has finished.
         if (
             not turn.reply.turn.tool_uses
             and steps.open_step() is None

@@ -1,4 +1,4 @@
-"""Model calls on the record: the worst case before a call, the reply after."""
+"""Call the model, and record the worst case before and the reply after."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from placet.errors import End, Interrupted, Stop, UserError, one_line
 from placet.secrets import redact
 
 LEAST_FREE_BYTES = 16 * 1024 * 1024
-"""Free space below which no model is called: its reply, and what follows from it, is recorded."""
+"""Free space below which no model is called: the reply and its effects must be recorded."""
 BLOCKED_RETRY_S = 60.0
 """Retry interval of work that waits for a person to fix the model."""
 
@@ -45,15 +45,16 @@ def ask_model(
     cancel: Cancel,
     room: Callable[[Ask], AbstractContextManager[Room]],
 ) -> Reply:
-    """Return the model's reply to `ask`, its `turn`-th: the recorded one, or else a new one.
+    """Return the model's reply to `ask`, the `turn`-th: the recorded one, or a new one.
 
-    `room` holds the worst case of an attempt, or raises Stop or Postponed where there is no room
-    for it. Retries what can be retried; a failed attempt that the server may have worked on counts
-    with all that was held for it. Raises Postponed where waiting longer would hold a worker for
-    nothing, and on a disk with less than LEAST_FREE_BYTES free, Interrupted when `cancel` is set,
-    and Stop(model_error) where no attempt can help. A call is cut off when the time of its room is
-    over.
-    `spent` is added to; `model.called` is journalled in the transaction that records the reply.
+    `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
+    failed attempt that the server may have worked on counts with its whole reservation. `spent` is
+    added to; `model.called` is journalled in the transaction that records the reply. A call is
+    cancelled when the time of its room is over.
+
+    Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
+    than LEAST_FREE_BYTES free; Interrupted when `cancel` is set; Stop(model_error) if no retry can
+    help.
     """
     attempts, failed = _earlier_attempts(ask, turn, record, spent)
     if (known := record.get(REPLY.at(turn))) is not None:
@@ -81,7 +82,7 @@ def ask_model(
         if cancel.is_set():
             raise Interrupted(str(error)) from error
         if error.kind is ModelErrorKind.CANCELLED:
-            continue  # its time was over: `room` ends the work
+            continue  # its time was over; `room` raises Stop
         failed += error.kind is ModelErrorKind.TRANSIENT
         jitter = random.random()  # noqa: S311 - nothing secret
         match next_attempt(error, max(failed, 1), ports.retry, jitter):
@@ -99,7 +100,7 @@ def ask_model(
 
 
 def _must_have_space(folder: Path) -> None:
-    """Raise Postponed while the disk of the journal's folder is nearly full."""
+    """Raise Postponed while the journal's disk is nearly full."""
     if free_bytes(folder) < LEAST_FREE_BYTES:
         why = f"The disk of {folder} has less than {LEAST_FREE_BYTES >> 20} MB free"
         raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE)
@@ -114,7 +115,7 @@ class _Failed:
 def _attempt(
     ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
 ) -> tuple[Replied, Model] | _Failed:
-    """Make one call, whose worst case is on the record before it is made."""
+    """Make one call, after recording its worst case."""
     if is_free(ports.config.model.provider):
         held = replace(held, worst=Amount())
     record.intend(entry, Attempted(held.worst))
@@ -128,7 +129,7 @@ def _attempt(
             lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
         )
     except (ModelError, UserError) as caught:
-        # A setting that no model can be opened with: a person has to fix it, no request fails.
+        # The settings are wrong: that is for you to fix, and no request fails by it.
         error = (
             caught
             if isinstance(caught, ModelError)
@@ -146,7 +147,7 @@ MAX_LAST_WORDS = 300
 
 
 def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
-    """Return the model's last text on one line, without secrets, shortened; empty if none."""
+    """Return the model's last text on one line, without secrets, shortened; "" if none."""
     for replied in reversed(record.replies()):
         if said := one_line(redact(replied.reply.turn.text, secrets)[0], MAX_LAST_WORDS):
             return said
@@ -156,7 +157,7 @@ def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
 def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[Price]) -> Amount:
     """Return the most that a call without an answer used: the prompt, and the longest answer.
 
-    All that was held for it where the server had told nothing yet.
+    The whole reservation counts if the server had not reported anything yet.
     """
     if not error.served:
         return Amount()
@@ -168,16 +169,16 @@ def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[P
 
 
 def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None:
-    """Return a reply's cost, by the server's name for the model, or else by the one asked for."""
+    """Return a reply's cost, by the model name in the reply, else by the configured one."""
     free = is_free(model.provider)
     cost = cost_usd(reply.usage, reply.model, prices, free=free) if reply.model else None
     return cost_usd(reply.usage, model.name, prices, free=free) if cost is None else cost
 
 
 def count_unseen(record: Record) -> None:
-    """Count the calls that a kill cut off, each with all that was held for it.
+    """Count the calls that a kill interrupted, each with its whole reservation.
 
-    Done at start-up, before anybody asks what a day has used.
+    Runs at start-up, before the use of the day is counted.
     """
     purpose = (
         Purpose.EXECUTE
@@ -209,9 +210,9 @@ def _settle_unseen(record: Record, turn: int, number: int, purpose: Purpose) -> 
 
 
 def _earlier_attempts(ask: Ask, turn: int, record: Record, spent: Spent) -> tuple[int, int]:
-    """Count the attempts of earlier lives without a reply: those that began, and failed in passing.
+    """Count earlier attempts without a reply: all of them, and those that failed transiently.
 
-    One whose end nobody saw (the daemon was killed) counts with all that was held for it.
+    One that a kill of the daemon interrupted counts with its whole reservation.
     """
     attempts = failed = 0
     while ATTEMPT.at(turn, attempts + 1).key in record.intents:
@@ -227,7 +228,7 @@ def _earlier_attempts(ask: Ask, turn: int, record: Record, spent: Spent) -> tupl
 
 
 def spent_in(record: Record) -> Spent:
-    """Return what a conversation has used, as its record knows it."""
+    """Return what a conversation has used, from its record."""
     spent = Spent()
     for replied in record.replies():
         spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)

@@ -1,26 +1,26 @@
-"""The survival of a mission: its conversation's record, written before anything counts.
+"""Record every action before it counts, so that a killed mission can resume.
 
-A daemon can be killed at any moment: in a model call, in a command, between a commit and the line
-that says so. Nothing is lost and nothing is done twice, because each thing that is done has a key
-(`reply:3`, `call:3:0`) under which two lines may stand. An **intent** is written before it is done,
-an **outcome** after, in the transaction that journals it.
+A daemon can be killed at any moment: in a model call, in a command, between a commit and the row
+about it. So each action has a key (`reply:3`, `call:3:0`) under which the record has up to two
+entries. An **intent** is written before the action, an **outcome** after it, in the transaction
+that journals it.
 
-A conversation that is taken up again runs through the same code from its first turn. What has an
-outcome is not done again: the outcome is taken instead, so the model is not asked twice, and what
-it is sent next is the same byte for byte (the opening and each turn's remarks are on the record
-too). What has neither is done now. Where there is only an intent, the daemon was killed in between:
+A resumed conversation runs through the same code from its first turn. An action with an outcome is
+not repeated: the outcome is used. So the model is not asked twice, and what it is sent next is the
+same byte for byte (the opening and each turn's remarks are recorded too). An action without an
+intent is done now. If there is only an intent, the daemon was killed in between:
 
-- a model call counts with all that was held for it (`Attempted`), and is made again;
-- reads, whole files and the calls that steer are done again, which does no harm;
-- a command or an edit may have done half of its work, so the worktree is first made what it was
-  (`CHECKPOINT`); where that cannot be done, the model is told that it was interrupted;
-- a commit that is on the branch is found there, not made again.
+- a model call counts with its whole reservation (`Attempted`), and is made again;
+- reads, writes of whole files and control calls are repeated, which does no harm;
+- a command or an edit may be half done, so the worktree is first restored (`CHECKPOINT`); if that
+  is impossible, the model is told that the call was interrupted;
+- a commit that is on the branch is found and reused.
 
-Reading needs no intent: it may be done twice. So the outcomes of reads wait for whatever is
-recorded next, at the latest the intent of the next model call, and go into the journal together.
+A read needs no intent, as it may be repeated. Outcomes of reads are written with the next entry, at
+the latest with the intent of the next model call.
 
-A daemon that crashes at one place again and again would do so for good: each `LIFE` says how far
-the record was when it began, and the third crash in a row at one place ends the work.
+A daemon that always crashes at the same place would never stop. So each `LIFE` records how long the
+record was at its start, and the third crash in a row at one place ends the work.
 """
 
 from __future__ import annotations
@@ -60,18 +60,16 @@ from placet.journal.writes import (
 from placet.secrets import redacted
 from placet.tools.base import Outcome
 
-# The entries of a record: each a key, and the type of what is kept there.
-#
-# They are all that survives a kill; `agent/record` says how they are written and taken up again.
+# The entries of a record: each a key, and the type of its value. Only they survive a kill.
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Key(Generic[T]):
-    """A key of the record, and the type of what stands there.
+    """A key of the record, and the type of its value.
 
-    `operation` names the work of the git processes up to this outcome, empty where there are none.
+    `operation` names the git work that leads to this outcome, "" if there is none.
     """
 
     key: str
@@ -102,7 +100,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The changes to the turns before one call: remarks at the end, old results made shorter."""
+    """Changes to the turns before one call: remarks at the end, old results shortened."""
 
     remarks: tuple[str, ...]
     compaction: Compaction | None
@@ -138,7 +136,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class MissionPlace:
-    """The place of a mission, chosen once: base commit, branch, name of worktree and references.
+    """The place of a mission, chosen once: base commit, branch, name of worktree and refs.
 
     Raises ValueError for a name that is no plain word: worktrees are deleted by it, and others may
     be able to write the record.
@@ -161,8 +159,8 @@ REPLY = Key(REPLY_PREFIX.rstrip(":"), Replied)  # :N
 CALL = Key("call", Outcome)  # :N:I; its intent is a Begun
 NOTICED = Key("guard", str)  # a pattern that the model was told of, or was ended by
 BEGAN = Key("began", float)  # when the work began, in seconds since 1970
-WAITED = Key("waited", float)  # :CALL, how long a person was asked, in seconds
-LIFE = Key("life", int)  # a daemon took it up (intent) and left it on purpose (outcome)
+WAITED = Key("waited", float)  # :CALL, how long it waited for an answer, in seconds
+LIFE = Key("life", int)  # a daemon started it (intent) and stopped in order (outcome)
 
 # Of a planning.
 BASE = Key("base", str, "open the repository")  # the commit that the plan is written from
@@ -185,9 +183,9 @@ ROLLED_BACK = Key("rolled back", str)  # the ref that keeps a failed mission's w
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The model cannot be asked for now, or the disk is full.
+    """The work has to wait, for the model or for space on the disk.
 
-    The work goes on after `after_s` seconds.
+    It resumes after `after_s` seconds.
     """
 
     def __init__(self, reason: str, after_s: float, why: Why = Why.UNREACHABLE) -> None:
@@ -201,13 +199,13 @@ class Carrier(Protocol):
     """Takes a mission's commits to other machines before they are recorded."""
 
     def writes(self) -> Sequence[Write]:
-        """Bring what changed since `sent`; return the writes that record it.
+        """Carry what changed since `sent`; return the writes that record it.
 
-        Raises Postponed or Interrupted where that cannot be done.
+        Raises Postponed or Interrupted if that is impossible now.
         """
 
     def sent(self) -> None:
-        """Take note that they were committed."""
+        """Remember that the writes were committed."""
 
 
 REPORT_IT = "Report this crash with the daemon's log, then approve the plan or the request again."
@@ -220,23 +218,23 @@ _stored: Callable[[Any], Stored[Any]] = cache(Stored)
 
 @dataclass(slots=True)
 class Recorded:
-    """The content of a record: intents and outcomes, as they are in the journal, by key."""
+    """The content of a record: intents and outcomes by key."""
 
     outcomes: dict[str, bytes] = field(default_factory=dict, kw_only=True)
     intents: dict[str, bytes] = field(default_factory=dict, kw_only=True)
 
     def take(self, rows: Iterable[RecordEntry]) -> None:
-        """Take in the rows of the journal."""
+        """Add rows of the journal."""
         for row in rows:
             known = self.intents if row.kind == "intent" else self.outcomes
             known[row.key] = row.body
 
     def get(self, entry: Key[T]) -> T | None:
-        """Return the outcome of an entry, None where there is none yet; raises BodyDamaged."""
+        """Return the outcome of an entry, None if there is none yet; raises BodyDamaged."""
         return _read(entry, self.outcomes.get(entry.key))
 
     def begun(self, entry: Key[T]) -> T | None:
-        """Return the value of an entry's intent, None where not begun; raises BodyDamaged."""
+        """Return the value of an entry's intent, None if it has none; raises BodyDamaged."""
         return _read(entry, self.intents.get(entry.key))
 
     def has(self, entry: Key[Any]) -> bool:
@@ -244,11 +242,11 @@ class Recorded:
         return entry.key in self.outcomes
 
     def cut_off(self, entry: Key[Any]) -> bool:
-        """Return whether an entry was begun and its outcome never recorded."""
+        """Return whether an entry has an intent and no outcome."""
         return entry.key in self.intents and entry.key not in self.outcomes
 
     def pictures(self) -> Sequence[bytes]:
-        """Return the PNGs that calls of tools brought, in order."""
+        """Return the PNGs that tool calls returned, in order."""
         calls = (
             self.get(Key(key, Outcome))
             for key in self.outcomes
@@ -276,12 +274,12 @@ def _read(entry: Key[T], body: bytes | None) -> T | None:
 
 @dataclass(slots=True)
 class Record(Recorded):
-    """The record of one conversation: its earlier lives, and the writing of what is done now.
+    """The record of one conversation, loaded from earlier lives and written in this one.
 
     `attempt` tells the case's conversations apart. With a `token` each write is guarded by the
-    case's lease: a holder that lost it writes nothing more and gets Stop(lease_lost). `halt` is
-    raised instead of doing anything that is not recorded yet. `secrets` are known values that no
-    row shows. With a `carrier` what is recorded is also where another machine finds it.
+    case's lease: a holder that lost it writes nothing and gets Stop(lease_lost). `halt` is raised
+    instead of any action that is not recorded yet. `secrets` are known values that no row shows.
+    With a `carrier` the record is also carried to other machines.
     """
 
     journal: JournalAccess
@@ -296,7 +294,7 @@ class Record(Recorded):
     ran: list[float] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
     carrier: Carrier | None = None
-    # no other machine has the last commits, so what would name them is not recorded
+    # no other machine has the last commits, so nothing that names them is recorded
     failed: Postponed | Interrupted | None = None
 
     @classmethod
@@ -308,7 +306,7 @@ class Record(Recorded):
         clock: Clock,
         token: int | None = None,
     ) -> Record:
-        """Return the record of a conversation as far as it got."""
+        """Load the record of a conversation."""
         record = cls(journal, case, attempt, clock, token)
         with journal.read() as reader:
             rows = reader.records(case.trace_id, attempt)
@@ -318,19 +316,19 @@ class Record(Recorded):
 
     @property
     def progress(self) -> int:
-        """The number of lines on the record, without lives and attempts."""
+        """The number of entries, without lives and attempts."""
         aside = (f"{LIFE.key}:", ATTEMPT_PREFIX)
         return sum(
             not key.startswith(aside) for known in (self.intents, self.outcomes) for key in known
         )
 
     def fresh(self) -> None:
-        """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
+        """Raise `halt`, if set: what comes next is not on the record."""
         if self.halt is not None:
             raise self.halt
 
     def intend(self, entry: Key[T], value: T | None = None) -> None:
-        """Write down that an entry is about to be done."""
+        """Record that an action is about to start."""
         self.fresh()
         if entry.key not in self.intents:
             body = b"" if value is None else _stored(entry.kind).dump_json(value)
@@ -338,10 +336,9 @@ class Record(Recorded):
             self.intents[entry.key] = body
 
     def settle(self, entry: Key[T], value: T, *rows: Activity, hold: bool = False) -> None:
-        """Write down the outcome of an entry, with the journal's rows about it, in one transaction.
+        """Record the outcome of an action, with the journal's rows about it, in one transaction.
 
-        With `hold` that is together with what is written down next: only for what may be done
-        twice.
+        `hold` delays that to the next write: only for actions that may be repeated.
         """
         if entry.operation:
             self._tell_of_git(entry.operation)
@@ -350,7 +347,7 @@ class Record(Recorded):
         self.outcomes[entry.key] = body
 
     def flush(self) -> None:
-        """Write down what was held back."""
+        """Write what was delayed."""
         if self.held:
             self._commit()
 
@@ -360,7 +357,7 @@ class Record(Recorded):
         self._commit()
 
     def aside(self, row: Activity) -> None:
-        """Have a journal row written with whatever is written next."""
+        """Write a journal row with the next write."""
         self.held.append(AddActivity(row))
 
     def _tell_of_git(self, operation: str) -> None:
@@ -374,15 +371,15 @@ class Record(Recorded):
             self.ran = []
 
     def close(self) -> None:
-        """Write what is still waiting; nothing where the lease was lost."""
+        """Write what is still delayed, unless the lease was lost."""
         self._tell_of_git("tidy up")
         with suppress(Stop):
             self.flush()
 
     def start_run(self) -> int:
-        """Write down that a daemon takes the conversation up; return its crashes in a row here.
+        """Record the start of a life; return the number of crashes in a row at this place.
 
-        A life that was left on purpose (`end_run`) is no crash.
+        A life that stopped in order (`end_run`) is no crash.
         """
         lives = self._lives()
         here, crashes = self.progress, 0
@@ -398,14 +395,14 @@ class Record(Recorded):
         return crashes
 
     def check_crash_loop(self) -> None:
-        """Begin a life; after MAX_CRASHES crashes just here, `halt` lets it do nothing but end."""
+        """Start a life. After MAX_CRASHES crashes in a row at this place, `halt` ends the work."""
         if self.start_run() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
             self.note(self.failure(End.CRASH_LOOP.value, why, REPORT_IT))
             self.halt = Stop(End.CRASH_LOOP, why)
 
     def end_run(self) -> None:
-        """Write down, once, that the conversation is left as it is on purpose."""
+        """Record, once, that this life stops in order."""
         if self.failed is not None:
             self.failed, self.carrier, self.held = None, None, []
         entry = LIFE.at(self._lives())
@@ -427,7 +424,7 @@ class Record(Recorded):
     ) -> Activity:
         """Return the row of a failure pattern.
 
-        `action` is what somebody can do about it, `tool` the one tool that it is about, if any.
+        `action` is the suggested action, `tool` the affected tool, "" if there is none.
         """
         return self.row(
             Action.FAILURE_DETECTED,

@@ -1,7 +1,7 @@
-"""Replay: a mission's recorded calls, carried out again in a fresh worktree, without a model.
+"""Replay a mission: repeat its recorded calls in a fresh worktree, without a model.
 
-It shows whether the branch is what the record says was done. The journal is only read; in the
-repository a worktree is made and removed again, and no reference is touched.
+That shows whether the branch has what the record says. The journal is only read. In the repository
+a worktree is made and removed again, and no ref changes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Play:
     steps: int = 0
 
     def differences(self) -> Iterator[Difference]:
-        """Carry the calls out again, one by one, and give each difference from the commits."""
+        """Repeat the calls one by one, and give each difference from the commits."""
         yield from self._literals_from(1)
         for turn, replied in enumerate(self.record.replies(), 1):
             for i, use in enumerate(replied.reply.turn.tool_uses):
@@ -106,7 +106,7 @@ class _Play:
             yield from self._compare(number, known or self.tip)
 
     def _compare(self, number: int, commit: str) -> Iterator[Difference]:
-        """Compare the files that the scope lets be written with those of a commit."""
+        """Compare the files that the scope lets the mission write with those of a commit."""
         self.tip = commit
         changed = changes(self.repo, commit, snapshot(self.tree))
         if paths := [file.path for file in changed if self.place.may_commit(file.path)]:
@@ -114,11 +114,9 @@ class _Play:
 
 
 def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Recorded) -> Replayed:
-    """Carry a mission out again from its record, up to the first difference.
+    """Repeat a mission from its record in a worktree below `worktrees`, up to the first difference.
 
-    It gets a worktree below `worktrees`.
-
-    Raises UserError where the record has no mission, or its commits are gone from the repository.
+    Raises UserError if the record has no mission, or its commits are gone from the repository.
     """
     if (at := record.get(PLACE)) is None:
         raise UserError(
@@ -133,7 +131,7 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Reco
                 "Its branch was deleted.",
             )
     path = worktrees / f"replay-{case.trace8}-{case.generation}"
-    # one that a killed replay left may have its files
+    # a killed replay may have left a worktree of this name
     _remove(add_worktree(repo, path, "", at.base))
     tree = add_worktree(repo, path, "", at.base, by_name=plan.scope.by_name())
     scope = replace(plan.scope, network=False)

@@ -1,4 +1,4 @@
-"""Reports: the result of a mission, as a note for people, with links that resolve."""
+"""Write the report of a mission: a note with its result, and links that resolve."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from placet.tools.base import Outcome
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """The report's facts besides the mission's result.
+    """The facts for a report besides the mission's result.
 
-    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too
-    few are known), `is_there` says whether the vault has something at a path, `pictures` are PNGs.
+    `rows` are the mission's in the journal. `typical_usd` is what missions of its size cost, None
+    if too few are known. `is_there` returns whether the vault has a path. `pictures` are PNGs.
     """
 
     case: Case
@@ -70,7 +70,7 @@ class ReportData:
     is_there: Callable[[str], bool] = lambda _path: False
     pictures: Sequence[bytes] = ()
     remarks: Sequence[Comment] = ()
-    asked: str = ""  # the section on what a person was asked
+    asked: str = ""  # the section on questions and wider scopes
 
     @property
     def named_pictures(self) -> tuple[tuple[str, bytes], ...]:
@@ -83,18 +83,14 @@ class ReportData:
 
 
 def cost_key(work: WorkDone) -> dict[str, float]:
-    """Return what it cost as a property that the vault's tables can add up.
-
-    None where it is unknown.
-    """
+    """Return the cost as a property that tables in the vault can add up, None if it is unknown."""
     return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
 
 
 def common(at: ReportData) -> dict[str, str]:
     """Return the fields that both templates have."""
     case = at.case
-    # Wikilinks by bare name: Obsidian finds the note wherever it is moved, and what is archived
-    # keeps its name.
+    # Wikilinks by bare name: Obsidian finds a note wherever it is moved.
     request_name = case.request_path and PurePosixPath(case.request_path).stem
     return {
         "title": literal(at.plan.title),
@@ -107,14 +103,14 @@ def common(at: ReportData) -> dict[str, str]:
         + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
         "remarks": _remarks(at),
         "asked": at.asked,
-        "request": link(request_name) if request_name else "taken away meanwhile",
+        "request": link(request_name) if request_name else "removed",
         "plan": link(f"{case.request_id}_plan"),
-        "left_out": f" (left out by a person: {gone})" if (gone := left_out(at.plan)) else "",
+        "left_out": f" (you left out: {gone})" if (gone := left_out(at.plan)) else "",
     }
 
 
 def _remarks(at: ReportData) -> str:
-    """Return the section of the comments with which the plan was approved; empty without one."""
+    """Return the section with the remarks on the approval, "" without one."""
     if not at.remarks:
         return ""
     lines = ["## Remarks on the Approval"]
@@ -131,7 +127,7 @@ _CHANGES = {"A": "new", "M": "changed", "D": "deleted", "T": "of another kind"}
 
 
 def files_table(ended: Ended) -> str:
-    """Return the changed files as a table, and below it those that are in no commit."""
+    """Return the changed files as a table, and below it those that no commit has."""
     work, finished = ended.work, isinstance(ended, Finished)
     lines = (
         ["None."]
@@ -168,9 +164,9 @@ def files_table(ended: Ended) -> str:
 
 
 def not_kept(work: WorkDone) -> str:
-    """Return the sentence on files that are kept nowhere."""
+    """Return the sentence on files that were not kept."""
     return (
-        "Gone with the worktree, as placet could not look for secrets in them (a file with a "
+        "Not kept, as placet could not search them for secrets (a file with a "
         f"second hard link, over 16 MiB, or too deep in folders): {listed(work.not_kept)}."
     )
 
@@ -210,9 +206,9 @@ def template(name: str) -> Template:
 
 
 def fenced_text(text: str, language: str) -> str:
-    """Return a code block that ends where the text does.
+    """Return the text in a code block that its content cannot close.
 
-    What a comment would begin with is written apart in it.
+    What would begin a comment is escaped.
     """
     return fenced(visible(clean(text).replace("%%", "% %")), language)
 
@@ -228,8 +224,7 @@ def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> by
         )
         or "none"
     )
-    # No link to the plan's note: rejected or revised after this, it has another name or another
-    # text.
+    # No link to the plan's note: once it is rejected or revised it has another name or text.
     plan = f"revision {case.plan.revision}" + (
         f" for {link(PurePosixPath(case.request_path).stem)}" if case.request_path else ""
     )
@@ -237,9 +232,7 @@ def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> by
         {**common(at), "plan": plan},
         error_summary=_summary(ended, at, facts),
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
-        branch=f"`{ended.work.branch}` (taken away; see Work So Far)"
-        if ended.work.branch
-        else "none",
+        branch=f"`{ended.work.branch}` (removed; see Work So Far)" if ended.work.branch else "none",
         tools=tools,
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended.work, at),
@@ -274,7 +267,7 @@ def error_of(ended: Stopped) -> str:
 
 
 def _summary(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> str:
-    """Say in at most six lines what happened and what to do next."""
+    """Return what happened and what to do next, in at most six lines."""
     first, *rest = what_happened(facts, at.plan, at.rows)
     lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
     return "\n".join(f"- {line}" for line in lines)
@@ -283,21 +276,21 @@ def _summary(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> str:
 def _work(ended: Stopped) -> str:
     if ended.left_at:
         return (
-            f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
-            "Fix the cause, then restart the daemon: it keeps the work at a ref and removes that "
+            f"The unfinished work is still in {code(show(ended.left_at))}. "
+            "Fix the cause, then restart the daemon. It saves the work at a ref and removes that "
             "folder."
         )
     if not ended.work.kept:
-        return not_kept(ended.work) if ended.work.not_kept else "The attempt had changed nothing."
+        return not_kept(ended.work) if ended.work.not_kept else "Nothing was changed."
     repo, ref = shlex.quote(ended.work.repository), shlex.quote(ended.work.kept)
     return "\n".join(
         [
-            "What the attempt had done is off the branch, but kept:",
+            "The unfinished work is on no branch. placet keeps it at a ref:",
             "",
             "```sh",
             f"git -C {repo} log -p {ended.work.base[:12]}..{ref}    # look at it",
-            f"git -C {repo} branch rescue {ref}    # make a branch of it",
-            f"git -C {repo} update-ref -d {ref}    # drop it",
+            f"git -C {repo} branch rescue {ref}    # put it on a branch",
+            f"git -C {repo} update-ref -d {ref}    # delete it",
             "```",
             "",
             files_table(ended),
@@ -306,10 +299,10 @@ def _work(ended: Stopped) -> str:
 
 
 def _ready(at: ReportData, left: SavedWork) -> str:
-    """Return a request that starts from where the mission broke, as a callout that is folded."""
+    """Return a request that starts from where the mission broke, as a folded callout."""
     text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
     lines = [
-        "[!example]- A request that starts from where it broke",
+        "[!example]- A request that continues from here",
         f"Copy it into `{Folder.REQUESTS}`, or: "
         f"`placet why {at.case.request_id} --request | placet submit --file -`",
         "",
@@ -322,24 +315,21 @@ def _next_steps(ended: Stopped, at: ReportData) -> str:
     case = at.case
     name = case.request_path or "the request"
     moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
-    place = "where it was put when it was stopped" if moved else "in `Inbox/Plans`"
+    place = "where you or placet moved it" if moved else "in `Inbox/Plans`"
     return "\n".join(
         [
             f"1. For a new plan: {code(f'placet retry {case.request_id}')}, "
             f"or set `status: pending` in {code(name)}. "
-            "For a revision of this one set `decision: revise` in the plan: "
-            "whoever writes it reads this report. Or approve the plan again, to repeat it as "
-            f"it is: it is {place}.",
-            "2. Or leave it: nothing more happens by itself.",
+            "The new plan will take this report into account. "
+            "For a revision of this plan, set `decision: revise` in it. "
+            f"To repeat the plan unchanged, approve it again. The plan is {place}.",
+            "2. Or leave it. Nothing more happens until you decide.",
         ]
     )
 
 
 MAX_DETAIL = 200
-"""Characters of why a mission failed that its row in the journal has.
-
-The report has all of them.
-"""
+"""Characters of the reason of a failure in its journal row. The report has all of them."""
 MAX_COMMAND = 100
 """Characters of a command that a report shows; the journal has all of them."""
 
@@ -406,7 +396,7 @@ def _facts(work: WorkDone, end: End, commit: str, report: str, at: ReportData) -
 
 
 def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
-    """Return the report's path: one that is free, and that no earlier report of the case had."""
+    """Return the report's path: a free one that no earlier report of the case had."""
     known = {case.outcome.report_path, *(branch.report_path for branch in case.earlier)}
     paths = (numbered(f"{Folder.REPORTS}/{name}", number) for number in count(1))
     return next(path for path in paths if path not in known and not is_there(path))
@@ -447,7 +437,7 @@ def _steps(work: WorkDone, plan: Plan) -> str:
     for number, step in enumerate(plan.steps, 1):
         if step.left_out:
             lines.append(
-                f"- {number}. ~~{literal(step.title)}~~ — left out by a person; the scope stayed"
+                f"- {number}. ~~{literal(step.title)}~~ — you left it out; the scope stayed"
             )
         elif (one := done.get(number)) is None:
             lines.append(f"- [ ] {number}. {literal(step.title)} — not reported as complete")
@@ -459,7 +449,7 @@ def _steps(work: WorkDone, plan: Plan) -> str:
 
 
 def commands_table(work: WorkDone) -> str:
-    """Return the commands that ran as a table, long ones shortened."""
+    """Return the commands that ran as a table; long ones are shortened."""
     if not work.commands:
         return "None."
     return "\n".join(
@@ -468,7 +458,7 @@ def commands_table(work: WorkDone) -> str:
             "|---|---|",
             *(
                 f"| {cell(shortened(run.command, MAX_COMMAND))} | "
-                f"{'ended by force' if run.exit_code is None else run.exit_code} |"
+                f"{'killed' if run.exit_code is None else run.exit_code} |"
                 for run in work.commands
             ),
         ]
@@ -494,9 +484,9 @@ def _where(ended: Finished, at: ReportData) -> str:
     after = ended.after
     place = f"git -C {repo}"
     into = after and (after.remote_default or after.into)
-    # one that cannot be written is left to gh
+    # gh chooses the base if its name cannot be shown plainly
     base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""
-    taken = "merge it" if at.case.request.portal else "take it into your notes"
+    taken = "merge it" if at.case.request.portal else "merge it into your notes"
     merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
     ask = (
         ""
@@ -504,12 +494,12 @@ def _where(ended: Finished, at: ReportData) -> str:
         else f"{place} push {after.remote} {branch} && "
         f"(cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"
     )
-    back = f"; `placet undo {ident}` takes a merge back"
+    back = f". To undo a merge: `placet undo {ident}`"
     if after is not None and after.bare:
         back = ""
         merge = (
             f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && "
-            f"git -C {ident} push    # merge it in a clone: here is no checkout"
+            f"git -C {ident} push    # merge it in a clone: this is a bare repository"
         )
         ask = (
             f"{place} push {after.remote} {branch}    # for a pull request there"
@@ -522,7 +512,7 @@ def _where(ended: Finished, at: ReportData) -> str:
             f"from `{work.base[:12]}` to `{ended.commit[:12]}`.",
             *(_beside(after, notes=not at.case.request.portal) if after is not None else ()),
             "",
-            "Until it is merged or dropped, which the property `became` says:",
+            "To take the work over:",
             "",
             "```sh",
             f"placet diff {ident}    # look at it, or: {place} diff {work.base[:12]}..{branch}",
@@ -531,14 +521,14 @@ def _where(ended: Finished, at: ReportData) -> str:
             f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",
             "```",
             "",
-            f"After that `placet why {ident}` names what can be done{back}.",
+            f"The property `became` above will say how it ended{back}.",
             *(_peculiar(after) if after is not None else ()),
         ]
     )
 
 
 def _beside(after: After, *, notes: bool) -> list[str]:
-    """Return how a branch stood to the one it goes into; `notes` are the vault's own."""
+    """Return how a branch relates to the one it goes into; `notes`: that is the vault's own."""
     if not after.into:
         return []
     into = code(show(after.into))
@@ -548,10 +538,10 @@ def _beside(after: After, *, notes: bool) -> list[str]:
     if after.conflicts:
         names = listed(after.conflicts, MAX_NAMED)
         if notes:
-            return [*lines, f"You had changed the same lines since, in: {names}."]
+            return [*lines, f"You changed the same lines in the meantime, in: {names}."]
         return [*lines, f"Merged into {into} then, it would have conflicted in: {names}."]
     if notes:
-        lines.append("Your notes were untouched, and could take it as it was.")
+        lines.append("Your notes had not changed.")
     return [*lines, f"It could be merged into {into} without conflicts."]
 
 
@@ -559,7 +549,7 @@ def _peculiar(after: After) -> list[str]:
     lines = [f"- {sentence(note)}" for note in after.notes]
     if after.unseen:
         lines.append(
-            "- Your checkout had uncommitted files that the mission did not see: "
+            "- The mission did not see uncommitted files in your checkout: "
             f"{listed(after.unseen, len(after.unseen))}."
         )
     return ["", *lines] if lines else []
@@ -575,10 +565,9 @@ _OVER = {
 
 
 def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) -> str:
-    """Return the section, with two line ends after it; empty where nothing was asked.
+    """Return the section on questions and wider scopes, with two line ends after it, or "".
 
-    `rows` are the case's, `record` is the mission's. A question of the planning has words where it
-    was answered.
+    `rows` are the case's, `record` is the mission's, `reader` has the records of its planning.
     """
     own = rows[_begin(rows) :]
     ends = {
@@ -602,7 +591,7 @@ def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) ->
 
 
 def _begin(rows: Events) -> int:
-    """Return where the story of the last mission begins, its planning among it."""
+    """Return where the rows of the last mission begin, those of its planning included."""
     starts = [n for n, row in enumerate(rows) if row.action_type == Action.EXECUTION_STARTED]
     last = starts[-1] if starts else len(rows)
     return next((n + 1 for n in range(last - 1, -1, -1) if rows[n].action_type in _ENDS), 0)
@@ -613,7 +602,7 @@ def _name(row: CommittedRow) -> tuple[Action, int]:
 
 
 def _words(record: Recorded) -> Iterator[tuple[str, str]]:
-    """Give the questions that were put before a person, each with its answer."""
+    """Give the questions that people were asked, each with its answer."""
     keys = [key for key in record.intents if key.startswith(f"{CALL.key}:")]
     for key in sorted(keys, key=lambda key: [int(part) for part in key.split(":")[1:]]):
         begun, outcome = record.begun(Key(key, Begun)), record.get(Key(key, Outcome))
@@ -625,7 +614,7 @@ def _words(record: Recorded) -> Iterator[tuple[str, str]]:
 
 
 def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
-    """Return the questions, with answers, of all that was done for a case before its mission."""
+    """Return the questions, with answers, from before the case's mission."""
     found: list[tuple[str, str]] = []
     for attempt in range(case.generation if case.asked else 0):
         record = Recorded()
@@ -636,7 +625,7 @@ def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
 
 
 def _said_in(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
-    """Take out the first of the words whose answer is that of a row; empty if none is."""
+    """Remove and return the first of the words with the answer of a row; "" if none has it."""
     digest = None if answered is None else answered.details["digest"]
     found = next((one for one in words if sha256(one[1].encode()).hexdigest() == digest), None)
     if found is None:
@@ -661,7 +650,7 @@ def _wider(case: Case, asked: CommittedRow, decided: CommittedRow | None) -> str
     note = link(f"{case.request_id}_amendment{asked.details['number']}")
     what = f"- A wider scope, {code(more_scope(asked.details))} ({note})"
     if decided is None:
-        return f"{what}: not decided on"
+        return f"{what}: not decided"
     if decided.action_type == Action.PLAN_AMENDED:
         return f"{what}: approved — {_who(decided)}, digest `{decided.details['digest'][:8]}`"
     why = decided.details.get("reason")

@@ -1,4 +1,4 @@
-"""The steps of a plan: done in their order, each committed; the literal ones without a model."""
+"""Do the steps of a plan in order and commit each; run the literal ones without a model."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from placet.tools.control import CompleteStep, Finish
 from placet.tools.registry import BY_NAME
 
 STEP_OPEN = "step_open"
-"""The error type of a call that would pass over a step that is not done."""
+"""The error type of a call that would skip an open step."""
 CHANGED_NOTHING = frozenset(
     {"no_such_step", "step_left_out", "step_done", "literal_step", STEP_OPEN, REPEATED}
 )
-"""Error types of calls that named the wrong step or were said twice: no work failed."""
+"""Error types of calls that named the wrong step or were repeated: no work failed."""
 
 
 @dataclass(slots=True)
 class StepsUnderway:
-    """The steps that are done, and the calls that were seen on the way.
+    """The steps that are done, and the calls that were seen.
 
-    `trouble` is the last call's error with its tool, while it is the last word; `troubled_in` the
-    number of turns that were over then.
+    `trouble` is the error of the last call, with its tool, until a call succeeds. `troubled_in` is
+    the number of turns before it.
     """
 
     work: Underway
@@ -59,9 +59,9 @@ class StepsUnderway:
     troubled_in: int = 0
 
     def steer(self, args: Args) -> Any:
-        """Take a call that steers the mission: commit a step, or end the conversation.
+        """Run a control call: commit a step, or end the conversation.
 
-        Raises ToolError while a step before is open, and AsksPerson where the call asks one.
+        Raises ToolError while an earlier step is open, and AsksPerson if the call asks a person.
         """
         work = self.work
         ask(args, work.record, work.ports, work.mission.plan.scope, work.place.root)
@@ -72,10 +72,7 @@ class StepsUnderway:
         return args
 
     def open_step(self) -> int | None:
-        """Return the first step that neither ran nor was completed, None where all are done.
-
-        It is always one of the agent's.
-        """
+        """Return the first step that is not done, None if all are. It is one of the agent's."""
         steps = self.work.mission.plan.kept
         return next((number for number, _ in steps if number not in self.done), None)
 
@@ -122,7 +119,7 @@ class StepsUnderway:
     # ------------------------------------------------------------------------------------
 
     def leading_literals(self) -> list[dict[str, Any]]:
-        """Carry out the literal steps that come before the agent's first."""
+        """Run the literal steps that come before the agent's first."""
         done = self._literals_from(1)
         self._note_literals(done)
         return done
@@ -196,7 +193,7 @@ class StepsUnderway:
         return made.sha
 
     def keep_after(self, iteration: int, call: int, use: ToolUse) -> None:
-        """Keep the worktree after a call of a mission whose record is carried."""
+        """Save the worktree after a call of a mission whose record is carried."""
         self.work.touch(use)
         keep_call(self.work, CALL.at(iteration, call))
 
@@ -204,7 +201,7 @@ class StepsUnderway:
     # -------------------------------------------------------------------------------
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
-        """Take a call's outcome in, made now or in an earlier life."""
+        """Note a call's outcome, of this life or an earlier one."""
         work = self.work
         turns = len(work.limits.history.steps)
         self.calls[use.name] += 1
@@ -214,16 +211,16 @@ class StepsUnderway:
             self.commands.append(CommandRun(about, outcome.exit_code))
         if use.name == "complete_step" and outcome.ok:
             self._completed(use, json.loads(outcome.content))
-            # Who calls a step done after having read of a failure has judged it; in the same answer
-            # it was not read yet.
+            # A model that completes a step after it read of a failure has judged it. In the same
+            # answer it had not read it yet.
             if self.troubled_in < turns:
                 self.trouble = None
             return
         error = {} if outcome.ok else json.loads(outcome.content)
-        if error.get("error_type") in CHANGED_NOTHING:  # what failed before has failed as before
+        if error.get("error_type") in CHANGED_NOTHING:  # the same call failed before
             return
         if outcome.refused and self.open_step() is None:
-            # policy said no to something that no step needed any more: what was committed stands
+            # a refused call after the last step: the steps are committed
             return
         self.troubled_in = turns
         if not outcome.ok:
@@ -245,7 +242,10 @@ class StepsUnderway:
         self._note_literals(result.get("carried_out", []))
 
     def tell_of_cut_off_calls(self) -> None:
-        """Journal and report the calls under way when the mission was ended: parts may be done."""
+        """Journal and report the calls that were running when the mission ended.
+
+        They may have had part of their effect.
+        """
         work, record = self.work, self.work.record
         for key in list(record.intents):
             entry = Key(key, Outcome)
@@ -267,5 +267,5 @@ def _put_back(work: Underway, before: Key[str]) -> bool:
 
 
 def uncommitted(error: ToolError) -> Stop:
-    """Return the end of a mission that cannot commit its work, with the error's own type."""
+    """Return the end of a mission that cannot commit its work, with the error's type."""
     return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type)

@@ -1,4 +1,4 @@
-"""Tool calls on the record: an intent before, the outcome and its journal row after."""
+"""Run tool calls on the record: an intent before, the outcome and its journal row after."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from placet.tools.registry import BY_NAME
 MACHINE_RETRY_S = 3.0
 """Retry interval after a full disk or similar."""
 MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
-"""Error types of the machine's faults; the model could do nothing about them and is not told."""
+"""Error types of the machine's faults. The model cannot fix them and is not told."""
 
 
 class AsksPerson(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """A call that waits for a person's answer; `asked` is the event of the case."""
+    """A call that waits for a person's answer; `asked` is the event for the case."""
 
     def __init__(self, asked: Asked) -> None:
         super().__init__("a person is asked")
@@ -53,8 +53,7 @@ def _not_done(error_type: str, message: str) -> Outcome:
 
 CUT_OFF = _not_done(
     "cut_off",
-    "Your answer was cut off at the token limit, so this call was not carried out. "
-    "Make smaller calls.",
+    "Your answer was cut off at the token limit, so this call did not run. Make smaller calls.",
 )
 INTERRUPTED = _not_done(
     "interrupted",
@@ -64,16 +63,16 @@ INTERRUPTED = _not_done(
 
 
 def target(use: ToolUse, secrets: Sequence[str] = ()) -> str:
-    """Return a call's subject for a journal row or a report: a path, a command, a pattern.
+    """Return a call's subject for a journal row or a report: a path, a command or a pattern.
 
-    Never a content.
+    It is never content.
     """
     tool = BY_NAME.get(use.name)
     return "" if tool is None else tool.target(use.input, secrets)
 
 
 def effect_of(name: str) -> Effect | None:
-    """Return the effect of the tool of this name, None where there is no such tool."""
+    """Return the effect of the tool of this name, None if there is no such tool."""
     tool = BY_NAME.get(name)
     return None if tool is None else tool.effect
 
@@ -86,13 +85,13 @@ def changes_files(name: str) -> bool:
 def may_change(use: ToolUse) -> bool:
     """Return whether a call may change the worktree.
 
-    `complete_step` carries out the literal steps that follow.
+    `complete_step` may, as it runs the literal steps that follow.
     """
     return changes_files(use.name) or use.name == "complete_step"
 
 
 def may_be_half_done(name: str) -> bool:
-    """Return whether a call of this tool, cut off, may have done work that cannot be repeated."""
+    """Return whether an interrupted call of this tool may have done what cannot be repeated."""
     return effect_of(name) is Effect.EXECUTE or name == "edit_file"
 
 
@@ -103,7 +102,7 @@ def reads(tools: Tools, use: ToolUse) -> bool:
 
 
 def carried_out(use: ToolUse, tools: Tools, place: Workplace, record: Record) -> Outcome:
-    """Carry a call out, off the record; the outcome says how long it took."""
+    """Run a call off the record; the outcome says how long it took."""
     began = record.clock.monotonic()
     outcome = Toolbox(tools, place).dispatch(use.name, use.input)
     return replace(outcome, took_s=record.clock.monotonic() - began)
@@ -120,15 +119,14 @@ def call_on_record(
     again: Callable[[], bool],
     hold: bool = False,
 ) -> Outcome:
-    """Carry a call out between its intent and its outcome, and journal it.
+    """Run a call between its intent and its outcome, and journal it.
 
-    `done` is a read that was carried out already; `hold` is as for `Record.settle`. An outcome that
-    ends the conversation is not recorded: after a kill the call is made again.
+    `done` is the outcome of a read that already ran; `hold` is as for `Record.settle`. An outcome
+    that ends the conversation is not recorded: after a kill the call is made again.
 
-    A call that an earlier life began and did not see the end of is repeated: at once where that
-    does no harm (reading, writing a whole file, the mission's own controls), and where half of it
-    may be done after `again`, which makes the place what it was before it. Where that cannot be
-    done the call is answered as interrupted.
+    A call that a kill interrupted is repeated: at once if that does no harm (reading, writing a
+    whole file, control calls). If it may be half done, `again` restores the worktree first; if that
+    is impossible, the model is told that the call was interrupted.
     """
     record.fresh()
     tool = tools.get(use.name)
@@ -164,7 +162,7 @@ def settle_call(
 ) -> None:
     """Record a call's outcome, with its row: `tool.refused` for what a policy or a guard refused.
 
-    `took_s` is None where nobody saw the end of it.
+    `took_s` is None if the daemon was killed during the call.
     """
     facts: dict[str, Any] = {
         "tool": use.name,
@@ -180,11 +178,9 @@ def settle_call(
     record.settle(entry, outcome, record.row(action, Actor.AGENT, **facts), hold=hold)
 
 
-# Asking a person, from a conversation: the call stands still, and its answer comes from the loop.
-#
-# A call of `ask_person` or `request_scope` leaves the conversation (AsksPerson). The loop puts the
-# question before a person, and writes the answer down as the call's outcome. The conversation is
-# then taken up from its record, in which the call has an outcome like any other.
+# Asking a person, from a conversation. A call of `ask_person` or `request_scope` leaves the
+# conversation (AsksPerson). The loop asks the person and records the answer as the call's outcome.
+# Then the conversation resumes from its record, in which the call has an outcome like any other.
 
 ASKED_BEFORE = (
     "The person was asked these questions before, about this request. Their answers hold. Do not "
@@ -200,8 +196,8 @@ def ask(
 ) -> None:
     """Leave the conversation if this call asks a person; return for any other.
 
-    `scope` and `root` are a mission's. Raises AsksPerson, and ToolError for what no person is
-    asked: too many questions, and permissions that no scope can give.
+    `scope` and `root` are a mission's. Raises AsksPerson, and ToolError for too many questions and
+    for permissions that no scope can give.
     """
     frontmatter = Frontmatter(ports.config.vault.frontmatter)
     if isinstance(args, AskPerson):
@@ -228,7 +224,7 @@ def ask(
 
 
 def _asked_so_far(record: Record) -> int:
-    """Return the number of questions, that of the call under way among them."""
+    """Return the number of questions, the current call included."""
     calls = (Key(key, Begun) for key in record.intents if key.startswith(f"{CALL.key}:"))
     return sum(
         begun is not None and begun.tool == "ask_person" for begun in map(record.begun, calls)
@@ -260,7 +256,7 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
 
 
 def answered_before(ports: Ports, case: Case) -> list[str]:
-    """Return a block of an opening with what a person answered before; empty without any."""
+    """Return a block of an opening with earlier answers of the person, "" without any."""
     with ports.journal.read() as reader:
         known = [reader.text(name) for name in case.answers]
     said = "\n".join(text.decode() for text in known if text is not None)
@@ -297,10 +293,10 @@ def _failed(error_type: str, message: str) -> Outcome:
 
 
 def settled(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -> list[Write]:
-    """Return the writes that give the call its outcome, with its row; the loop records them.
+    """Return the writes that record the call's outcome, with its row.
 
-    `waited_s` is how long the work stood still: no limit of time counts it. Raises BodyDamaged for
-    a record that is not as it was written.
+    `waited_s` is how long the work waited; no time limit counts it. Raises BodyDamaged for a record
+    that was changed.
     """
     assert case.asking is not None, "only what is asked is answered"
     record = Record.load(ports.journal, case, case.generation, ports.clock)

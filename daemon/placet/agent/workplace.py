@@ -1,4 +1,4 @@
-"""The workers' ports to the outside, and a place to work in for one planning or mission."""
+"""Give planning or a mission a place to work in, and its ports to the outside."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from placet.tools.text import known_secrets
 class Bounds:
     """The vault, and the limits of a place to work in.
 
-    `secrets` are the daemon's own, which no model is ever shown.
+    `secrets` are the daemon's own, which no model is shown.
     """
 
     vault: Path
@@ -63,9 +63,8 @@ class Bounds:
 class Lent:
     """A portal as a worker of another machine has it.
 
-    `clone` is its own bare repository of `original`, which the person has; `denied` are the paths
-    that no mission may write there; `carry` returns, with a mission's references, what takes their
-    commits along with its record.
+    `clone` is its bare clone of `original`, the person's repository. `denied` are the paths that no
+    mission may write there. `carry` returns, for a mission's refs, the carrier of their commits.
     """
 
     clone: Path
@@ -76,13 +75,12 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class Ports(Bounds):
-    """Everything outside that a worker reaches, handed to it by `loop/app`.
+    """Everything outside that a worker reaches; `loop/app` makes it.
 
-    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the
-    folder below which worktrees are made. `day_budget` is the day's budget. `say` is for the
-    daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
-    `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
-    `lent` is there on a worker that is not the daemon's own.
+    `open_model` may be called from any thread and raises ModelError. Worktrees are made below
+    `worktrees`. `say` writes to the daemon's log; `left_out` are the notes that it reported as not
+    addable to git. `leaving` is set when the daemon stops: a worker finishes the running round and
+    starts no other. `lent` is set on a worker of another machine.
     """
 
     worktrees: Path
@@ -100,7 +98,7 @@ class Ports(Bounds):
 
 
 def journalled(record: Record) -> OnCall:
-    """Return a function that journals git's processes, those that failed in rows of their own."""
+    """Return a function that journals git processes, failed ones in rows of their own."""
 
     def on_call(call: GitCall) -> None:
         if call.stderr:
@@ -114,7 +112,7 @@ def journalled(record: Record) -> OnCall:
 
 
 def failure_of(call: GitCall) -> dict[str, Any]:
-    """Return the journal's facts about a git process that failed: all of it, and its words."""
+    """Return the journal's facts about a git process that failed, with its output."""
     return {
         "operation": call.argv[0],
         "exit": call.returncode,
@@ -128,11 +126,11 @@ def failure_of(call: GitCall) -> dict[str, Any]:
 def denied_in(repo: Repo, vault: Path) -> Denied:
     """Return the paths that no mission may write in a repository.
 
-    Where the vault is in it, or in a worktree of it, its own folders are among them.
+    They include the vault's own folders if the vault is in it, or in a worktree of it.
     """
     vault = vault.resolve()
-    # Every one above it: a vault may be a repository of its own in another one, and what is merged
-    # there lands in it.
+    # Every repository above the vault: it may be a repository within another one, and a merge there
+    # changes it.
     above = (
         folder
         for folder in (vault, *vault.parents)
@@ -152,7 +150,7 @@ def _denied(bounds: Bounds, repo: Repo) -> Denied:
 
 
 def checkpoint_ref(name: str) -> str:
-    """Return the reference of the checkpoints of the mission whose worktree has this name."""
+    """Return the ref of the checkpoints of the mission whose worktree has this name."""
     return f"refs/placet/ckpt/{name}"
 
 
@@ -169,7 +167,7 @@ def workplace(
 ) -> Iterator[Workplace]:
     """Give a place to work in: the worktree behind its wall, the vault's Knowledge, the box.
 
-    Commands may read but not change what belongs to git in and around the worktree.
+    Commands may read but not change git's files in and around the worktree.
     """
     limits = bounds.config.limits
     box = Box(
@@ -194,7 +192,7 @@ def workplace(
             else None
         )
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
-        # placet's own reports hold no secret files, and there is one more for each request
+        # reports hold no secret files, and there is one more for each request
         reports = str(PurePosixPath(denied.root, Folder.REPORTS)) if denied.at_root else ""
         mine = Path(Folder.REPORTS).name
         secrets = (
@@ -219,21 +217,18 @@ def workplace(
 
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
-"""Paths outside a vault's history, by `.git/info/exclude`: its own folders, and attachments."""
+"""Paths outside a vault's history (`.git/info/exclude`): placet's folders, and attachments."""
 FEW_FILES = 50
-"""Maximum of notes in a new vault, which may have a history where nobody was asked."""
+"""Maximum of notes in a new vault, which gets a history without a question."""
 HISTORY_RETRY_S = 60.0
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
     """Return the repository that a portal names.
 
-    A folder that has no repository yet gets one, with an initial commit.
-
-    A worker of another machine has a clone of it instead.
-
-    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed
-    for a vault that may have no history.
+    A folder without a repository gets one, with an initial commit. A worker of another machine gets
+    its clone. Raises UserError for a portal that is not configured, or a folder that cannot be a
+    repository; Postponed for a vault that may have no history.
     """
     ran = journalled(record)
     if ports.lent is not None:
@@ -247,7 +242,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     if not path.is_dir():
         raise UserError(
             f"The repository {path} is not a folder.",
-            "Put it back, or correct its path in System/placet.toml.",
+            "Restore it, or correct its path in System/placet.toml.",
         )
     if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
         raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
@@ -280,7 +275,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
 def _allowance(ports: Ports) -> Allowance:
     """Return the size that the vault's history may have when it begins.
 
-    Raises Postponed where a person has to allow it first.
+    Raises Postponed if you have to allow it first.
     """
     table = ports.config.vault
     if table.history is False:
@@ -290,14 +285,13 @@ def _allowance(ports: Ports) -> Allowance:
     )
 
 
-NO_HISTORY = f"""This request names no portal, so it is about the vault itself, \
-and the vault may have no history (git) yet. placet \
-changes notes only where each change can be looked at and taken back.
-To allow a history: `{ALLOW_HISTORY}`, or `placet init --history`.
+NO_HISTORY = f"""This request has no `portal:`, so it would change this vault. \
+The vault is not a git repository, so you could not review or undo the change.
+To let placet make it one: `{ALLOW_HISTORY}`, or `placet init --history`.
 To work in a repository instead: write `portal: NAME` into this request's properties \
 (`placet portal list` names them, \
 `placet portal add NAME PATH` adds one).
-This request goes on by itself when either is done."""
+Then this request continues by itself."""
 
 
 def _too_much(size: Size, table: VaultTable) -> str:
@@ -310,24 +304,24 @@ def _too_much(size: Size, table: VaultTable) -> str:
     return (
         f"The history (git) of the vault would hold {counted(size.files, 'file')}, "
         f"{megabytes(size.bytes)}: "
-        f"more than the {table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. "
+        f"more than the {table.history_max_mb:g} MB of `history_max_mb`. Nothing was started. "
         f"The most is in: {kinds}.\n"
         "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
         "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
         "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-        "This request goes on by itself when that is done."
+        "Then this request continues by itself."
     )
 
 
 def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
-    """Commit people's changes in the vault, if placet keeps its history, so that work sees them."""
+    """Commit your changes in the vault, if placet keeps its history, so that work sees them."""
     if ports.config.vault.history is False or repo.path != ports.vault.resolve():
         return
     try:
         commit, files, left_out = keep_notes(
             repo, kept_index(ports.worktrees.parent), ports.clock.wall()
         )
-    except RepositoryChanged:  # somebody committed there in this moment
+    except RepositoryChanged:  # somebody else committed at this moment
         return
     if not ports.left_out.issuperset(left_out):
         ports.left_out.update(left_out)
@@ -346,5 +340,5 @@ def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
 
 
 def kept_index(state: Path) -> Path:
-    """Return where placet's own index of the vault is, below the vault's state folder."""
+    """Return the path of placet's git index for the vault, below the vault's state folder."""
     return state / "vault.index"

@@ -260,7 +260,7 @@ class Play:
             lambda: None,
             self.said.append,
             lambda _case: None,
-            lambda ports: ports,
+            lambda ports: (ports, None),
             self.draft,
             self.carry_out,
             self.waiting.append,

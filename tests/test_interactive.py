@@ -315,35 +315,3 @@ def test_a_plan_that_failed_is_approved_again(tmp_path: Path) -> None:
     vault.here()
     _first, again = vault.rows("plan.approved")
     assert again["metadata"]["via"] == "cli"
-
-
-@pytest.mark.parametrize("frontmatter", ["yaml", "toml"])
-def test_a_question_of_the_planner_is_answered(tmp_path: Path, frontmatter: str) -> None:
-    vault = make_vault(tmp_path, USER=ME, LOGNAME=ME)
-    vault.configure(f'[vault]\nfrontmatter = "{frontmatter}"\n')
-    asks = {"calls": [("ask_person", QUESTION)]}
-    vault.script(("plan", [asks, {"calls": [("submit_plan", PLAN)]}]))
-    vault.drop("# Say hello\n")
-    with running(vault):
-        until(question(vault).exists, "the question")
-        with reviewing(vault) as someone:
-            someone.types("1")
-            someone.types("y")
-            someone.sees("answered: ")
-            someone.ends()
-        vault.await_action("plan.created")
-    assert told(vault, "question.answered")["chosen"] == 1
-
-
-def test_number_means_the_option_with_that_text(tmp_path: Path) -> None:
-    """`placet answer ID 3` means the option `3`, too."""
-    how_many = {**QUESTION, "options": ["5", "3", "1"]}
-    vault = asking_vault(tmp_path, ("ask_person", how_many))
-    with reviewing(vault) as someone:
-        someone.types("3")
-        someone.sees("Answer “3” [y,n")
-        someone.types("y")
-        someone.sees("Saved. ")
-        assert someone.ends() == 0
-    vault.here()
-    assert told(vault, "question.answered")["chosen"] == 2

@@ -56,6 +56,12 @@ def says_all(path: Path, *pieces: str) -> str:
     return text
 
 
+def revise(plan: Path) -> None:
+    """Ask for changes."""
+    text = plan.read_text() + "\n## Review Comments\n\n- Shorter, please.\n"
+    plan.write_bytes(stamp(text.encode(), {"decision": "revise"}))
+
+
 def request_of(vault: TestVault, ident: str) -> Path:
     return vault.root / "Inbox/Requests" / f"{ident}.md"
 
@@ -179,8 +185,9 @@ def test_an_edit_is_planned_whenever_it_comes(vault: TestVault) -> None:
                 until(cancelled, "the call is cut")
                 raise ModelError(ModelErrorKind.CANCELLED, "the call was cut", served=True)
             plan = {**PLAN, "summary": f"Attempt {len(self.asks)}."}
-            if "Open review comments" in opening(self):
-                plan["answers"] = ["Yes."]
+            _, _, waiting = opening(self).partition("Open review comments, in order:\n")
+            if waiting:
+                plan["answers"] = ["Yes."] * len(re.findall(r"(?m)^\d+\. ", waiting))
             return says(("submit_plan", plan))
 
     model = Planner(greeter)
@@ -199,10 +206,10 @@ def test_an_edit_is_planned_whenever_it_comes(vault: TestVault) -> None:
             return bool(run.loop.tick())
 
         model.hangs = True
-        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "revise"}))
+        revise(plan)
         until(lambda: goes_on() and model.asks[2:], "the call that hangs")
         with plan.open("a") as note:
-            note.write("\n## Review Comments\n\n- 💡 one more thing\n")
+            note.write("- 💡 one more thing\n")
         until(lambda: goes_on() and vault.rows("plan.edited"))
         model.hangs = False
         run.settle()
@@ -509,7 +516,7 @@ def test_nothing_a_person_wrote_is_lost_between_all_of_it(vault: TestVault) -> N
 
         person = threading.Thread(target=write)
         person.start()
-        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "revise"}))
+        revise(plan)
         until(lambda: run.loop.tick() and vault.rows("plan.revised"))
         person.join(60)
         run.settle()

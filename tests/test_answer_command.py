@@ -122,9 +122,9 @@ def test_status_plans_show_and_why_put_the_question_first(tmp_path: Path) -> Non
     assert asking["path"] == "Inbox/Questions/say-hello_1.md"
     assert (asking["kind"], asking["question"]) == ("question", "Which *greeting*?")
     assert asking["options"] == ["Hello", "Good morning"]
-    line = "Inbox/Questions/say-hello_1.md: Which *greeting*?"
-    assert f"asks you in {line}" in asked.click("status").stdout
-    assert line in asked.click("plans").stdout
+    for command in ("status", "plans"):
+        assert "a question: Which *greeting*?" in asked.click(command).stdout
+    assert "Inbox/Questions/say-hello_1.md" in asked.click("plans").stdout
     assert [c["request_id"] for c in json.loads(asked.click("plans", "--json").stdout)] == [
         "say-hello",
         "other",
@@ -132,7 +132,7 @@ def test_status_plans_show_and_why_put_the_question_first(tmp_path: Path) -> Non
     shown = asked.click("show", "say-hello").stdout
     assert shown.index("Which \\*greeting\\*?") < shown.index("── request")
     why = asked.click("why", "say-hello").stdout
-    assert line.split(":")[0] in why
+    assert "Inbox/Questions/say-hello_1.md" in why
     assert "It asks: Which *greeting*?" in why
     assert "placet answer say-hello TEXT" in why
     assert "left over" not in asked.click("doctor", check=False).stdout, "its worktree is kept"
@@ -235,9 +235,8 @@ def test_only_what_was_read_is_approved(wider: TestVault) -> None:
     found = json.loads(wider.click("show", "say-hello", "--json").stdout)["asking"]
     assert found["kind"] == "amendment"
     assert found["question"] == "write test_hello.py; run pytest -q"
-    line = "asks for a wider scope in Inbox/Plans/say-hello_amendment1.md: write test_hello.py; run"
-    assert line in wider.click("status").stdout
-    assert "(a wider scope, since" in wider.click("plans").stdout
+    for command in ("status", "plans"):
+        assert "a wider scope: write test_hello.py; run" in wider.click(command).stdout
     refused = wider.click("approve", "say-hello", "--yes", "--digest", "0" * 12, check=False)
     assert (refused.returncode, "is not what you read" in refused.stderr) == (1, True)
     text = amendment(wider).read_text()

@@ -15,7 +15,7 @@ from looping import Fake, Running, bare_vault, greeter, looping
 from placet.cli.branches import diff
 from placet.cli.status import show
 from placet.cli.terminal import harmless
-from placet.cli.view import case_text
+from placet.cli.view import show_screen
 from placet.cli.why import why, why_text
 from placet.disk.confine import entries_of
 from vaultkit import PLAN
@@ -164,7 +164,10 @@ def test_what_a_model_says_forges_hides_and_fetches_nothing(
         if line.lstrip().startswith(("# Forged", "%%", "![", "```dataviewjs")) or KEY in line
     ]
     shown = [
-        case_text(show(running.vault.site, "say-hello")),
+        "\n".join(
+            part
+            for part, _ in show_screen(show(running.vault.site, "say-hello"), running.vault.root)
+        ),
         why_text(why(running.vault.site, "say-hello")),
     ]
     assert [

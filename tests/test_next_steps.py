@@ -193,7 +193,7 @@ def test_what_waits_for_a_history_says_so_with_the_command_that_ends_it(plain: T
     assert "when one starts, its plan is written" not in why
     assert "`placet config set vault.history true`" in why
     assert "- Start it: placet run" in why
-    assert "remark     Inbox/Requests/hello.md" in status
+    assert "remark  Inbox/Requests/hello.md" in status
     plain.click("config", "set", "vault.history", "true")
     plain.once()
     assert plain.plan("hello").exists()
@@ -330,5 +330,10 @@ def test_status_shows_what_runs_and_waits_before_notes_with_remarks(vault: TestV
         path.write_bytes(stamp(path.read_bytes(), {"status": "soon"}))
         run.settle()
         lines = vault.click("status").stdout.partition("\n\n")[2].splitlines()
-        assert [line.split()[0] for line in lines] == ["review", "unusable", "remark", "completed"]
+        assert [line.split()[0] for line in lines if line.startswith("  ")] == [
+            "review",
+            "unusable",
+            "remark",
+            "completed",
+        ]
         assert vault.click("why", "empty").stdout.splitlines()[0] == "empty  unusable"

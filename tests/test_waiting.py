@@ -23,7 +23,7 @@ from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.chat.retry import RetryPolicy
 from placet.cli import status as look
 from placet.cli.site import Site
-from placet.cli.view import status_text
+from placet.cli.view import status_screen
 from placet.cli.why import why as why_of
 from placet.host.config import load
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
@@ -58,7 +58,9 @@ def side_notes(vault: TestVault) -> list[str]:
 
 
 def shown(vault: TestVault) -> str:
-    return status_text(look.status(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)})))
+    return status_screen(
+        look.status(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)}))
+    )
 
 
 def finished(running: Running, count: int = 1) -> None:

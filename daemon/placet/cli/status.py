@@ -22,27 +22,24 @@ from placet.chat.budget import Amount
 from placet.cli.events import patiently
 from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
-from placet.cli.terminal import echo, json_text, out
+from placet.cli.terminal import echo, json_text
 from placet.cli.view import (
     as_float,
     case_line,
-    case_text,
     disk_trouble,
     drawn,
     is_dumb,
     kept,
     on_terminal,
     plans_screen,
-    plans_text,
     show_screen,
     status_screen,
-    status_text,
     waits_for_model,
     waits_for_you,
     words,
 )
 from placet.disk.vault import Vault
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.intents import waiting_in
 from placet.journal.database import is_begun
@@ -81,14 +78,14 @@ def _print_changes(site: Site, *, as_json: bool) -> None:
         found = patiently(lambda: status(Site(site.given, site.env)), changes)
         if (now := _unchanging(found)) != told:
             told = now
-            click.echo(json_text(found) if as_json else f"{status_text(found)}\n")
+            click.echo(json_text(found) if as_json else f"{status_screen(found)}\n")
 
 
 def _shown(site: Site) -> str:
     """Return the screen of now; a vault that cannot be read is said, and looked at again."""
     now = Site(site.given, site.env)  # settings and daemon may be others by now
     try:
-        text = status_screen(status(now))
+        text = status_screen(status(now), shutil.get_terminal_size().lines - 3)
         now.raise_problem()
     except UserError as error:
         said = drawn(words(error.what, "red"), words(error.hint, "dim"))
@@ -97,13 +94,7 @@ def _shown(site: Site) -> str:
 
 
 def _draw(text: str) -> None:
-    lines, room = text.split("\n"), shutil.get_terminal_size().lines - 3
-    if len(lines) > room:
-        lines = [
-            *lines[: room - 1],
-            f"… {counted(len(lines) - room + 1, 'more line')}: placet status",
-        ]
-    lines += ["", drawn(words("Ctrl-C ends this.", "dim"))]
+    lines = [*text.split("\n"), "", drawn(words("Ctrl-C ends this.", "dim"))]
     sys.stdout.write(_FRAME + _LINE_END.join(lines) + _LINE_END + _SHOWN)
     sys.stdout.flush()
 
@@ -141,10 +132,8 @@ def status_command(site: Site, watch: bool, as_json: bool) -> None:
         watch_status(site, as_json=as_json)
         return
     found = status(site)
-    if on_terminal() and not as_json:
-        click.echo(status_screen(found))
-    else:
-        out(status_text(found), found, as_json=as_json)
+    height = shutil.get_terminal_size().lines - 1 if on_terminal() else 0  # one is the prompt's
+    click.echo(json_text(found, indent=2) if as_json else status_screen(found, height))
     site.raise_problem()
 
 
@@ -154,10 +143,7 @@ def status_command(site: Site, watch: bool, as_json: bool) -> None:
 def plans_command(site: Site, as_json: bool) -> None:
     """List what awaits a decision: plans, wider scopes and questions."""
     found = plans(site)
-    if on_terminal() and not as_json:
-        click.echo(plans_screen(found, site.vault))
-    else:
-        out(plans_text(found), found, as_json=as_json)
+    click.echo(json_text(found, indent=2) if as_json else plans_screen(found, site.vault))
     site.raise_problem()
 
 
@@ -182,11 +168,11 @@ def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
             )
         click.echo(found["plan_text"], nl=False)
         return
-    if on_terminal() and not as_json:
+    if as_json:
+        click.echo(json_text(found, indent=2))
+    else:
         for text, fits in show_screen(found, site.vault):
             (click.echo if fits else echo)(text)
-    else:
-        out(case_text(found), found, as_json=as_json)
     site.raise_problem()
 
 

@@ -386,63 +386,6 @@ def model_line(provider: str, name: str) -> str:
     return f"{name} ({provider})"
 
 
-def status_text(found: Mapping[str, Any]) -> str:
-    """Return `placet status` for people."""
-    daemon = f"running: {found['daemon']}" if found["daemon"] else "not running (placet run)"
-    waiting = [found["waits"]["notice"]] if found["waits"] else []
-    lines = [
-        f"vault   {found['vault']}",
-        *local_times([f"daemon  {daemon}"]),
-        f"model   {model_line(found['provider'], found['model'])}",
-        f"today   {today_words(found['today'])}",
-    ]
-    if found["paused"]:
-        lines.append("work    paused: nothing new is taken up (placet resume)")
-    if found["unaccepted"]:
-        lines.append(
-            f"config  {colour('not accepted on this machine', 'yellow')}: "
-            f"{', '.join(map(visible, found['unaccepted']))} (placet config accept)"
-        )
-    lines += [
-        f"work    {colour('waits', 'yellow')}: {visible(' '.join(why.split()))}"
-        for why in (*waiting, *found["stuck"])
-    ]
-    if changed := changed_words(found["changed"]):
-        lines.append(f"notes   {changed}")
-    lines.append("")
-    is_open = {
-        case["request_id"]: case["state"] in OPEN or waits_for_you(case) for case in found["cases"]
-    }
-    cases = {case["request_id"]: _case_line(case, found) for case in found["cases"]}
-    lines += [line for ident, line in cases.items() if is_open[ident]]
-    used = {visible(path) for case in found["cases"] for path in _paths(case)}
-    for path, why in found["explained"].items():
-        sort = colour("remark  " if path in used else "unusable", "yellow")
-        first, *rest = problems(why, MAX_FAILURE)
-        lines += [f"{sort}   {path}  {first}", *(f"           {more}" for more in rest)]
-    lines += [line for ident, line in cases.items() if not is_open[ident]]
-    if not any(found[one] for one in ("cases", "changed", "explained")):
-        lines.append(
-            "No requests yet. Drop a note into Inbox/Requests, or: placet submit "
-            "'what you want done'"
-        )
-    if found["earlier"]:
-        lines.append(f"{found['earlier']:,} earlier ones are over. One of them: placet show ID")
-    return "\n".join(lines)
-
-
-def _paths(case: Mapping[str, Any]) -> list[str]:
-    asked = [case["asking"]["path"]] if case["asking"] else []
-    return [case["request"], case["plan"], *asked]
-
-
-def _case_line(case: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    state = colour(f"{case['state']:<10}", COLOURS[case["state"]])
-    told = turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
-    then = f"; next: {ways}" if (ways := next_step(case)) else ""
-    return f"{state} {visible(case['request_id'])}  {told}{then}{_similar(case)}"
-
-
 def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
     """Return a case's state in words: what a command asked for, else what the journal has.
 
@@ -513,26 +456,6 @@ def estimate_words(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else Estimate(**found).sentence
 
 
-def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return `placet plans` for people."""
-    if not found:
-        return "No plan waits for you."
-    return "\n".join(
-        f"{visible(c['request_id'])}  {visible(c['title'])}  ({kind(c)}, "
-        f"since {shown_time(c['since'])})\n  {_place(c)}{_similar(c)}"
-        for c in found
-    )
-
-
-def _similar(case: Mapping[str, Any]) -> str:
-    said = estimate_words(case["estimate"])
-    return f"\n  {said}" if said and case["state"] == "review" else ""
-
-
-def _place(case: Mapping[str, Any]) -> str:
-    return asks(case) if case["asking"] else visible(case["plan"])
-
-
 def kind(case: Mapping[str, Any]) -> str:
     """Return what waits of a case: a question, a wider scope, or which revision of a plan."""
     if case["asking"]:
@@ -541,29 +464,6 @@ def kind(case: Mapping[str, Any]) -> str:
     if case["state"] != "failed":
         return revision
     return f"{revision}, {'its mission failed' if case['report'] else 'it could not be revised'}"
-
-
-def case_text(found: Mapping[str, Any]) -> str:
-    """Return `placet show` for people."""
-    head = [
-        f"{colour(visible(found['title']), 'white', bold=True)}  "
-        f"({visible(found['request_id'])}, {found['trace_id']})",
-        turn(found, daemon=bool(found["daemon"])) + _similar(found),
-    ]
-    parts = ["\n".join(head)]
-    for name in ("asking", "request", "plan", "report"):
-        if text := found[f"{name}_text"]:
-            digest = (
-                f"(digest {found['plan_digest'][:16]}) "
-                if name == "plan" and found["plan_digest"]
-                else ""
-            )
-            parts.append(
-                colour(f"── {name} {digest}", "white", bold=True) + "\n" + harmless(text.strip())
-            )
-    rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
-    parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
-    return "\n\n".join(parts)
 
 
 def problems(why: str, width: int) -> list[str]:
@@ -615,7 +515,8 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 LEAST_COLUMNS = 40
 """Columns below which nothing is laid out: a narrower terminal wraps by itself."""
-BAR_CELLS = 20
+UNCUT_COLUMNS = 10_000
+"""Columns of lines for a pipe: longer than any."""
 
 
 def on_terminal() -> bool:
@@ -634,21 +535,20 @@ def columns() -> int:
 
 
 def drawn(*parts: RenderableType, width: int = 0) -> str:
-    """Return parts one below the other as lines for the terminal, none longer than its width.
+    """Return parts one below the other, as lines that fit the terminal; plain and uncut for a pipe.
 
     `NO_COLOR` leaves out colours and weights; a terminal that calls itself dumb gets no links
     either.
     """
     from rich.console import Console
 
-    plain = bool(os.environ.get("NO_COLOR"))
     console = Console(
         file=io.StringIO(),
         force_terminal=True,
         force_interactive=False,
-        color_system=None if is_dumb() else "standard",
-        no_color=plain,
-        width=width or columns(),
+        color_system=None if is_dumb() or not on_terminal() else "standard",
+        no_color=bool(os.environ.get("NO_COLOR")),
+        width=width or (columns() if on_terminal() else UNCUT_COLUMNS),
         legacy_windows=False,
         markup=False,
         emoji=False,
@@ -664,7 +564,7 @@ def words(text: str, colour: str = "", *, bold: bool = False) -> Text:
     """Return a text on one line, in a colour; what would move or hide something is written out."""
     from rich.text import Text
 
-    return Text(one_line(harmless(text)), _style(colour, bold=bold), overflow="fold")
+    return Text(one_line(harmless(text)), _style(colour, bold=bold))
 
 
 def link(shown: str, target: Path, colour: str = "", *, bold: bool = False) -> Text:
@@ -675,7 +575,7 @@ def link(shown: str, target: Path, colour: str = "", *, bold: bool = False) -> T
     from rich.style import Style
     from rich.text import Text
 
-    text = Text(visible(shown), _style(colour, bold=bold), overflow="fold")
+    text = Text(visible(shown), _style(colour, bold=bold))
     text.stylize(Style(link=target.absolute().as_uri()))
     return text
 
@@ -685,15 +585,7 @@ def joined(parts: Iterable[Text | str]) -> Text:
     from rich.text import Text
 
     made = (part if isinstance(part, Text) else words(part) for part in parts)
-    return Text(" ", overflow="fold").join([part for part in made if part.plain])
-
-
-def bar(done: int, of: int, colour: str = "cyan") -> Text:
-    """Return how much is done of a whole as a bar."""
-    from rich.text import Text
-
-    full = round(BAR_CELLS * min(1.0, done / of)) if of > 0 else 0
-    return Text("━" * full, _style(colour)) + Text("─" * (BAR_CELLS - full), _style("dim"))
+    return Text(" ").join([part for part in made if part.plain])
 
 
 def table(
@@ -760,8 +652,8 @@ def _style(colour: str, *, bold: bool = False) -> str:
 CaseData = Mapping[str, Any]
 
 
-def status_screen(found: Mapping[str, Any]) -> str:
-    """Return `placet status` for a terminal.
+def status_screen(found: Mapping[str, Any], height: int = 0) -> str:
+    """Return `placet status`: a line for each request, in at most `height` lines, 0 for any number.
 
     What is over and ended before yesterday is counted, not listed, unless it needs a look.
     """
@@ -773,23 +665,46 @@ def status_screen(found: Mapping[str, Any]) -> str:
     ended = [case for case in cases if case not in waiting and case not in going]
     recent = [case for case in ended if datetime.fromisoformat(case["since"]) >= since]
     earlier = found["earlier"] + len(ended) - len(recent)
-    parts: list[RenderableType] = [_head(found, vault)]
-    for title, rows in (
-        (f"Waits for you ({len(waiting)})", [_waiting(case, found, vault) for case in waiting]),
-        (f"Under way ({len(going)})", [_going(case, found, vault) for case in going]),
-        ("Notes", list(_notes(found))),
-        ("Ended since yesterday", [_ended(case, found, vault) for case in reversed(recent)]),
-    ):
-        if rows:
-            parts += ["", heading(title), table(rows, right=(2,), whole=(2,))]
+    sections = {
+        "Waits for you": [_row(case, found, vault) for case in waiting],
+        "Under way": [_row(case, found, vault) for case in going],
+        "Notes": list(_notes(found)),
+        "Ended since yesterday": [_row(case, found, vault) for case in reversed(recent)],
+    }
+    ends: list[RenderableType] = []
     if not any(found[one] for one in ("cases", "changed", "explained")):
-        parts += ["", words("No requests yet. Drop a note into Inbox/Requests, or:"),
-                  words("placet submit 'what you want done'")]  # fmt: skip
-    elif not waiting:
-        parts += ["", words("Nothing waits for you.", "dim")]
+        ends = [words("No requests yet. Drop a note into Inbox/Requests, or:"),
+                words("placet submit 'what you want done'")]  # fmt: skip
+    elif waiting:
+        ends = [words("placet review", "dim")]
+    else:
+        ends = [words("Nothing waits for you.", "dim")]
+    if following := next((step for case in reversed(recent) if (step := next_step(case))), ""):
+        ends.append(words(following, "dim"))
     if earlier:
-        parts += ["", words(f"{earlier:,} ended earlier. One of them: placet show ID", "dim")]
-    return drawn(*parts)
+        ends.append(words(f"{earlier:,} ended earlier. One of them: placet show ID", "dim"))
+    head = drawn(_head(found, vault))
+    used = head.count("\n") + 1 + 2 * sum(map(bool, sections.values())) + 1 + len(ends)
+    parts: list[RenderableType] = []
+    for (title, rows), fit in zip(
+        sections.items(), _shares([*map(len, sections.values())], height - used), strict=True
+    ):
+        some = rows if not height else rows[:fit]
+        count = f"{len(rows)}" if len(some) == len(rows) else f"{len(some)} of {len(rows)}"
+        if rows:
+            parts += ["", heading(f"{title} ({count})"), table(some, right=(3,), whole=(0, 3))]
+    return "\n".join([head, drawn(*parts, "", *ends)])
+
+
+def _shares(counts: Sequence[int], room: int) -> list[int]:
+    """Return how many of each section's rows fit: one of each, and more of the first ones."""
+    shares = [min(count, 1) for count in counts]
+    left = room - sum(shares)
+    for number, count in enumerate(counts):
+        more = max(0, min(count - 1, left))
+        shares[number] += more
+        left -= more
+    return shares
 
 
 def plans_screen(found: Sequence[CaseData], vault: Path) -> str:
@@ -836,7 +751,7 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
     return table(rows, indent=0)
 
 
-def _id(case: CaseData, vault: Path) -> RenderableType:
+def _id(case: CaseData, vault: Path) -> Text:
     """Return a case's id; it opens the note that has to be read next."""
     asking = case["asking"] or {"path": ""}
     over = "" if case["state"] in OPEN else case["report"]
@@ -851,69 +766,69 @@ def _path(path: str, vault: Path) -> RenderableType:
     return link(path, vault / path, "dim")
 
 
-def _waiting(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
-    return _ended(case, found, vault) if case["state"] == "failed" else _plan(case, vault)
-
-
 def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
-    asking = case["asking"]
-    if asking:
-        colour = "yellow"
-        what = [
-            joined([words(f"{kind(case)}:", colour), first_line(asking["question"], MAX_FAILURE)])
-        ]
-        where = asking["path"]
-    else:
-        what = [joined([f"plan, {kind(case)}:", case["title"]])]
-        where = case["plan"]
-        if said := estimate_words(case["estimate"]):
-            what.append(words(said, "dim"))
+    where = case["asking"]["path"] if case["asking"] else case["plan"]
+    what = [words(_awaited(case))]
+    if not case["asking"] and (said := estimate_words(case["estimate"])):
+        what.append(words(said, "dim"))
     return [_id(case, vault), stacked(*what, _path(where, vault)), words(age(case["age_s"]))]
 
 
-def _going(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
-    told = words(turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"])))
-    progress = case.get("progress")
-    shown = (
-        stacked(bar(progress["step"], progress["of"], COLOURS["running"]), told)
-        if progress and not case["intent"]
-        else told
+def _awaited(case: CaseData) -> str:
+    """Return what waits for a decision, and its text or title."""
+    if case["asking"]:
+        return f"{kind(case)}: {first_line(case['asking']['question'], MAX_FAILURE)}"
+    return f"plan, {kind(case)}: {case['title']}"
+
+
+def _row(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
+    """Return a request's line in `placet status`, cut to fit."""
+    is_awaited = waits_for_you(case) and case["state"] != "failed"
+    told = (
+        _awaited(case)
+        if is_awaited
+        else turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
     )
-    return [_id(case, vault), shown, words(age(case["age_s"]))]
+    state = words(case["state"], COLOURS[case["state"]])
+    ident, ago = _one_line(_id(case, vault)), words(age(case["age_s"]))
+    return [state, ident, _one_line(words(told)), ago]
 
 
-def _ended(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
-    told: list[RenderableType] = [words(turn(case, daemon=bool(found["daemon"])))]
-    if ways := next_step(case):
-        told.append(words(ways, "dim"))
-    if case["state"] == "failed":
-        told.append(words(f"placet why {case['request_id']}", "dim"))
-        if case["plan"].startswith(f"{Folder.PLANS}/"):
-            told.append(_path(case["plan"], vault))
-    return [_id(case, vault), stacked(*told), words(age(case["age_s"]))]
+def _one_line(text: Text) -> Text:
+    """Have a text cut at the end of its line."""
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
-    """Give the notes with a remark next to them, those that cannot be used among them."""
+    """Give a line for each remark about a note, those that cannot be used among them."""
     used = {visible(path) for case in found["cases"] for path in _paths(case)}
     for path, why in found["explained"].items():
         sort = "remark" if path in used else "unusable"
-        said = map(words, problems(why, MAX_FAILURE))
-        yield [words(sort, "yellow"), stacked(words(path), *said), words("")]
+        for number, problem in enumerate(problems(why, MAX_FAILURE)):
+            shown = f"{path}: {problem}" if not number else f"  {problem}"
+            yield [words(sort if not number else "", "yellow"), _one_line(words(shown))]
+
+
+def _paths(case: CaseData) -> list[str]:
+    asked = [case["asking"]["path"]] if case["asking"] else []
+    return [case["request"], case["plan"], *asked]
 
 
 def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bool]]:
-    """Give the parts of `placet show`: their text, and whether it was fitted to the terminal."""
+    """Give the parts of `placet show`: their text, and whether it was fitted to the terminal.
+
+    Notes are rendered for reading, into a pipe they are as they are.
+    """
     yield drawn(heading(found["title"]), table(list(_facts(found, vault)), indent=0)), True
     for name in ("asking", "request", "plan", "report"):
         if text := found[f"{name}_text"]:
             digest = found["plan_digest"][:16] if name == "plan" else ""
             bound = f" (digest {digest})" if digest else ""
             yield "\n" + colour(f"── {name}{bound}", "white", bold=True), False
-            yield _note(text), False
-    rows = [_row(row) for row in found["journal"] if not is_routine(row)]
-    yield "\n" + colour("── journal", "white", bold=True), False
-    yield drawn(table(rows, whole=(0,), indent=0)), True
+            yield _note(text) if on_terminal() else harmless(text.strip()), False
+    rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
+    yield "\n".join(["", colour("── journal", "white", bold=True), *rows]), False
 
 
 def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableType, ...]]:
@@ -929,6 +844,7 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
         ("approved", found["approved_by"]),
         ("branch", found["branch"] if found["commit"] else ""),
         ("cost", estimate_words(found["estimate"])),
+        ("next", next_step(found)),
     ]
     paths = ((name, found[name]) for name in ("request", "plan", "report") if found[name])
     values += [(name, link(path, vault / path)) for name, path in paths]
@@ -944,16 +860,6 @@ def _note(text: str) -> str:
     lines = [colour(harmless(line), "bright_black") for line in above.splitlines()]
     shown = rendered(body)
     return "\n".join([*lines, *([""] if lines and shown else []), shown])
-
-
-def _row(row: Mapping[str, Any]) -> list[RenderableType]:
-    told = facts(row["action_type"], row["metadata"])
-    return [
-        words(shown_time(row["timestamp"])),
-        words(row["actor"], ACTORS[row["actor"]]),
-        words(row["action_type"]),
-        words(told),
-    ]
 
 
 NO_ROOM = 64 * 1024

@@ -105,7 +105,7 @@ def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
 def test_where_nothing_is_asked_an_answer_says_so(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
     done = vault.click("answer", "say-hello", "1", check=False)
-    assert (done.returncode, "in review, so nothing is asked" in done.stderr) == (1, True)
+    assert (done.returncode, "is waiting for you, so nothing is asked" in done.stderr) == (1, True)
     assert vault.click("answer", "nobody", "1", check=False).returncode == 3
     assert vault.click("answer", "say-hello", " ", check=False).returncode == 2
 
@@ -209,7 +209,7 @@ def test_the_story_tells_of_questions_and_wider_scopes_in_words(tmp_path: Path) 
     ):
         assert sentence in said, (sentence, said)
     journal = vault.click("journal", "--trace", "say-hello").stdout
-    assert f"by {ME}, option 2" in journal
+    assert f"answered by {ME}, option 2" in journal
 
 
 # --- a wider scope

@@ -142,7 +142,7 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
     vault.click("reject", "say-hello", "--reason", "too loud")
     done = vault.click("retry", "say-hello", check=False)
     assert done.returncode == 3
-    assert "say-hello is in review, so there is nothing to try again." in done.stderr
+    assert "say-hello is waiting for you, so there is nothing to try again." in done.stderr
     work()
     assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
     vault.click("retry", "say", "--comment", "Whisper it.")

@@ -586,11 +586,11 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
 ) -> None:
     with looping(vault, model=lambda: Fake(one_fails), time=Time()) as run:
         completed(run, "fails", "hello")
+        monkeypatch.setattr(view, "wall", run.loop.ports.clock.wall)
         told = vault.click("status").stdout
         assert told.index("fails  failed: ") < told.index("hello  done: "), "what waits comes first"
         found = status(vault.site)
         assert [case["request_id"] for case in plans(vault.site)] == ["fails"]
-        monkeypatch.setattr(view, "wall", run.loop.ports.clock.wall)
         screen = status_screen(found)
         assert "Waits for you (1)" in screen
         assert "placet diff hello, placet merge hello" in screen

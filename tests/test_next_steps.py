@@ -334,6 +334,5 @@ def test_status_shows_what_runs_and_waits_before_notes_with_remarks(vault: TestV
             "review",
             "unusable",
             "remark",
-            "completed",
         ]
         assert vault.click("why", "empty").stdout.splitlines()[0] == "empty  unusable"

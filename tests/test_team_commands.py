@@ -536,7 +536,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
     (case,) = asked(vault, "status")["cases"]
     assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
-    by = "a plan is being written, carried out by worker ann"
+    by = "being planned, carried out by worker ann"
     assert f"planning   say-hello  {by}" in vault.click("status").stdout
     assert by in vault.click("show", "say-hello").stdout
     assert "It is carried out by worker ann since " in vault.click("why", "say-hello").stdout

@@ -300,10 +300,10 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
         (
             replace(CASE, state=State.PLANNING),
             [Row(2, "model.failed", {"reason": "529", "attempt": 3}), model(3)],
-            "being written",
+            "being planned",
             "Wait",
         ),
-        (replace(CASE, state=State.APPROVED), [], "its mission begins", "Wait"),
+        (replace(CASE, state=State.APPROVED), [], "about to begin", "Wait"),
         (
             replace(CASE, state=State.RUNNING),
             [

@@ -185,22 +185,12 @@ def _card(case: Mapping[str, Any], now: str, *, daemon: bool) -> Card:
     )
 
 
-_WORDS = {
-    State.PLANNING: "plan being written",
-    State.REVISING: "plan being revised",
-    State.REVIEW: "plan to review",
-    State.ASKING: "question",
-    State.APPROVED: "about to begin",
-    State.COMPLETED: "on its branch",
-}
-
-
 def _in_words(case: Mapping[str, Any]) -> str:
     if case["state"] == State.COMPLETED and case["became"]:
         return str(case["became"])
     if case["asking"] is not None and case["asking"]["kind"] == "amendment":
         return "wider scope"
-    return _WORDS.get(case["state"], str(case["state"]))
+    return State(case["state"]).title
 
 
 def _about(case: Mapping[str, Any], *, daemon: bool) -> str:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from placet.case.case import Case
-from placet.case.life_cycle import State
 from placet.cli.site import Site
 from placet.cli.terminal import shown_time
 from placet.cli.view import AT_WORK
@@ -67,18 +66,12 @@ def _now_of(case: Case, found: Mapping[str, str], *, daemon: bool) -> str:
         WAITING: "waits for a worker",
         QUEUED: "waits for a worker",
         TAKEN: f"about to be handed to {worker}",
-        CARRIED: f"{_DOING[case.state]}, carried out by {worker}",
+        CARRIED: f"{case.state.title}, carried out by {worker}",
         BACK: f"{worker} is done, what came of it is taken in{'' if daemon else _LATER}",
     }[found["state"]]
 
 
 _LATER = " when a daemon runs"
-_DOING = {
-    State.PLANNING: "a plan is being written",
-    State.REVISING: "the plan is being revised",
-    State.APPROVED: "about to begin",
-    State.RUNNING: "at work",
-}
 
 
 # --- why work waits

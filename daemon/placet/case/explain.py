@@ -28,17 +28,9 @@ Rows = Sequence[CommittedRow]
 Explained = tuple[str, tuple[str, ...]]
 
 
-_IS = {
-    State.PLANNING: "being planned",
-    State.REVIEW: "in review",
-    State.REVISING: "being revised",
-    State.ASKING: "waiting for your answer",
-}
-
-
 def state_sentence(case: Case) -> str:
     """Return a case's name and state, for a sentence."""
-    return f"{case.request_id} is {_IS.get(case.state, case.state)}"
+    return f"{case.request_id} is {case.state.title}"
 
 
 def explain_state(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Explained:
@@ -49,7 +41,7 @@ def explain_state(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) ->
     if case.is_working and not daemon_runs:
         return _without_daemon(case, rows), ("Start it: placet run",)
     if case.is_working and case.acting is not State.RUNNING and paused:
-        why = f"It is {case.state}, and nothing new is taken up: work is paused."
+        why = f"It is {case.state.title}, and nothing new is taken up: work is paused."
         return why, ("Go on: placet resume",)
     return _STATES[case.state](case, rows)
 
@@ -60,11 +52,9 @@ def _working(case: Case, rows: Rows) -> Explained:
             "If it is not an outage of its server, fix the model: [model] in System/placet.toml, "
             "or its key. It goes on by itself.",
         )
-    doing = "its plan is being written"
-    if case.state is State.APPROVED:
-        doing = "its mission begins as soon as one may"
-    why = f"Since {case.since} it is {case.state}: {doing}."
-    return why, ("Wait; follow it with: placet journal --follow",)
+    return f"Since {case.since} it is {case.state.title}.", (
+        "Wait; follow it with: placet journal --follow",
+    )
 
 
 def _running(case: Case, rows: Rows) -> Explained:
@@ -193,10 +183,10 @@ def _without_daemon(case: Case, rows: Rows) -> str:
             f"Its mission began at {case.since} and waits, because no daemon runs: {done}. When "
             "one starts, it goes on."
         )
-    did, then = "asked for", "its plan is written"
-    if case.state is State.APPROVED:
-        did, then = "approved", "its mission begins"
-    return f"It was {did} at {case.since}. No daemon runs; when one starts, {then}."
+    did = "approved" if case.state is State.APPROVED else "asked for"
+    return (
+        f"It was {did} at {case.since}. No daemon runs; when one starts, {case.acting.next_step}."
+    )
 
 
 def _model_trouble(rows: Rows) -> str:

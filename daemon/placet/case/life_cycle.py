@@ -22,6 +22,33 @@ class State(StrEnum):
     REJECTED = "rejected"
     WITHDRAWN = "withdrawn"  # a person took the request or the plan away
 
+    @property
+    def title(self) -> str:  # type: ignore[override] # nobody wants a state in capitals
+        """The state in words that go on "It is …", and stand alone, too."""
+        return _TITLES.get(self, self.value)
+
+    @property
+    def next_step(self) -> str:
+        """A sentence on what a daemon does next, without its end; empty where nothing follows."""
+        return _NEXT_STEPS.get(self, "")
+
+
+_TITLES = {
+    State.PLANNING: "being planned",
+    State.REVIEW: "waiting for you",
+    State.REVISING: "being revised",
+    State.APPROVED: "about to begin",
+    State.RUNNING: "at work",
+    State.ASKING: "waiting for your answer",
+    State.COMPLETED: "done",
+}
+_NEXT_STEPS = {
+    State.PLANNING: "its plan is written",
+    State.REVISING: "its plan is revised",
+    State.APPROVED: "its mission begins",
+    State.RUNNING: "its mission goes on",
+}
+
 
 class EventKind(StrEnum):
     """The events of a case: people's gestures first, then results of the daemon's own work."""

@@ -52,8 +52,9 @@ def files_changed(data: Mapping[str, Any]) -> int:
 
 
 def facts(action: str, data: Mapping[str, Any]) -> str:
-    """Return a row's metadata as a line for people."""
-    return _FACTS.get(action, _all_facts)(_lenient(action, data))
+    """Return a row as a line for people: the story's sentence, or what its metadata says."""
+    tell = _SENTENCES.get(action) or _FACTS.get(action, _all_facts)
+    return tell(_lenient(action, data))
 
 
 def _lenient(action: str, data: Mapping[str, Any]) -> Lenient:
@@ -104,33 +105,8 @@ _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.MODEL_CALLED: _model_called,
     Action.TOOL_CALLED: _tool_called,
     Action.TOOL_REFUSED: _tool_called,
-    Action.REQUEST_DETECTED: lambda d: f"{d.get('path', '')} by {d['reviewed_by']}".lstrip(),
-    Action.PLAN_CREATED: lambda d: (
-        f"revision {d['revision']}, {counted(d['steps'], 'step')}, digest {_short(d['digest'])}"
-    ),
-    Action.PLAN_APPROVED: lambda d: (
-        f"{by(d)}, digest {_short(d['digest'])}"
-        + (", edited" if d.get("edited") else "")
-        + (f", without steps {left}" if (left := d.get("steps_left_out")) else "")
-    ),
-    Action.QUESTION_ASKED: lambda d: str(d["path"]),
-    Action.QUESTION_ANSWERED: lambda d: f"{by(d)}, {answer_kind(d)}",
-    Action.PLAN_AMENDMENT_REQUESTED: lambda d: f"{more_scope(d)}, {d['path']}",
-    Action.PLAN_AMENDED: lambda d: f"{by(d)}, digest {_short(d['digest'])}",
-    Action.EXECUTION_STARTED: lambda d: f"digest {_short(d['digest'])}, sandbox: {d['sandbox']}",
-    Action.STEP_COMPLETED: lambda d: (
-        f"step {d['step']} of {d['of']}, {counted(d['files'], 'file')}"
-    ),
     Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",
     Action.GIT_BRANCH_CREATED: lambda d: f"{d['branch']} from {_short(d['base'])}",
-    Action.EXECUTION_COMPLETED: lambda d: (
-        f"{d['branch']}: {counted(files_changed(d), 'file')}, "
-        f"{counted(d['iterations'], 'iteration')}"
-    ),
-    Action.EXECUTION_FAILED: lambda d: (
-        f"{d['reason']} after {counted(d['iterations'], 'iteration')}"
-    ),
-    Action.REPORT_WRITTEN: lambda d: str(d["path"]),
 }
 
 

@@ -355,28 +355,6 @@ MAX_FAILURE = 500
 """Characters of a failure's reason that `placet status` shows; `placet why` has all."""
 
 
-_TURN = {
-    "review": "waits for you",
-    "asking": "asks",
-    "planning": "a plan is being written",
-    "revising": "the plan is being revised",
-    "approved": "about to begin",
-    "running": "at work",
-    "completed": "done",
-    "failed": "failed",
-    "rejected": "rejected",
-    "withdrawn": "withdrawn",
-}
-
-
-_TURN_LATER = {
-    "planning": "its plan is written when a daemon runs",
-    "revising": "its plan is revised when a daemon runs",
-    "approved": "approved, begins when a daemon runs",
-    "running": "stands still, goes on when a daemon runs",
-}
-
-
 def model_line(provider: str, name: str) -> str:
     """Return which model works here; the scripted one says so."""
     if not provider:
@@ -395,7 +373,10 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return f"`placet {case['intent']}` waits for the daemon"
     if case["paused"]:
         return "waits, as work is paused (placet resume)"
-    now = _now(case["state"], daemon=daemon)
+    state = State(case["state"])
+    now = state.title
+    if not daemon and state.next_step:
+        now = f"{state.next_step} when a daemon runs"
     if worker := (case.get("carrier") or {}).get("now"):
         now = worker
     elif daemon and not case.get("begun", True):
@@ -405,10 +386,6 @@ def turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
         return f"waits for the model, as all work does{_detail(case)}"
     trouble = f"; the last call of the model failed: {failed}" if failed else ""
     return f"{now}{_detail(case)}{trouble}"
-
-
-def _now(state: str, *, daemon: bool) -> str:
-    return _TURN[state] if daemon else _TURN_LATER.get(state, _TURN[state])
 
 
 def today_words(used: Mapping[str, Any]) -> str:
@@ -428,8 +405,8 @@ def asks(case: Mapping[str, Any]) -> str:
 
 def _detail(case: Mapping[str, Any]) -> str:
     if case["asking"]:
-        what = " you" if case["asking"]["kind"] == "question" else " for a wider scope"
-        return f"{what} in {asks(case)}"
+        what = "" if case["asking"]["kind"] == "question" else " on a wider scope"
+        return f"{what}: {asks(case)}"
     if progress := case.get("progress"):
         cost = dollars(progress["cost_usd"])
         budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""

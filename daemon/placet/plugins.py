@@ -14,7 +14,7 @@ from placet.errors import UserError
 JOURNALS = "placet.journals"
 """Databases that hold a journal, by the scheme of their address."""
 WORKERS = "placet.workers"
-"""Work on other machines: `team` for the daemon, `progress` for commands that show a case."""
+"""Work on other machines: `team` for the daemon, `status` for commands that show a case."""
 COMMANDS = "placet.commands"
 """Commands of the command line, by name."""
 CHECKS = "placet.checks"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -18,41 +18,18 @@ from procrastinate.schema import SchemaManager
 from psycopg import OperationalError
 from psycopg.errors import InsufficientPrivilege
 
-from placet import __version__
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_journal import TASK
-from placet_team.team_rows import ANY, WORKER, has_queue
+from placet_team.team_rows import WORKER, has_queue
 
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4
 """Threads beside those of the slots: the event loop looks up addresses in them."""
 _POLL_S = 10.0
 """How often a worker looks for work where a notification was lost."""
-
-
-def major() -> str:
-    """Return the part of the version that daemon and workers must have in common."""
-    return ".".join(__version__.split(".")[: 1 if __version__[0] != "0" else 2])
-
-
-def queue_of(label: str, level: int) -> str:
-    """Return the queue of work with a label that needs at least this sandbox."""
-    return f"{major()}/{label or ANY}/{level}"
-
-
-def queues_for(labels: Iterable[str], level: int) -> list[str]:
-    """Return the queues that a worker with these labels and this sandbox listens to."""
-    return [queue_of(label, one) for label in labels for one in range(level + 1)]
-
-
-def needs(queue: str) -> tuple[str, str, int]:
-    """Return the version, the label and the sandbox that a queue's work needs."""
-    version, _, rest = queue.partition("/")
-    label, _, level = rest.rpartition("/")
-    return version, label, int(level)
 
 
 _RIGHTS = f"""DO $$ DECLARE part text; BEGIN

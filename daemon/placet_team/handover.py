@@ -34,7 +34,7 @@ from placet_team.git_refs import refs_at
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
 from placet_team.team_cache import TeamCache
 from placet_team.team_journal import DropWork, HandWork, TellWorker
-from placet_team.team_rows import began_here, refs_of, texts_of
+from placet_team.team_rows import began_here, refs_of, text_of
 from placet_team.transfer import (
     AWAY_RETRY_S,
     carry_out_here,
@@ -180,9 +180,9 @@ class Handover:
                 raise Interrupted("it was taken away")
             if row.kind:
                 with ports.journal.read() as reader:
-                    texts = texts_of(reader.connection, case.trace_id, token)
-                if texts is not None:
-                    return row.kind, texts[1]
+                    text = text_of(reader.connection, "result", case.trace_id, token)
+                if text is not None:
+                    return row.kind, text
             if ports.leaving.is_set():
                 raise Interrupted("the worker goes on alone")
             lease_s = self.lease_s
@@ -296,10 +296,10 @@ class Handover:
     def _planned_from(self, job: Assignment) -> str:
         """Return the branch that a planning began from, as it was handed over."""
         with self.journal.read() as reader:
-            texts = texts_of(reader.connection, job.case.trace_id, job.token or 0)
-        if texts is None:
-            raise Interrupted("it was taken away")
-        return ITEM_JSON.validate_json(texts[0]).source.head.removeprefix("refs/heads/")
+            text = text_of(reader.connection, "item", job.case.trace_id, job.token or 0)
+        if text is None:
+            raise Interrupted("another worker has it")
+        return ITEM_JSON.validate_json(text).source.head.removeprefix("refs/heads/")
 
     def _settled(
         self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel

@@ -20,10 +20,9 @@ from placet.codec import Stored
 from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
-from placet_team.engine import needs, queue_of
 from placet_team.team_cache import TeamCache
 from placet_team.team_journal import DropRefs, DropWork, PutWork
-from placet_team.team_rows import ANY, MemberRow, WorkRow, began_here
+from placet_team.team_rows import ANY, MemberRow, WorkRow, began_here, needs, queue_of
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
@@ -120,7 +119,9 @@ class Team:
         """
         self.cache.look()
         members = self.cache.members.values()
-        now = frozenset((one.name, one.owner, one.draining, self._lives(one)) for one in members)
+        now = frozenset(
+            (one.name, one.owner, one.draining, one.lives(self.lease_s)) for one in members
+        )
         before, self.seen = self.seen, now
         return now != before
 
@@ -144,13 +145,10 @@ class Team:
         if not row.worker:
             return not row.queued  # one that took it from the queue, and died before it said so
         member = self.cache.members.get(row.worker)
-        return member is None or member.owner != row.owner or not self._lives(member)
-
-    def _lives(self, member: MemberRow) -> bool:
-        return member.quiet_s < self.lease_s
+        return member is None or member.owner != row.owner or not member.lives(self.lease_s)
 
     def _must_have_worker(self, queue: str) -> None:
-        found = [one for one in self.cache.members.values() if self._lives(one)]
+        found = [one for one in self.cache.members.values() if one.lives(self.lease_s)]
         if why := nobody_for(queue, found):
             label = needs(queue)[1]
             labels = f" --labels {label}" if label != ANY else ""
@@ -166,7 +164,7 @@ def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:
     what = f"with the label {label}" if label != ANY else "for it"
     if any(may_take(one, version, label, 0) for one in living):
         what = f"whose sandbox is strong enough (level {level})"
-    elif living and not any(one.version.startswith(f"{version}.") for one in living):
+    elif living and not any(one.has_version(version) for one in living):
         what = f"of version {version}"
     return f"no worker is there {what}"
 
@@ -174,7 +172,7 @@ def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:
 def may_take(one: MemberRow, version: str, label: str, level: int) -> bool:
     """Return whether a member takes work of this version and label that needs this sandbox."""
     return (
-        one.version.startswith(f"{version}.")
+        one.has_version(version)
         and label in one.labels.split(",")
         and one.level >= level
         and not one.draining

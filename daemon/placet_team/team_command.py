@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,18 +11,16 @@ from shlex import quote
 import click
 
 from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import out, say
-from placet.cli.view import on_terminal
-from placet.errors import UserError, age, cannot_write, counted
+from placet.cli.terminal import json_text, say
+from placet.errors import UserError, age, counted
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
 from placet.host.config import change, is_git_path, with_setting
 from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
-from placet.note.paths import CONFIG_PATH
 from placet_team.git_refs import bare_repo_at
-from placet_team.postgres import PostgresConnection
+from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_schema import make_ready
 from placet_team.team_rows import ANY, WORKER
 
@@ -66,31 +63,33 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
     given, address = address, address or there or site.in_force().config.team.database
     if not address:
         raise UserError(
-            "This vault has no team yet: its journal is in a file.",
-            "Name the database: placet team init ADDRESS",
+            "This vault's journal is in a file.",
+            "Name a database for it: placet team init ADDRESS",
             exit_code=2,
         )
-    missing = _made_ready(site, address)
-    if missing:
-        roles = " ".join(f"CREATE ROLE {role} NOLOGIN;" for role in missing)
+    if missing := _made_ready(site, address):
+        user = user_of(address)
+        roles = "\n".join(f'CREATE ROLE {role} NOLOGIN ROLE "{user}";' for role in missing)
         say(
-            f"this user may make no roles. As an administrator of the server: {roles} "
-            "Then once more: placet team init"
+            "This database user cannot create roles. As an administrator of the server, run:\n"
+            f"{roles}\nThen run placet team init again."
         )
     if worker:
-        say(f"{worker} takes the work of {labels}; if it runs already, from its next start on")
+        say(f"{worker} takes the work of {labels}. A running worker uses this from its next start.")
         click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
     settings = {"database": address} if given else {}
     if remote:
         settings["work_remote"] = str(_made_remote(remote))
-    _name(site, settings)
+    for name, value in settings.items():
+        key = ("team", name)
+        change(site.vault, site.env, with_setting(site.vault, key, value), [key])
     if not given:
         return
     click.echo(address)
     if is_begun(site.state.journal) and not there:
-        say("the journal is in a file still; stop the daemon, then: placet journal move")
+        say("The journal is still in a file. Stop the daemon, then: placet journal move")
     else:
-        say("the daemon begins the journal there: placet run")
+        say("The daemon will keep the journal there: placet run")
 
 
 def _made_ready(site: Site, address: str) -> tuple[str, ...]:
@@ -103,16 +102,6 @@ def _made_ready(site: Site, address: str) -> tuple[str, ...]:
     return missing
 
 
-def _name(site: Site, settings: Mapping[str, str]) -> None:
-    """Write settings of [team]."""
-    try:
-        for name, value in settings.items():
-            key = ("team", name)
-            change(site.vault, site.env, with_setting(site.vault, key, value), [key])
-    except OSError as error:
-        raise cannot_write(site.vault / CONFIG_PATH, error) from error
-
-
 _MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname = 'placet'
   AND (rolsuper OR pg_has_role(rolname, nspowner, 'MEMBER'))"""
 
@@ -122,7 +111,7 @@ def let_in(address: str, name: str, labels: str) -> str:
     with closing(PostgresConnection(address)) as connection:
         if connection.execute(_MAY_ALL, (name,)).fetchone():
             raise UserError(
-                f"The role {name} owns the tables or is a superuser, so it can be no worker's.",
+                f"The role {name} owns the tables or is a superuser, so no worker may use it.",
                 "Choose another name: placet team init --worker NAME",
                 exit_code=2,
             )
@@ -139,8 +128,7 @@ def checked_name(name: str) -> str:
     if not re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", name):
         raise UserError(
             f"A worker cannot have the name {name!r}.",
-            "Small letters, digits and `-` make one; it is the name of the worker's role in the "
-            "database, too: postgresql://build-1@host/database",
+            "Use small letters, digits and `-`, as in postgresql://build-1@host/database",
             exit_code=2,
         )
     return name
@@ -153,7 +141,7 @@ def checked_labels(labels: str) -> str:
     if bad or not found:
         raise UserError(
             f"This cannot be a label: {(bad or [labels])[0]!r}.",
-            "Letters, digits, `-` and `_` make one, 30 at most.",
+            "Use at most 30 letters, digits, `-` and `_`.",
             exit_code=2,
         )
     return ",".join(found)
@@ -179,23 +167,20 @@ def _made_remote(given: str) -> Path:
     """Make the git repository by which commits travel, if there is none; return its path."""
     if not is_git_path(given):
         raise UserError(
-            f"{given} is no path: a repository elsewhere is made there.",
-            f"Make it, then: placet config set team.work_remote {quote(given)}",
+            f"{given} is not a path on this machine, so placet cannot create a repository there.",
+            f"Create it on its server, then: placet config set team.work_remote {quote(given)}",
         )
     path = from_home(given).absolute()
     if is_repository(path):
         return path
-    try:
-        if path.exists() and any(path.iterdir()):
-            raise UserError(f"{path} is not empty, and no repository.", "Name another folder.")
-        repo = bare_repo_at(path, sha256=False)
-        run_git(place_of(repo), "config", "receive.fsckObjects", "true")
-        hook = path / "hooks" / "update"
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(_UPDATE)
-        hook.chmod(0o755)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    if path.exists() and any(path.iterdir()):
+        raise UserError(f"{path} is not empty and not a git repository.", "Name another folder.")
+    repo = bare_repo_at(path, sha256=False)
+    run_git(place_of(repo), "config", "receive.fsckObjects", "true")
+    hook = path / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(_UPDATE)
+    hook.chmod(0o755)
     return path
 
 
@@ -203,15 +188,11 @@ def _made_remote(given: str) -> Path:
 @site_option
 @json_option
 def team_status_command(site: Site, as_json: bool) -> None:
-    """Show who is there, what is queued, and who carries what out."""
-    from placet_team.team_look import sections_screen, sections_text, status_sections, team
+    """Show the workers, what each one works on, and what waits."""
+    from placet_team.worker_status import status_text, team
 
     found = team(site)
-    sections = list(status_sections(found))
-    if on_terminal() and not as_json:
-        click.echo(sections_screen(sections))
-    else:
-        out(sections_text(sections), found, as_json=as_json)
+    _print("" if as_json else status_text(found), found, as_json=as_json)
 
 
 @team_command.command("workers")
@@ -219,29 +200,29 @@ def team_status_command(site: Site, as_json: bool) -> None:
 @json_option
 def team_workers_command(site: Site, as_json: bool) -> None:
     """List the workers: labels, slots, sandbox, version, last sign of life."""
-    from placet_team.team_look import sections_screen, sections_text, team, workers_section
+    from placet_team.worker_status import team, workers_text
 
     found = team(site)
     if not found["workers"] and not as_json:
-        say("no worker is there. Let one in: placet team init --worker NAME")
+        say("No worker is running. Let one in: placet team init --worker NAME")
         return
-    sections = [workers_section(found)]
-    if on_terminal() and not as_json:
-        click.echo(sections_screen(sections))
-    else:
-        out(sections_text(sections), found["workers"], as_json=as_json)
+    _print("" if as_json else workers_text(found), found["workers"], as_json=as_json)
+
+
+def _print(text: str, data: object, *, as_json: bool) -> None:
+    click.echo(json_text(data, indent=2) if as_json else text)
 
 
 @team_command.command("drain")
 @click.argument("name", metavar="NAME")
-@click.option("--undo", is_flag=True, help="Let it take work again, if it has not ended yet.")
+@click.option("--undo", is_flag=True, help="Let it take work again, if it is still running.")
 @site_option
 def team_drain_command(site: Site, name: str, undo: bool) -> None:
-    """Let a worker end: it takes no more work, ends what it has, and then stops.
+    """Stop a worker gently: it takes no more work, finishes what it has, and ends.
 
-    Started again it takes work as before.
+    When you start it again, it takes work as before.
     """
-    from placet_team.team_look import team
+    from placet_team.worker_status import team
 
     found = {one["name"]: one for one in team(site)["workers"]}
     if (worker := found.get(name)) is None:
@@ -253,12 +234,12 @@ def team_drain_command(site: Site, name: str, undo: bool) -> None:
         )
     _tell(site, name, draining=not undo)
     if worker["gone"]:
-        say(f"nothing was heard of {name} for {age(worker['quiet_s'])}; if it wakes up it is told")
+        say(f"{name} gave no sign of life for {age(worker['quiet_s'])}. It will be told if it does")
     elif undo:
         say(f"{name} takes work")
     else:
-        left = f", ends {counted(worker['used'], 'piece')} that it has" if worker["used"] else ""
-        say(f"{name} takes no more work{left}, and then stops; see it: placet team workers")
+        left = f", finishes {counted(worker['used'], 'piece')} of work" if worker["used"] else ""
+        say(f"{name} takes no more work{left}, and then ends. See it: placet team workers")
 
 
 def _tell(site: Site, name: str, *, draining: bool) -> None:
@@ -268,13 +249,9 @@ def _tell(site: Site, name: str, *, draining: bool) -> None:
     from placet.journal.writes import Conflict
     from placet_team.team_journal import Drain
 
-    path = site.state.journal
-    with Journal(
-        path, now=Clock().wall, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say
-    ) as journal:
+    path, clock = site.state.journal, Clock().wall
+    with Journal(path, now=clock, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say) as made:
         try:
-            journal.commit([Drain(name, draining)])
+            made.commit([Drain(name, draining)])
         except Conflict as error:
-            raise UserError(
-                f"The worker {name} has ended meanwhile.", "See who is there: placet team workers"
-            ) from error
+            raise UserError(f"The worker {name} has just ended.", "placet team workers") from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from placet import __version__
 from placet.agent.record import BRANCH
 from placet.journal.database import VAULT, Connection
 from placet.journal.reader import Reader
@@ -27,7 +28,7 @@ class WorkRow:
 
     `worker` is who took it, empty for nobody; `token` its lease, 0 before it was handed over;
     `kind` what came of it, empty while it is under way. `expired` says that its lease ran out,
-    `queued` that it is in the queue still.
+    `queued` that it is in the queue still. `since` is when its lease began, empty without one.
     """
 
     trace_id: str
@@ -43,6 +44,7 @@ class WorkRow:
     kind: str
     expired: bool
     queued: bool
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,36 @@ class MemberRow:
     draining: bool
     quiet_s: float
 
+    def lives(self, lease_s: float) -> bool:
+        """Return whether its last sign of life is still good."""
+        return self.quiet_s < lease_s
+
+    def has_version(self, version: str) -> bool:
+        """Return whether it is of this version (`major`), so that it may take its work."""
+        return self.version.startswith(f"{version}.")
+
+
+def major() -> str:
+    """Return the part of the version that daemon and workers must have in common."""
+    return ".".join(__version__.split(".")[: 1 if __version__[0] != "0" else 2])
+
+
+def queue_of(label: str, level: int) -> str:
+    """Return the queue of work with a label that needs at least this sandbox."""
+    return f"{major()}/{label or ANY}/{level}"
+
+
+def queues_for(labels: Iterable[str], level: int) -> list[str]:
+    """Return the queues that a worker with these labels and this sandbox listens to."""
+    return [queue_of(label, one) for label in labels for one in range(level + 1)]
+
+
+def needs(queue: str) -> tuple[str, str, int]:
+    """Return the version, the label and the sandbox that a queue's work needs."""
+    version, _, rest = queue.partition("/")
+    label, _, level = rest.rpartition("/")
+    return version, label, int(level)
+
 
 _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(worker, ''),
   coalesce(owner, ''), level, coalesce(w.token, 0), told, kind,
@@ -65,7 +97,9 @@ _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(wo
     AND l.token = w.token AND held
     AND l.expires_s > extract(epoch FROM clock_timestamp())),
   EXISTS (SELECT 1 FROM procrastinate_jobs WHERE status = 'todo' AND args =
-    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation))
+    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation)),
+  coalesce((SELECT acquired_at FROM leases l WHERE l.trace_id = w.trace_id
+    AND l.token = w.token), '')
   FROM team_work w"""
 
 
@@ -81,19 +115,6 @@ def work_row(connection: Connection, trace_id: str) -> WorkRow | None:
     """Return a case's piece of work, None for none."""
     found = _values(WorkRow, connection.execute(f"{_WORK} WHERE w.trace_id = ?", (trace_id,)))
     return found[0] if found else None
-
-
-def work_named(connection: Connection) -> Mapping[str, tuple[str, str]]:
-    """Return the request_id of each piece of work, by trace_id, and since when its lease is held.
-
-    That is empty where it was not handed over.
-    """
-    found = connection.execute(
-        "SELECT w.trace_id, request_id, coalesce(acquired_at, '') FROM team_work w "
-        "JOIN cases c ON c.trace_id = w.trace_id "
-        "LEFT JOIN leases l ON l.trace_id = w.trace_id AND l.token = w.token"
-    ).fetchall()
-    return {trace_id: (request_id, since) for trace_id, request_id, since in found}
 
 
 def has_queue(connection: Connection) -> bool:
@@ -116,12 +137,13 @@ def quiet_limit_s(reader: Reader) -> float:
     return LEASE_S if lease is None else lease.ttl_s
 
 
-def texts_of(connection: Connection, trace_id: str, token: int) -> tuple[str, str] | None:
-    """Return what a worker was handed and what came of it; None where that is another's now."""
+def text_of(connection: Connection, name: str, trace_id: str, token: int) -> str | None:
+    """Return the `item` that a worker was handed, or its `result`; None if it is another's now."""
     row = connection.execute(
-        "SELECT item, result FROM team_work WHERE trace_id = ? AND token = ?", (trace_id, token)
+        f"SELECT {name} FROM team_work WHERE trace_id = ? AND token = ?",  # noqa: S608 - our own
+        (trace_id, token),
     ).fetchone()
-    return None if row is None else (str(row[0]), str(row[1]))
+    return None if row is None else str(row[0])
 
 
 def labels_of(connection: Connection, name: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from placet.journal.writes import (
 )
 from placet_team.machine import Machine
 from placet_team.team_journal import PutResult
-from placet_team.team_rows import LEASE_S, WorkRow, texts_of, work_row, work_rows
+from placet_team.team_rows import LEASE_S, WorkRow, text_of, work_row, work_rows
 from placet_team.work_item import (
     ITEM_JSON,
     LEFT,
@@ -180,15 +180,15 @@ class Worker:
 
     def _carry(self, row: WorkRow) -> None:
         with self.journal.read() as reader:
-            texts = texts_of(reader.connection, row.trace_id, row.token)
-        if texts is None:
+            text = text_of(reader.connection, "item", row.trace_id, row.token)
+        if text is None:
             return
         cancel = Cancel()
         self.under_way[row.trace_id] = row.token, cancel
         try:
-            kind, text, writes = self._done(texts[0], row.token, cancel)
+            kind, result, writes = self._done(text, row.token, cancel)
             guard = Guard(row.trace_id, row.token)
-            self.journal.commit([guard, *writes, PutResult(kind, text)])
+            self.journal.commit([guard, *writes, PutResult(kind, result)])
         except LeaseLost:
             self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
         finally:

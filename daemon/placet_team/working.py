@@ -20,12 +20,12 @@ from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
-from placet_team.engine import is_ready, queues_for, reached, work
+from placet_team.engine import is_ready, reached, work
 from placet_team.machine import Machine, Own
 from placet_team.offer import OWNER_JSON
 from placet_team.postgres import shown
 from placet_team.team_cache import GAP_S
-from placet_team.team_rows import labels_of, member_rows, quiet_limit_s, server_now_s
+from placet_team.team_rows import labels_of, member_rows, queues_for, quiet_limit_s, server_now_s
 from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken, not_let_in
 from placet_team.worker_journal import WorkerJournal
 

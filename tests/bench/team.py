@@ -23,12 +23,12 @@ from placet.host.clock import Clock
 from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
-from placet_team.engine import queues_for, work
+from placet_team.engine import work
 from placet_team.machine import Machine, Own
 from placet_team.offer import OWNER_JSON
 from placet_team.postgres import PostgresConnection
 from placet_team.team_journal import PutResult
-from placet_team.team_rows import WorkRow
+from placet_team.team_rows import WorkRow, queues_for
 from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId
 from placet_team.worker_journal import WorkerJournal

@@ -224,7 +224,7 @@ def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
     """Return which worker of a team has a case, and how far it is; None without a team."""
     if not case.is_working or not site.configured().team.workers:
         return None
-    found: dict[str, str] | None = plugin(WORKERS, "progress").carrier(site, reader, case)
+    found: dict[str, str] | None = plugin(WORKERS, "status").carrier(site, reader, case)
     return found
 
 
@@ -815,7 +815,6 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
         ("state", words(told, COLOURS[found["state"]])),
         ("id", words(f"{found['request_id']}, trace {found['trace_id']}")),
         ("since", shown_time(found["since"])),
-        ("carried out by", (found["carrier"] or {}).get("by", "")),
         ("agent", found["agent"]),
         ("portal", found["portal"]),
         ("approved", found["approved_by"]),

@@ -221,7 +221,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         follow = "Do what is said there; it goes on by itself. Follow it: placet journal --follow"
         helps = (follow,) if runs else helps
     if found is not None:
-        with_worker = plugin(WORKERS, "progress").with_worker
+        with_worker = plugin(WORKERS, "status").with_worker
         reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if is_draft and not config.daemon.paused:
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)

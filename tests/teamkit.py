@@ -20,12 +20,11 @@ from placet import __version__
 from placet.case.lease import Owner
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, PutText
-from placet_team.machine import OF_MODEL
 from placet_team.postgres import PostgresConnection
 from placet_team.team_command import let_in as insert_worker
-from placet_team.team_journal import HandWork, PutWork
-from placet_team.team_rows import queue_of
+from placet_team.team_tables import HandWork, PutWork, queue_of
 from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_setup import OF_MODEL
 from vaultkit import TestVault, make_vault, until
 
 LEASE_S = 2

@@ -37,10 +37,10 @@ from placet.journal.writes import (
     RenewLease,
 )
 from placet_team import postgres
-from placet_team.moving import to_database, to_file
+from placet_team.journal_copy import move_in, move_out
 from placet_team.postgres import PostgresConnection, PostgresStore, checked
+from placet_team.postgres_plugin import lock
 from placet_team.postgres_schema import make_ready
-from placet_team.vault_lock import held_vault
 from test_journal import (  # noqa: F401 - pytest runs them here, too, against the other database
     ME,
     YOU,
@@ -238,13 +238,13 @@ def test_a_journal_moves_there_and_back_with_all_that_it_holds(
     path = vault.db
     before = everything(path)
     address = server.fresh()
-    kept = to_database(path, address, WHOSE)
+    kept = move_in(path, address, WHOSE)
     assert not path.exists()
     assert everything(path) == before
     assert everything(kept) == before
     with pytest.raises(UserError, match="holds a journal already"):
-        to_database(kept, address, WHOSE)
-    schema = to_file(path)
+        move_in(kept, address, WHOSE)
+    schema = move_out(path)
     assert everything(path) == before
     with closing(PostgresConnection(address)) as connection:
         (rows,) = connection.execute(f"SELECT count(*) FROM {schema}.activity").fetchone()
@@ -473,7 +473,7 @@ def test_a_daemon_that_ends_while_the_server_is_away_ends(
 def holding(world: World, owner: Owner, ttl_s: float = 1.0) -> Iterator[Journal]:
     with (
         world.open() as journal,
-        held_vault(journal, "v", owner, ttl_s, world.said.append, threading.Event()),
+        lock(journal, "v", owner, ttl_s, world.said.append, threading.Event()),
     ):
         yield journal
 
@@ -486,14 +486,12 @@ def test_one_host_holds_the_vault_and_another_takes_over_when_it_is_silent(
     first, second = world_at(tmp_path, address), world_at(tmp_path / "b", address)
     with ExitStack() as stack:
         journal = stack.enter_context(first.open())
-        with held_vault(journal, "v", ME, 1.0, first.said.append, threading.Event()):
+        with lock(journal, "v", ME, 1.0, first.said.append, threading.Event()):
             time.sleep(1.5)  # it is renewed
             ending = threading.Event()
             ending.set()
             with second.open() as other, pytest.raises(UserError, match="Ended while the daemon"):
-                stack.enter_context(
-                    held_vault(other, "v", ELSEWHERE, 1.0, second.said.append, ending)
-                )
+                stack.enter_context(lock(other, "v", ELSEWHERE, 1.0, second.said.append, ending))
             assert "takes over once nothing was heard of it for 1 s" in second.said[-1]
             # as one that was stopped: it renews nothing
             journal.guard, guard = None, journal.guard
@@ -512,7 +510,7 @@ def test_the_journal_of_another_vault_is_left_as_it_is(world: World) -> None:
     with (
         world.open() as journal,
         pytest.raises(UserError, match="of another vault"),
-        held_vault(journal, "w", ME, 1.0, world.said.append, threading.Event()),
+        lock(journal, "w", ME, 1.0, world.said.append, threading.Event()),
     ):
         raise AssertionError("it is held")
     assert ns(world.path) == [1]
@@ -526,7 +524,7 @@ def test_a_daemon_that_lives_on_this_machine_is_waited_for(world: World) -> None
         holding(world, me, 30.0),
         world.open() as second,
         pytest.raises(UserError, match="Ended while the daemon"),
-        held_vault(second, "v", me, 1.0, world.said.append, ending),
+        lock(second, "v", me, 1.0, world.said.append, ending),
     ):
         raise AssertionError("both hold it")
     assert "This one waits" in world.said[-1]

@@ -13,8 +13,8 @@ from gitkit import git, make_repo
 from placet.case.waiting import Why
 from placet.cli.main import main
 from placet.host.config import Config
-from placet_team.machine import Own, with_own
 from placet_team.work_item import Wait, packed_config, packed_result, result_of
+from placet_team.worker_setup import WorkerSettings, with_own
 from teamkit import Troupe, team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
@@ -138,12 +138,12 @@ def test_work_waits_for_a_worker_with_the_plans_model(hello: Troupe) -> None:
 def test_server_and_sandbox_are_the_workers_own() -> None:
     forged = {"model": {"base_url": "https://evil.example", "max_tokens": 300}}
     sent = Config.model_validate({**forged, "commands": {"sandbox": "none"}})
-    own = Own(Config.model_validate({"model": {"base_url": "https://own.example"}}))
+    own = WorkerSettings(Config.model_validate({"model": {"base_url": "https://own.example"}}))
     config = with_own(sent, own, "ann")
     assert config.model.base_url == "https://own.example"
     assert config.commands.sandbox == "auto"
     assert config.model.max_tokens == 300, "a limit of the vault's"
-    assert with_own(sent, Own(), "ann").model.base_url == ""
+    assert with_own(sent, WorkerSettings(), "ann").model.base_url == ""
     sent_text = packed_config(sent)
     assert "evil" not in sent_text
     assert "commands" not in sent_text

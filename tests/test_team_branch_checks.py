@@ -10,7 +10,7 @@ from gitkit import commit_all, git, make_repo, write
 from placet.disk.confine import ALWAYS
 from placet.git.repository import identity, open_repo
 from placet.plan.scope import Scope
-from placet_team.branch_checks import Allowed, LeftScope, check_branch
+from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 
 BASE = {"src/deep/down/a.txt": "a\n", "top.txt": "top\n", "secret.txt": "AKIAIOSFODNN7EXAMPLE\n"}
 WHO = {f"GIT_{role}_NAME": "Ann Jr." for role in ("AUTHOR", "COMMITTER")}
@@ -73,7 +73,7 @@ def test_what_a_mission_may_do_is_allowed(code: Path) -> None:
 def test_no_link_leads_out(code: Path, path: str, to: str) -> None:
     (code / path).symlink_to(to)
     commit(code)
-    with pytest.raises(LeftScope, match=f"^{path} is a link"):
+    with pytest.raises(BranchRefused, match=f"^{path} is a link"):
         checked(code)
 
 
@@ -83,7 +83,7 @@ def test_no_link_leads_out_through_another(code: Path) -> None:
     checked(code)
     (code / "src/deep/down/long").symlink_to("short/../../x")
     commit(code)
-    with pytest.raises(LeftScope, match="long is a link"):
+    with pytest.raises(BranchRefused, match="long is a link"):
         checked(code)
 
 
@@ -93,7 +93,7 @@ def test_no_link_leads_out_once_another_one_comes_later(code: Path) -> None:
     checked(code)
     (code / "src/deep/down/b").symlink_to("../../../src")
     commit(code)
-    with pytest.raises(LeftScope, match="down/a is a link"):
+    with pytest.raises(BranchRefused, match="down/a is a link"):
         checked(code)
 
 
@@ -103,7 +103,7 @@ def test_no_file_outside_of_the_scope_is_changed(code: Path, path: str) -> None:
     commit(code)
     (code / path).unlink()
     commit(code, "Nothing of it is left in the end")
-    with pytest.raises(LeftScope, match=f"{path} is outside what"):
+    with pytest.raises(BranchRefused, match=f"{path} is outside what"):
         checked(code)
 
 
@@ -111,12 +111,12 @@ def test_no_submodule_comes_or_goes(code: Path) -> None:
     module = ("--add", "--cacheinfo", f"160000,{git(code, 'rev-parse', 'HEAD')},src/sub")
     git(code, "update-index", *module)
     git(code, "commit", "-qm", "Sub", **WHO)
-    with pytest.raises(LeftScope, match="src/sub is a submodule"):
+    with pytest.raises(BranchRefused, match="src/sub is a submodule"):
         checked(code)
     git(code, "tag", "-f", "base")
     git(code, "update-index", "--force-remove", "src/sub")
     git(code, "commit", "-qm", "Sub", **WHO)
-    with pytest.raises(LeftScope, match="src/sub is a submodule"):
+    with pytest.raises(BranchRefused, match="src/sub is a submodule"):
         checked(code)
 
 
@@ -125,7 +125,7 @@ def test_no_other_mode_is_taken(code: Path) -> None:
     made = ("hash-object", "-t", "tree", "-w", "--literally", "--stdin")
     tree = git(code, *made, stdin=b"10644 top.txt\0" + blob)  # a pipe
     odd = git(code, "commit-tree", "-p", "HEAD", "-m", "Odd", tree, **WHO)
-    with pytest.raises(LeftScope, match=r"top\.txt is a submodule"):
+    with pytest.raises(BranchRefused, match=r"top\.txt is a submodule"):
         checked(code, odd)
 
 
@@ -135,7 +135,7 @@ def test_no_secret_is_added(code: Path, content: str) -> None:
     commit(code)
     write(code, {"hello.txt": "hello\n"})
     commit(code, "It is in the history still")
-    with pytest.raises(LeftScope, match=r"secret.*hello\.txt"):
+    with pytest.raises(BranchRefused, match=r"secret.*hello\.txt"):
         checked(code)
 
 
@@ -143,16 +143,16 @@ def test_every_commit_is_placets_and_follows_the_one_before(code: Path) -> None:
     commit(code)
     git(code, "branch", "side")
     git(code, "commit", "-q", "--allow-empty", "-m", "Mallory's", "--author", "Mallory <m@x.org>")
-    with pytest.raises(LeftScope, match="another author: Mallory"):
+    with pytest.raises(BranchRefused, match="another author: Mallory"):
         checked(code)
     git(code, "checkout", "-q", "--orphan", "other")
     commit(code, "From nowhere")
-    with pytest.raises(LeftScope, match="does not follow"):
+    with pytest.raises(BranchRefused, match="does not follow"):
         checked(code)
     git(code, "checkout", "-q", "side")
     git(code, "merge", "-q", "--allow-unrelated-histories", "-s", "ours", "-m", "M", "other", **WHO)
-    with pytest.raises(LeftScope, match="does not follow"):
+    with pytest.raises(BranchRefused, match="does not follow"):
         checked(code)
     git(code, "checkout", "-q", "base~1")
-    with pytest.raises(LeftScope, match="does not begin at"):
+    with pytest.raises(BranchRefused, match="does not begin at"):
         checked(code)

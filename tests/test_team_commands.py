@@ -32,14 +32,21 @@ from placet.journal.database import VAULT, Connection, DatabaseAway, address_fil
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, Guard
 from placet.models.server import CREDENTIAL as KEY
-from placet_team.engine import make_queue, work
-from placet_team.offer import OWNER_JSON
+from placet_team.job_queue import make_queue, work
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import make_ready
 from placet_team.team_cache import TeamCache
 from placet_team.team_checks import team_lines
-from placet_team.team_journal import Drain, PutResult, PutWork
-from placet_team.team_rows import MemberRow, member_rows, queue_of, work_rows
+from placet_team.team_tables import (
+    Drain,
+    MemberRow,
+    PutResult,
+    PutWork,
+    member_rows,
+    queue_of,
+    work_rows,
+)
+from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import status_text, workers_text
@@ -78,7 +85,7 @@ def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
     assert PortalTable(path="code", label=longest).label == longest
     with pytest.raises(ValueError, match="should match"):
         PortalTable(path="code", label=longest + "L")
-    with patch("placet_team.team_rows.__version__", "10.123.4"):
+    with patch("placet_team.team_tables.__version__", "10.123.4"):
         queue = queue_of(longest, 3)
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
 

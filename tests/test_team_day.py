@@ -19,10 +19,9 @@ from placet.host.clock import Clock
 from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import ReleaseLease
-from placet_team.day import TeamDay
-from placet_team.engine import make_queue
+from placet_team.job_queue import make_queue
 from placet_team.postgres_schema import make_ready
-from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_journal import TeamDay, WorkerJournal
 from teamkit import Workers, handed, journal_of
 from test_journal import World
 

@@ -32,11 +32,11 @@ from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
-from placet_team.engine import make_queue
-from placet_team.offer import Team
+from placet_team.job_queue import make_queue
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
 from placet_team.postgres_schema import make_ready
 from placet_team.team_cache import TeamCache
+from placet_team.work_dispatch import Team
 from teamkit import Troupe, Workers, team
 from vaultkit import PLAN, make_vault, until
 

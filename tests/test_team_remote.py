@@ -24,9 +24,9 @@ from placet.loop.app import daemon
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_home, push, remove, said_of
 from placet_team.git_refs import FETCHED, bare_repo_at
-from placet_team.machine import Own
-from placet_team.team_journal import PutRefs
+from placet_team.team_tables import PutRefs
 from placet_team.work_item import Source
+from placet_team.worker_setup import WorkerSettings
 from remotekit import git_server
 from teamkit import Troupe, team
 from test_team_faults import STEP, agent, plan
@@ -201,10 +201,15 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
 
 
 def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
-    own = Own(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
+    own = WorkerSettings(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
     assert (own.remote_of("code"), own.remote_of("")) == ("ssh://one/a", "ssh://two/a")
     with pytest.raises(Postponed, match="knows no git remote for the portal code"):
-        borrow(tmp_path / "clones", loan_of("0" * 40, {}), Own().remote_of("code"), ["0" * 40])
+        borrow(
+            tmp_path / "clones",
+            loan_of("0" * 40, {}),
+            WorkerSettings().remote_of("code"),
+            ["0" * 40],
+        )
 
 
 def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ from placet.journal.writes import (
     ReleaseLease,
     Write,
 )
-from placet_team.engine import make_queue
+from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import make_ready
-from placet_team.team_journal import PutRefs, PutResult, PutWork
-from placet_team.team_rows import queue_of, work_rows
+from placet_team.team_tables import PutRefs, PutResult, PutWork, queue_of, work_rows
 from teamkit import Workers, handed, journal_of
 from test_journal import World
 

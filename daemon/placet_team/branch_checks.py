@@ -24,7 +24,7 @@ _MAX_LINKS = 40
 """Links that one path may lead through, as in Linux."""
 
 
-class LeftScope(PlacetError):  # noqa: N818 - named for what happened, as Stop is
+class BranchRefused(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """A branch has a commit that the approved plan does not allow; the text names the first one."""
 
 
@@ -43,19 +43,19 @@ class Allowed:
 
 
 def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
-    """Raise LeftScope unless all commits from the base up to `tip` are what a mission may make."""
+    """Raise BranchRefused unless a mission may make all commits from the base up to `tip`."""
     parent, links = allowed.base, False
     ours = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
     for commit, parents, *names in _commits(repo, allowed.base, tip):
         short = commit[:10]
         if parents != parent:
-            raise LeftScope(f"The commit {short} does not follow {parent[:10]}")
+            raise BranchRefused(f"The commit {short} does not follow {parent[:10]}")
         if any(tuple(two) not in ours for two in (names[:2], names[2:])):
-            raise LeftScope(f"The commit {short} has another author: {show(names[0])}")
+            raise BranchRefused(f"The commit {short} has another author: {show(names[0])}")
         links |= _check_files(repo, parent, commit, allowed)
         parent = commit
     if parent != tip:
-        raise LeftScope(f"The branch does not begin at the commit {allowed.base[:10]}")
+        raise BranchRefused(f"The branch does not begin at the commit {allowed.base[:10]}")
     if links:
         _check_links(repo, tip, allowed)
 
@@ -77,26 +77,26 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool
     for what, path in zip(items[::2], items[1::2], strict=True):
         before, after, *_ = what.removeprefix(":").split(" ")
         if _MODULE in (before, after):
-            raise LeftScope(f"{show(path)} is a submodule, which no mission may change")
+            raise BranchRefused(f"{show(path)} is a submodule, which no mission may change")
         if not allowed.scope.allows_write(path) or allowed.denied.protects(path):
-            raise LeftScope(f"{show(path)} is outside what the approved plan may write")
+            raise BranchRefused(f"{show(path)} is outside what the approved plan may write")
         if after != _GONE:
             there.append(path)
         links = links or _LINK in (before, after)
     if found := secrets_in_commit(repo, allowed.base, commit, there, allowed.secrets):
-        raise LeftScope(f"A secret would be added: {found[0]}")
+        raise BranchRefused(f"A secret would be added: {found[0]}")
     return links
 
 
 def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
-    """Raise LeftScope for a link that leads out, unless it led to the same place at the base."""
+    """Raise BranchRefused for a link that leads out, unless it did at the base, to the same."""
     before, now = _links(repo, allowed.base), _links(repo, tip)
     for path in now:
         end = _end_of(path, now)
         if path in before and end == _end_of(path, before):
             continue
         if not end or allowed.denied.protects(end):
-            raise LeftScope(f"{show(path)} is a link out of what a mission may reach")
+            raise BranchRefused(f"{show(path)} is a link out of what a mission may reach")
 
 
 def _links(repo: Repo, commit: str) -> Mapping[str, str]:

@@ -28,14 +28,8 @@ from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged, leavable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
-from placet_team.branch_checks import LeftScope
-from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
-from placet_team.git_refs import refs_at
-from placet_team.result_checks import WorkerBug, checked_end, checked_plan
-from placet_team.team_cache import TeamCache
-from placet_team.team_journal import DropWork, HandWork, TellWorker
-from placet_team.team_rows import began_here, refs_of, text_of
-from placet_team.transfer import (
+from placet_team.branch_checks import BranchRefused
+from placet_team.bring_home import (
     AWAY_RETRY_S,
     carry_out_here,
     check_refs,
@@ -46,6 +40,11 @@ from placet_team.transfer import (
     take_home,
     without_checkpoints,
 )
+from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
+from placet_team.git_refs import refs_at
+from placet_team.result_checks import WorkerBug, checked_end, checked_plan
+from placet_team.team_cache import TeamCache
+from placet_team.team_tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
 from placet_team.vault_copy import keep_for_workers
 from placet_team.work_item import (
     ITEM_JSON,
@@ -314,7 +313,7 @@ class Handover:
         try:
             with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
                 take_home(ports, mission, record, repo, to)
-        except LeftScope as error:
+        except BranchRefused as error:
             ended = not_taken(ports, mission, record, error, to)
         else:
             ended = checked_end(mission, repo, record, to, ended)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,7 +27,6 @@ from placet.errors import UserError
 from placet.journal.database import DatabaseAway, Values
 from placet.journal.errors import may_pass
 from placet.journal.writes import JournalDamaged
-from placet_team.postgres_sql import for_postgres
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words
 
@@ -72,6 +73,25 @@ _PASSING = (
     pg.UndefinedTable,  # the journal was moved away, and may come back
     pg.UndefinedFunction,  # likewise, for a worker
 )
+
+
+_PIECES = re.compile(r"('(?:[^']|'')*')|(?<![:\w]):([a-z_][a-z0-9_]*)|(\?)|(%)|\+(?=[a-z_])")
+
+
+@cache
+def for_postgres(sql: str) -> str:
+    """Return a statement with psycopg's marks for values.
+
+    A plus right before a column, which keeps SQLite from its index, goes.
+    """
+
+    def other(found: re.Match[str]) -> str:
+        text, name, mark, percent = found.groups()
+        if text:
+            return text.replace("%", "%%")
+        return f"%({name})s" if name else "%s" if mark else "%%" if percent else ""
+
+    return _PIECES.sub(other, sql.replace("BEGIN IMMEDIATE", "BEGIN"))
 
 
 class _Number(Loader):

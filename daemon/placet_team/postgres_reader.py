@@ -23,7 +23,7 @@ MOST_IDLE = 2
 
 
 @contextlib.contextmanager
-def postgres_snapshot(address: str) -> Iterator[PostgresConnection]:
+def snapshot(address: str) -> Iterator[PostgresConnection]:
     """Yield a connection that sees one moment and cannot write. Raises DatabaseAway."""
     connection = _begun(address)
     try:
@@ -112,11 +112,11 @@ class PatientConnection:
             self._connection = None
 
 
-def query_postgres(
+def query(
     address: str, sql: str, timeout_s: float
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Run one SELECT of a person's, as `query` does; raises UserError and DatabaseAway."""
-    with postgres_snapshot(address) as connection:
+    """Run one SELECT of a person's, without writing; raises UserError and DatabaseAway."""
+    with snapshot(address) as connection:
         _set_zone(connection)
         connection.execute(
             "SELECT set_config('statement_timeout', ?, true)", (str(int(timeout_s * 1000)),)

@@ -12,8 +12,7 @@ from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, shown
 from placet_team.postgres_reader import READER
-from placet_team.team_journal import TABLES
-from placet_team.team_rows import WORKER
+from placet_team.team_tables import TABLES, WORKER
 
 _TYPES: tuple[tuple[str, str], ...] = (
     (

@@ -17,7 +17,7 @@ from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
 from placet.plugins import COMMANDS, plugin
 from placet_team.git_fetching import said_of, trouble_with
-from placet_team.team_rows import has_queue, major, member_rows, server_now_s, work_rows
+from placet_team.team_tables import has_queue, major, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:
     from placet_team.postgres import PostgresConnection

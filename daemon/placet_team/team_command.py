@@ -22,7 +22,7 @@ from placet.journal.reader import Reader
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_schema import make_ready
-from placet_team.team_rows import ANY, WORKER
+from placet_team.team_tables import ANY, WORKER
 
 
 @click.group("team")
@@ -247,7 +247,7 @@ def _tell(site: Site, name: str, *, draining: bool) -> None:
     from placet.host.lock import boot_id, boottime_s
     from placet.journal.writer import Journal
     from placet.journal.writes import Conflict
-    from placet_team.team_journal import Drain
+    from placet_team.team_tables import Drain
 
     path, clock = site.state.journal, Clock().wall
     with Journal(path, now=clock, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say) as made:

@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.agent.workplace import Ports
 from placet.journal.writer import JournalAccess
-from placet_team.team_journal import PutBody, TouchBodies
-from placet_team.team_rows import bodies_of, known_bodies
+from placet_team.team_tables import PutBody, TouchBodies, bodies_of, known_bodies
 
 MAX_NOTE_BYTES = 1_000_000
 """Maximum of a file that travels: what is larger is no note."""

@@ -33,9 +33,7 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.machine import Machine
-from placet_team.team_journal import PutResult
-from placet_team.team_rows import LEASE_S, WorkRow, text_of, work_row, work_rows
+from placet_team.team_tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
 from placet_team.work_item import (
     ITEM_JSON,
     LEFT,
@@ -44,6 +42,7 @@ from placet_team.work_item import (
     packed_result,
 )
 from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_setup import Machine
 
 BEATS = 5
 """Signs of life within the time that one is good for."""

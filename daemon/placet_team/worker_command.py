@@ -14,16 +14,16 @@ from placet.errors import UserError
 from placet.host.config import SandboxTable, made_of
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
-from placet_team.machine import OF_MODEL, Own
 from placet_team.postgres import checked, user_of
 from placet_team.team_command import checked_name
 from placet_team.worker import WorkerId
-from placet_team.working import run
+from placet_team.worker_process import run
+from placet_team.worker_setup import OF_MODEL, WorkerSettings
 
 _TABLES = {"model": OF_MODEL, "commands": tuple(SandboxTable.model_fields)}
 
 
-def own_settings(file: Path) -> Own:
+def own_settings(file: Path) -> WorkerSettings:
     """Return a worker's settings; raises UserError (exit code 2) for a file that has others."""
     where = str(file)
     try:
@@ -48,7 +48,7 @@ def own_settings(file: Path) -> Own:
             'PORTAL = "URL" under [remotes]. All others are the vault\'s.',
             exit_code=2,
         )
-    return Own(made_of(tables, where), remotes)
+    return WorkerSettings(made_of(tables, where), remotes)
 
 
 @click.command("worker")
@@ -82,7 +82,7 @@ def worker_command(address: str, slots: int, remote: str, config: Path | None) -
     ANTHROPIC_BASE_URL. Work for another model waits.
     """
     name = checked_name(user_of(checked(address)))
-    own = replace(own_settings(config) if config else Own(), remote=remote)
+    own = replace(own_settings(config) if config else WorkerSettings(), remote=remote)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
         run(address, WorkerId(name, slots), own, folder, os.environ, say, ending)

@@ -7,14 +7,16 @@ database waits for a worker's line.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from placet.chat.budget import Amount
 from placet.journal.chain import ready_row, utf8
 from placet.journal.database import DatabaseAway
 from placet.journal.reader import Reader
@@ -30,7 +32,7 @@ from placet.journal.writes import (
 )
 from placet_team.postgres import PostgresConnection, shown
 from placet_team.postgres_reader import MOST_IDLE, PatientConnection, idle_connection
-from placet_team.team_journal import PutRefs, PutResult
+from placet_team.team_tables import PutRefs, PutResult
 
 _ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
 """What the functions refuse, by the code of the error."""
@@ -118,6 +120,38 @@ class WorkerJournal:
     def _wait_to_read(self, error: DatabaseAway) -> None:
         if self._give_up.wait(_LONGEST_DELAY_S):
             raise JournalPaused(f"the journal cannot be read: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class TeamDay:
+    """The calls that workers hold in the budget of the day, in the database."""
+
+    journal: WorkerJournal
+
+    def held(self) -> tuple[int, Mapping[str, Amount]]:
+        """Return what living conversations hold, by caller, and the number of that state."""
+        with self.journal.read() as reader:
+            (version,) = reader.connection.execute("SELECT version FROM team_day").fetchone()
+            rows = reader.connection.execute(_HELD).fetchall()
+        return int(version), {
+            key: Amount(int(tokens), None if usd is None else Decimal(usd))
+            for key, tokens, usd in rows
+        }
+
+    def hold(self, key: str, worst: Amount, seen: int) -> bool:
+        """Hold a call, if that state is still the last one; return whether it is held."""
+        usd = None if worst.usd is None else str(worst.usd)
+        return bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen))
+
+    def drop(self, key: str) -> None:
+        """Hold a call no longer."""
+        self.journal.call("worker_drop", key)
+
+
+_HELD = """SELECT key, tokens, usd FROM team_held
+  JOIN leases ON trace_id = split_part(key, ':', 1)
+  AND split_part(key, ':', 3) IN ('', token::text)
+  WHERE held AND expires_s > extract(epoch FROM clock_timestamp())"""
 
 
 def _answer(connection: PostgresConnection, function: str, values: Sequence[Any]) -> Any:

@@ -13,8 +13,7 @@ from placet.cli.view import AT_WORK, age_s, drawn, on_terminal, table, words
 from placet.errors import UserError, age, counted
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
-from placet_team.offer import may_take, nobody_for
-from placet_team.team_rows import (
+from placet_team.team_tables import (
     MemberRow,
     WorkRow,
     has_queue,
@@ -26,6 +25,7 @@ from placet_team.team_rows import (
     work_row,
     work_rows,
 )
+from placet_team.work_dispatch import may_take, nobody_for
 
 WAITING, QUEUED, TAKEN, GIVEN_BACK = "waiting", "queued", "taken", "given back"
 """States of a case's work, besides AT_WORK. WAITING: the daemon has not queued it yet."""

@@ -23,15 +23,14 @@ from placet.host.clock import Clock
 from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
-from placet_team.engine import work
-from placet_team.machine import Machine, Own
-from placet_team.offer import OWNER_JSON
+from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection
-from placet_team.team_journal import PutResult
-from placet_team.team_rows import WorkRow, queues_for
+from placet_team.team_tables import PutResult, WorkRow, queues_for
+from placet_team.work_dispatch import OWNER_JSON
 from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId
 from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_setup import Machine, WorkerSettings
 from teamkit import Troupe, team
 from vaultkit import PLAN, make_vault, until
 
@@ -168,7 +167,9 @@ def simulate(address: str, name: str, folder: Path) -> None:
     owner = OWNER_JSON.dump_json(this_process()).decode().replace('"pid"', f'"of":"{name}","pid"')
     role = address.replace("//placet@", f"//{name}@", 1)
     with closing(WorkerJournal(role, folder / "journal", print)) as journal:
-        machine = Machine(journal, folder, os.environ, Level.BUBBLEWRAP, (), print, Own())
+        machine = Machine(
+            journal, folder, os.environ, Level.BUBBLEWRAP, (), print, WorkerSettings()
+        )
         worker = Simulated(WorkerId(name, 1), journal, machine, print, owner)
         with worker.alive():
             work(role, queues_for(["any"], 3), 1, worker.take, lambda: False, print)

@@ -25,22 +25,21 @@ from placet.journal.writes import (
 )
 from placet.loop.ports import model_opener, prices
 from placet.sandbox.box import Level
+from placet_team.bring_home import check_refs
 from placet_team.clones import PushCarrier, borrow
-from placet_team.day import TeamDay
 from placet_team.git_fetching import address_of_git
 from placet_team.git_refs import forget_worktree, loose_refs, move_refs
-from placet_team.team_rows import refs_of
-from placet_team.transfer import check_refs
+from placet_team.team_tables import refs_of
 from placet_team.vault_copy import unpacked
 from placet_team.work_item import WorkItem, config_of
-from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_journal import TeamDay, WorkerJournal
 
 OF_MODEL = ("provider", "name", "base_url", "script")
 """Settings of [model] that a worker takes from its own file; the rest are the vault's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class WorkerSettings:
     """A worker's own settings: model and sandbox in `config`, git remotes by portal, or for all.
 
     They decide where its key goes and what it starts, so none of them comes with the work.
@@ -55,7 +54,7 @@ class Own:
         return address_of_git(self.remotes.get(portal) or self.remote)
 
 
-def with_own(sent: Config, own: Own, name: str) -> Config:
+def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:
     """Return the settings that came with the work, with model and sandbox of the worker `name`.
 
     Raises Postponed where the work is for another model.
@@ -87,7 +86,7 @@ class Machine:
     level: Level
     secrets: tuple[str, ...]
     say: Callable[[str], None]
-    own: Own
+    own: WorkerSettings
     leaving: Cancel = field(default_factory=Cancel)
     clock: Clock = field(default_factory=Clock)
     making: threading.Lock = field(default_factory=threading.Lock)

@@ -81,7 +81,7 @@ def must_be_equal(source: Connection, target: Connection) -> None:
         raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
 
 
-def to_database(path: Path, address: str, vault_id: str) -> Path:
+def move_in(path: Path, address: str, vault_id: str) -> Path:
     """Move a vault's journal from its file to a database; return the name that the file has now.
 
     No daemon may run. Raises UserError for a database that holds a journal, and for a copy that is
@@ -112,10 +112,10 @@ def to_database(path: Path, address: str, vault_id: str) -> Path:
     return rename_whole(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
 
 
-def to_file(path: Path) -> str:
+def move_out(path: Path) -> str:
     """Move a journal from its database to the file; return the name that its schema has now.
 
-    As `to_database`.
+    As `move_in`.
     """
     import psycopg
 

@@ -27,12 +27,11 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree
 from placet.host.config import work_remote
 from placet.journal.writes import Guard
-from placet_team.branch_checks import Allowed, LeftScope, check_branch
+from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, remove, said_of
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.result_checks import WorkerBug, checked_end
-from placet_team.team_journal import DropRefs, DropWork
-from placet_team.team_rows import has_queue, refs_of, work_row
+from placet_team.team_tables import DropRefs, DropWork, has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""
@@ -55,7 +54,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         try:
             with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
                 _fetch(ports, mission, record, to)
-        except (LeftScope, RepositoryChanged) as error:
+        except (BranchRefused, RepositoryChanged) as error:
             stopped = not_taken(ports, mission, record, error, to)
             record.settle(ENDED, stopped)
             ports.journal.commit([guard, *drop])
@@ -149,9 +148,9 @@ def take_home(
 ) -> None:
     """Fetch a mission's commits, check its branch, and set its references. Safe to repeat.
 
-    Raises Postponed where the remote does not give them, and LeftScope for a branch that the plan
-    does not allow. Where somebody moved a reference, raises RepositoryChanged. In the last two
-    cases a reference of placet's own keeps the commits.
+    Raises Postponed if the remote does not give them, BranchRefused for a branch that the plan does
+    not allow, and RepositoryChanged if somebody moved a reference. In the last two cases
+    `kept_ref` keeps the commits.
     """
     case, place = mission.case, record.get(PLACE)
     check_refs(case, place, to)
@@ -176,7 +175,7 @@ def take_home(
         if name.startswith("refs/heads/"):
             try:
                 check_branch(repo, commit, allowed)
-            except LeftScope:
+            except BranchRefused:
                 move_refs(repo, {kept_ref(case): commit})
                 raise
         before = known.get(name, commit)
@@ -201,7 +200,7 @@ def not_taken(
     to: Mapping[str, str],
 ) -> Stopped:
     """Return the end of a mission whose branch was not taken: it left the scope, or was moved."""
-    end = End.SCOPE if isinstance(error, LeftScope) else End.REPOSITORY
+    end = End.SCOPE if isinstance(error, BranchRefused) else End.REPOSITORY
     ended = unable(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
     if not commit:

@@ -21,8 +21,17 @@ from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
 from placet_team.team_cache import TeamCache
-from placet_team.team_journal import DropRefs, DropWork, PutWork
-from placet_team.team_rows import ANY, MemberRow, WorkRow, began_here, needs, queue_of
+from placet_team.team_tables import (
+    ANY,
+    DropRefs,
+    DropWork,
+    MemberRow,
+    PutWork,
+    WorkRow,
+    began_here,
+    needs,
+    queue_of,
+)
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0

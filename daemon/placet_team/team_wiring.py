@@ -39,7 +39,7 @@ def hands(
     address = address_of(journal.path)
     if not config.team.workers:
         # Only here, as below: workers may have had work until now.
-        from placet_team.transfer import carry_out_here
+        from placet_team.bring_home import carry_out_here
 
         return draft, carry_out_here, None
     if not address:
@@ -50,10 +50,10 @@ def hands(
             "false",
         )
     # Only here: a daemon that does its work itself needs nothing of it.
-    from placet_team.engine import make_queue
     from placet_team.handover import Handover
-    from placet_team.offer import Team
+    from placet_team.job_queue import make_queue
     from placet_team.team_cache import TeamCache
+    from placet_team.work_dispatch import Team
 
     make_queue(address)
     cache = TeamCache(journal, address, ring)

@@ -1,16 +1,18 @@
-"""The vault held by one daemon, where daemons of several machines reach its journal."""
+"""The journal in PostgreSQL, as `placet.journal.database.Database` describes a server."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from placet.case.lease import Owner
 from placet.errors import UserError
 from placet.host.lock import is_alive
-from placet.journal.database import VAULT, must_be_of
+from placet.journal.database import VAULT, DatabaseAway, must_be_of
+from placet.journal.reader import snapshot as snapshot_of
 from placet.journal.writer import Journal
 from placet.journal.writes import (
     AcquireLease,
@@ -21,6 +23,44 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
+from placet_team.journal_copy import copy_tables, move_in, move_out, new_journal
+from placet_team.postgres import ROWS, PostgresStore, announcements
+from placet_team.postgres_reader import PatientConnection, query, snapshot
+from placet_team.postgres_schema import make_ready
+
+__all__ = [
+    "backup",
+    "changes",
+    "lock",
+    "make_ready",
+    "move_in",
+    "move_out",
+    "patient",
+    "query",
+    "snapshot",
+    "store",
+]
+
+store = PostgresStore
+
+
+def patient(
+    address: str, wait: Callable[[DatabaseAway], None]
+) -> AbstractContextManager[PatientConnection]:
+    """Give a reader that waits while the server is away."""
+    return closing(PatientConnection(address, wait))
+
+
+def changes(address: str, every_s: float) -> Iterator[None]:
+    """Yield at once, after each change of the journal, and at least every `every_s`."""
+    return announcements(address, ROWS, every_s, threading.Event())
+
+
+def backup(path: Path, target: Path) -> None:
+    """Copy a journal to the file `target`."""
+    with snapshot_of(path) as there, new_journal(target) as copy:
+        copy_tables(there, copy)
+
 
 LOOK_S = 1.0
 """Seconds after which a daemon that waits for the vault looks again."""
@@ -37,7 +77,7 @@ class KeepVault(RenewLease):
 
 
 @contextmanager
-def held_vault(
+def lock(
     journal: Journal,
     vault_id: str,
     owner: Owner,

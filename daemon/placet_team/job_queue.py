@@ -22,8 +22,7 @@ from placet.errors import UserError
 from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
 from placet_team.postgres_reader import READER
-from placet_team.team_journal import TASK
-from placet_team.team_rows import WORKER, has_queue
+from placet_team.team_tables import TASK, WORKER, has_queue
 
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4

@@ -20,20 +20,20 @@ from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
-from placet_team.engine import is_ready, reached, work
-from placet_team.machine import Machine, Own
-from placet_team.offer import OWNER_JSON
+from placet_team.job_queue import is_ready, reached, work
 from placet_team.postgres import shown
 from placet_team.team_cache import GAP_S
-from placet_team.team_rows import labels_of, member_rows, queues_for, quiet_limit_s, server_now_s
+from placet_team.team_tables import labels_of, member_rows, queues_for, quiet_limit_s, server_now_s
+from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken, not_let_in
 from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_setup import Machine, WorkerSettings
 
 
 def run(
     address: str,
     ident: WorkerId,
-    own: Own,
+    own: WorkerSettings,
     folder: Path,
     env: Mapping[str, str],
     say: Callable[[str], None],
@@ -77,7 +77,7 @@ def _plainly(address: str) -> Iterator[None]:
 def _work(
     address: str,
     ident: WorkerId,
-    own: Own,
+    own: WorkerSettings,
     folder: Path,
     env: Mapping[str, str],
     say: Callable[[str], None],

@@ -262,7 +262,9 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
         server.sql("REVOKE placet_worker FROM ann")
         assert worker.wait(60) == 1, said.read_text()
     text = " ".join(said.read_text().split())
-    assert re.search("is not one that this worker can use: .*(denied|does not exist)", text), text
+    assert re.search("This worker cannot use the database .*: .*(denied|does not exist)", text), (
+        text
+    )
     assert "Traceback" not in text
 
 
@@ -309,7 +311,7 @@ def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
     with worker_of(tmp_path, address.replace("//placet@", "//poor@")) as (worker, said):
         assert worker.wait(60) == 1
     text = " ".join(said.read_text().split())
-    assert "is not one that this worker can use: " in text
+    assert "This worker cannot use the database " in text
     assert "permission denied for schema placet" in text
     assert not any(wrong in text for wrong in ("Traceback", "there again", "cannot be reached"))
 

@@ -23,12 +23,12 @@ from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
-from placet.git.run import GitError, Repo, RepositoryChanged, leavable
+from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree
 from placet.host.config import work_remote
 from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
-from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, remove, said_of
+from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, leavable_by, remove, said_of
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.result_checks import WorkerBug, checked_end
 from placet_team.team_tables import DropRefs, DropWork, has_queue, refs_of, work_row
@@ -52,7 +52,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     if to is not None:
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         try:
-            with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+            with leavable_by(cancel, ports.leaving):
                 _fetch(ports, mission, record, to)
         except (BranchRefused, RepositoryChanged) as error:
             stopped = not_taken(ports, mission, record, error, to)

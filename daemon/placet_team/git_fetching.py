@@ -6,15 +6,17 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from placet.chat.cancel import Cancel
 from placet.git.run import (
     BULK_TIMEOUT_S,
     GitError,
     Place,
     Repo,
+    leavable,
     place_of,
     rows_of,
     run_git,
@@ -47,6 +49,11 @@ _USERS = re.compile(
 
 BASE, WORK = "refs/placet/base", "refs/placet/work"
 """What a remote keeps: what work begins from, and what workers did."""
+
+
+def leavable_by(cancel: Cancel, leaving: Cancel) -> AbstractContextManager[None]:
+    """End git inside once work is to be left, for a case or for the whole process."""
+    return leavable(lambda: cancel.must_leave() or leaving.is_set())
 
 
 def address_of_git(given: str) -> str:

@@ -25,7 +25,7 @@ from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import look_after
 from placet.git.repository import current_branch, head, identity, resolve
-from placet.git.run import Author, GitError, Repo, RepositoryChanged, leavable
+from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import BranchRefused
@@ -40,7 +40,7 @@ from placet_team.bring_home import (
     take_home,
     without_checkpoints,
 )
-from placet_team.git_fetching import BASE, REMOTE_RETRY_S, push, said_of
+from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, said_of
 from placet_team.git_refs import refs_at
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
 from placet_team.team_cache import TeamCache
@@ -250,7 +250,7 @@ class Handover:
         branch = current_branch(repo)
         needed[f"refs/heads/{branch}" if branch else "HEAD"] = head(repo)
         wants = sorted({one for one in needed.values() if one})
-        with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+        with leavable_by(cancel, ports.leaving):
             self._send(ports, case, repo, [*wants, *home])
         with self.lending:
             vault = keep_for_workers(ports)
@@ -311,7 +311,7 @@ class Handover:
         # a mistake ended it: nobody looked at what no commit has
         to = without_checkpoints(to, "" if ended.work.branch else kept_ref(case))
         try:
-            with leavable(lambda: cancel.must_leave() or ports.leaving.is_set()):
+            with leavable_by(cancel, ports.leaving):
                 take_home(ports, mission, record, repo, to)
         except BranchRefused as error:
             ended = not_taken(ports, mission, record, error, to)

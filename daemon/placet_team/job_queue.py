@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import procrastinate
@@ -18,9 +18,8 @@ from procrastinate.schema import SchemaManager
 from psycopg import OperationalError
 from psycopg.errors import InsufficientPrivilege
 
-from placet.errors import UserError
 from placet.journal.database import DatabaseAway
-from placet_team.postgres import OPTIONS, PostgresConnection, password_of, shown
+from placet_team.postgres import OPTIONS, PostgresConnection, password_of
 from placet_team.postgres_reader import READER
 from placet_team.team_tables import TASK, WORKER, has_queue
 
@@ -56,28 +55,9 @@ def make_queue(address: str) -> None:
         connection.execute("BEGIN")
         connection.execute("LOCK TABLE schema_number IN EXCLUSIVE MODE")
         if not has_queue(connection):
-            connection.script(SchemaManager.get_schema())
-        connection.script(_RIGHTS)
+            connection.at_once(SchemaManager.get_schema())
+        connection.at_once(_RIGHTS)
         connection.execute("COMMIT")
-
-
-def is_ready(address: str) -> bool:
-    """Return whether a database has the queue; raises UserError where it cannot be reached."""
-    with reached(address) as connection:
-        return has_queue(connection)
-
-
-@contextmanager
-def reached(address: str) -> Iterator[PostgresConnection]:
-    """Give a connection to a database; raises UserError where it cannot be reached."""
-    try:
-        with closing(PostgresConnection(address)) as connection:
-            yield connection
-    except DatabaseAway as error:
-        raise UserError(
-            f"The database {shown(address)} cannot be reached: {error}",
-            "Look whether it runs, and whether this machine may reach it.",
-        ) from error
 
 
 def work(

@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo, TransactionStatus
 
-from placet.errors import UserError
+from placet.errors import UserError, one_line
 from placet.journal.database import DatabaseAway, Values
 from placet.journal.errors import may_pass
 from placet.journal.writes import JournalDamaged
@@ -43,7 +44,7 @@ OPTIONS = (
 FROZEN_S = 5
 """Seconds after which the server ends the transaction of a writer that says nothing."""
 
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 * 1024 * 1024
+_ROWS_AT_ONCE = 50
 _SECRET = {"password", "sslpassword"}
 _LINE: dict[str, Any] = {
     "connect_timeout": 5,
@@ -137,7 +138,8 @@ class PostgresConnection:
     def executemany(self, sql: str, values: Any, /) -> None:
         """Run an INSERT with each of some rows of values, many at once."""
         head, _, marks = for_postgres(sql).rpartition("VALUES ")
-        for some in _portions(values):
+        left = iter(values)
+        while some := list(islice(left, _ROWS_AT_ONCE)):
             rows = ", ".join([marks] * len(some))
             with _plain():
                 self._connection.execute(
@@ -145,7 +147,7 @@ class PostgresConnection:
                 )
 
     def at_once(self, sql: str) -> tuple[Any, ...]:
-        """Run some statements without values, sent as one message; return the last one's row."""
+        """Run statements without values, sent as one message; return the last one's row, if any."""
         with _plain():
             cursor = self._connection.execute(sql.encode(), prepare=False)
             while cursor.nextset():
@@ -159,11 +161,6 @@ class PostgresConnection:
             cursor.itersize = 500
             cursor.execute(sql)
             yield from cursor
-
-    def script(self, sql: str) -> None:
-        """Run many statements without values."""
-        with _plain(), psycopg.Cursor(self._connection) as cursor:
-            cursor.execute(sql.encode())
 
     def notices(self, channel: str, timeout_s: float) -> bool:
         """Wait for a NOTIFY, at most so long; return whether there was one."""
@@ -223,25 +220,18 @@ def announcements(
             line.close()
 
 
-def _portions(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Give rows in portions that fit into one statement."""
-    some, size = list[Any](), 0
-    for row in rows:
-        some.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
-        if len(some) == _ROWS_AT_ONCE or size > _BYTES_AT_ONCE:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
-
-
 @contextlib.contextmanager
 def _plain() -> Iterator[None]:
     try:
         yield
     except _PASSING as error:
-        raise DatabaseAway(" ".join(str(error).split())) from error
+        raise DatabaseAway(one_line(str(error))) from error
+
+
+def said_by(error: Exception) -> str:
+    """Return on one line what a database said."""
+    said = error.diag.message_primary if isinstance(error, psycopg.Error) else ""
+    return said or one_line(str(error))
 
 
 def password_of(address: str) -> dict[str, str]:
@@ -341,7 +331,7 @@ def checked(address: str) -> str:
         parts = conninfo_to_dict(address)
     except psycopg.ProgrammingError as error:
         raise UserError(
-            f"This is no address of a PostgreSQL database: {' '.join(str(error).split())}.",
+            f"This is no address of a PostgreSQL database: {said_by(error)}.",
             "Write it as postgresql://user@host/database",
             exit_code=2,
         ) from error

@@ -10,7 +10,7 @@ import psycopg
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
-from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, shown
+from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, said_by, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_tables import TABLES, WORKER
 
@@ -111,9 +111,8 @@ def make_ready(address: str) -> tuple[str, ...]:
     try:
         return migrate_postgres(checked(address))
     except (psycopg.Error, DatabaseAway) as error:
-        said = " ".join(str(error).split())
         raise UserError(
-            f"The database {shown(address)} cannot be used: {said}.",
+            f"The database {shown(address)} cannot be used: {said_by(error)}.",
             "Look whether it runs, whether the password is there (PGPASSWORD, ~/.pgpass or the "
             f"systemd credential {CREDENTIAL}), and whether its user may make a schema: "
             "GRANT CREATE ON DATABASE … TO …",
@@ -153,7 +152,7 @@ def migrate_postgres(address: str) -> tuple[str, ...]:
         missing = _missing_roles(connection)
         for sql in _READING if READER not in missing else ():
             connection.execute(sql)
-        connection.script(files("placet_team").joinpath("workers.sql").read_text("utf-8"))
+        connection.at_once(files("placet_team").joinpath("workers.sql").read_text("utf-8"))
         connection.execute("COMMIT")
         return missing
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from placet.cli.doctor import Line, finding
 from placet.cli.site import Site
-from placet.errors import UserError, age, counted, one_line
+from placet.errors import UserError, age, counted
 from placet.host.clock import Clock, wall
 from placet.host.config import Config, work_remote
 from placet.journal.database import DatabaseAway, address_of
@@ -43,7 +43,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
         return
     import psycopg
 
-    from placet_team.postgres import PostgresConnection, shown
+    from placet_team.postgres import PostgresConnection, said_by, shown
 
     try:
         with closing(PostgresConnection(address)) as connection:
@@ -55,7 +55,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
                 yield from _rights(connection)
     except psycopg.Error as error:
         helps = "Its user lacks a right: see “Roles” in the guide's page about PostgreSQL."
-        found = f"{shown(address)} cannot be used: {one_line(str(error))}"
+        found = f"{shown(address)} cannot be used: {said_by(error)}"
         yield finding("database", "bad", found, helps)
     except DatabaseAway as error:
         helps = "Check that it runs, and that pg_hba.conf and firewalls let this machine in."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,7 @@ from placet.chat.result import Ended
 from placet.codec import Stored
 from placet.disk.confine import Denied
 from placet.git.repository import KEPT_MARK
-from placet.host.config import Config
+from placet.host.config import Config, plain
 
 LEFT = "left"
 """The kind of a piece of work that was left to be taken up again."""
@@ -118,11 +117,7 @@ def packed_config(config: Config) -> str:
     """
     unsent: dict[str, Any] = dict.fromkeys(("notify", "board", "portals", "team", "commands"), True)
     unsent["model"] = {"base_url", "script"}
-    return json.dumps(config.model_dump(exclude=unsent), default=_plain)
-
-
-def _plain(value: object) -> object:
-    return float(value) if isinstance(value, Decimal) else str(value)
+    return json.dumps(config.model_dump(exclude=unsent), default=plain)
 
 
 def config_of(text: str) -> Config:

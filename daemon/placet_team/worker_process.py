@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from placet.errors import UserError, cannot_write, counted
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boottime_s, is_alive, this_process
 from placet.host.state import make_empty, make_ready
+from placet.journal.database import DatabaseAway
 from placet.journal.writes import JournalPaused
 from placet.loop.ports import own_secrets, sandbox_level
 from placet.loop.run import Ending
@@ -20,10 +21,17 @@ from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
-from placet_team.job_queue import is_ready, reached, work
-from placet_team.postgres import shown
+from placet_team.job_queue import work
+from placet_team.postgres import PostgresConnection, said_by, shown
 from placet_team.team_cache import GAP_S
-from placet_team.team_tables import labels_of, member_rows, queues_for, quiet_limit_s, server_now_s
+from placet_team.team_tables import (
+    has_queue,
+    labels_of,
+    member_rows,
+    queues_for,
+    quiet_limit_s,
+    server_now_s,
+)
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken, not_let_in
 from placet_team.worker_journal import WorkerJournal
@@ -48,30 +56,19 @@ def run(
     make_undumpable()
     with ExitStack() as stack:
         _prepared(ident.name, folder, stack, say)
-        stack.enter_context(_plainly(address))
-        if not _awaited(address, say, ending):
-            return
-        clock = _clock_of(address)
         journal = stack.enter_context(closing(WorkerJournal(address, folder / "journal", say)))
         ending.rings(journal.stop_waiting)
         try:
-            _work(address, ident, own, folder, env, say, ending, journal, clock)
+            if _awaited(address, say, ending):
+                _work(address, ident, own, folder, env, say, ending, journal)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
-
-
-@contextmanager
-def _plainly(address: str) -> Iterator[None]:
-    """Tell trouble with the database that does not pass as a person can act on it."""
-    try:
-        yield
-    except psycopg.Error as error:
-        said = error.diag.message_primary or " ".join(str(error).split())
-        raise UserError(
-            f"The database {shown(address)} is not one that this worker can use: {said}.",
-            "The guide has the rights that its user needs, under “Roles” in “The journal in "
-            "PostgreSQL”; then start the worker again.",
-        ) from error
+        except psycopg.Error as error:
+            raise UserError(
+                f"This worker cannot use the database {shown(address)}: {said_by(error)}.",
+                "The guide has the rights that its role needs, under “Roles” in “The journal in "
+                "PostgreSQL”. Then start the worker again.",
+            ) from error
 
 
 def _work(
@@ -83,11 +80,13 @@ def _work(
     say: Callable[[str], None],
     ending: Ending,
     journal: WorkerJournal,
-    clock: Clock,
 ) -> None:
     with ExitStack() as stack:
         with journal.read() as reader:
             labels = labels_of(reader.connection, ident.name)
+            ahead_s = server_now_s(reader.connection) - boottime_s()
+        # the database's time, whatever this machine's says: the team shares the budget of a day
+        clock = Clock(wall=lambda: datetime.fromtimestamp(boottime_s() + ahead_s, UTC))
         if not labels:
             raise not_let_in(ident.name)
         if not (own.remote or own.remotes):
@@ -154,17 +153,6 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     return False
 
 
-def _clock_of(address: str) -> Clock:
-    """Return a clock that goes with the database's, whatever this machine's says.
-
-    By it the team knows which day it is, whose budget is used. Raises UserError where the database
-    cannot be reached.
-    """
-    with reached(address) as connection:
-        ahead_s = server_now_s(connection) - boottime_s()
-    return Clock(wall=lambda: datetime.fromtimestamp(boottime_s() + ahead_s, UTC))
-
-
 def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
     """Wait until the database is there and a daemon with workers has made the queue in it.
 
@@ -173,14 +161,18 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
     told = ""
     while True:
         try:
-            if is_ready(address):
-                return True
+            with closing(PostgresConnection(address)) as connection:
+                if has_queue(connection):
+                    return True
             waits = (
-                f"No team works with the database {shown(address)} yet. This worker waits until a "
-                "daemon has started whose System/placet.toml says [team] workers = true."
+                f"No daemon with workers uses the database {shown(address)} yet. This worker waits "
+                "until one starts whose System/placet.toml says [team] workers = true."
             )
-        except UserError as error:
-            waits = f"{error.what}. This worker waits until it can be reached."
+        except DatabaseAway as error:
+            waits = (
+                f"The database {shown(address)} cannot be reached: {error}. This worker waits "
+                "until it can be reached."
+            )
         if waits != told:
             told = waits
             say(waits)

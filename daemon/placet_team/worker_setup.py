@@ -17,7 +17,7 @@ from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
-from placet.git.run import Repo, leavable
+from placet.git.run import Repo
 from placet.host.clock import Clock
 from placet.host.config import Config
 from placet.journal.writes import (
@@ -27,7 +27,7 @@ from placet.loop.ports import model_opener, prices
 from placet.sandbox.box import Level
 from placet_team.bring_home import check_refs
 from placet_team.clones import PushCarrier, borrow
-from placet_team.git_fetching import address_of_git
+from placet_team.git_fetching import address_of_git, leavable_by
 from placet_team.git_refs import forget_worktree, loose_refs, move_refs
 from placet_team.team_tables import refs_of
 from placet_team.vault_copy import unpacked
@@ -162,7 +162,7 @@ class Machine:
         source, commits = item.source, list(dict.fromkeys([*item.source.commits, *recorded]))
         url = self.own.remote_of(source.portal)
         with (
-            leavable(lambda: cancel.must_leave() or self.leaving.is_set()),
+            leavable_by(cancel, self.leaving),
             self.fetching.setdefault(source.portal, threading.Lock()),
         ):
             repo = borrow(self.folder / "clones", source, url, commits)

@@ -709,11 +709,11 @@ def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) 
 def guarded(config: Config) -> dict[Key, Any]:
     """Return the guarded settings that differ from their defaults."""
     dumped = config.model_dump(mode="python", exclude_defaults=True)
-    tables = json.loads(json.dumps(dumped, default=_plain))
+    tables = json.loads(json.dumps(dumped, default=plain))
     return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
 
 
-def _plain(value: Decimal | date) -> float | str:
+def plain(value: Decimal | date) -> float | str:
     """Return what JSON has for a value: money as a number, as the settings want it."""
     return float(value) if isinstance(value, Decimal) else value.isoformat()
 

@@ -135,7 +135,7 @@ def test_a_daemon_ends_where_the_database_has_forgotten_what_it_wrote(journal: J
     journal.commit([event(2)])
     with closing(PostgresConnection(address_of(journal.path))) as other:
         other.execute("UPDATE writers SET turn = turn - 1")
-    with pytest.raises(JournalDamaged, match="has forgotten what this daemon wrote"):
+    with pytest.raises(JournalDamaged, match="lacks what this daemon wrote"):
         journal.commit([event(3)])
     assert ns(journal.path) == [1, 2]
 
@@ -212,7 +212,7 @@ def test_a_query_that_takes_long_is_ended(journal: Journal) -> None:
     "address", ["postgresql://me:word@host/db", "host=h password=word", "host=h sslpassword=word"]
 )
 def test_no_password_gets_into_a_file(address: str) -> None:
-    with pytest.raises(UserError, match="holds a password") as caught:
+    with pytest.raises(UserError, match="contains a password") as caught:
         checked(address)
     assert "word@" not in str(caught.value)
 
@@ -492,7 +492,7 @@ def test_one_host_holds_the_vault_and_another_takes_over_when_it_is_silent(
             ending.set()
             with second.open() as other, pytest.raises(UserError, match="Ended while the daemon"):
                 stack.enter_context(lock(other, "v", ELSEWHERE, 1.0, second.said.append, ending))
-            assert "takes over once nothing was heard of it for 1 s" in second.said[-1]
+            assert "takes over when that one has given no sign of life for 1 s" in second.said[-1]
             # as one that was stopped: it renews nothing
             journal.guard, guard = None, journal.guard
             time.sleep(1.2)

@@ -102,7 +102,7 @@ def test_a_clone_follows_a_repository_whatever_becomes_of_it(
         carried_out(found, "garbage", "code")
         git(clone, "config", "credential.helper", "!false")
         carried_out(found, "setting", "code")
-        assert "made anew" in found.log("host")
+        assert "creates it again" in found.log("host")
         lose(code)
         code.mkdir()
         git(code, "init", "-q", "-b", "caf\udce9", "--object-format=sha256")

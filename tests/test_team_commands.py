@@ -198,7 +198,7 @@ def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again
         assert worker.poll() is None, said.read_text()
         journal.commit([Drain("ann", draining=True)])
         assert worker.wait(30) == 0, said.read_text()
-    assert "has ended what it had" in said.read_text()
+    assert "has finished its work" in said.read_text()
     with closing(PostgresConnection(address)) as connection:
         assert member_rows(connection) == []
 
@@ -313,7 +313,9 @@ def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
     text = " ".join(said.read_text().split())
     assert "This worker cannot use the database " in text
     assert "permission denied for schema placet" in text
-    assert not any(wrong in text for wrong in ("Traceback", "there again", "cannot be reached"))
+    assert not any(
+        wrong in text for wrong in ("Traceback", "can be reached again", "cannot be reached")
+    )
 
 
 def test_a_worker_without_the_extra_says_what_to_install() -> None:
@@ -377,7 +379,7 @@ def test_new_labels_are_shown_once_the_worker_goes_by_them(
 ) -> None:
     team_workers.beat("ann", owner="first")
     said = troupe.vault.click("team", "init", "--worker", "ann", "--labels", "gpu").stderr
-    assert "from its next start on" in said
+    assert "from its next start" in said
     team_workers.call("ann", "worker_beat", owner_json("first"), 3, "0.1.0", 1, "", [])
     assert asked(troupe.vault, "team", "workers")[0]["labels"] == ["any"]
     gone = owner_json("first")
@@ -518,7 +520,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     host = troupe.host()
     vault.drop("Say hello.\n")
     troupe.until("request.detected")
-    until(lambda: "no worker is there for it" in vault.click("why", "say-hello").stdout, "", 30)
+    until(lambda: "no worker is running for it" in vault.click("why", "say-hello").stdout, "", 30)
     assert "say-hello  waits for a worker" in vault.click("status").stdout
     assert [one["state"] for one in look(vault.site)["work"]] == ["waiting"]
 
@@ -530,7 +532,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     host.send_signal(signal.SIGSTOP)  # it would take the offer back
     team_workers.beat("ann", labels="gpu", slots=1, owner="next", gone=OWNER)
     said = vault.click("why", "say-hello").stdout
-    assert "It waits for a worker: no worker is there for it." in said
+    assert "It waits for a worker: no worker is running for it." in said
     assert "(let one in: placet team init --worker NAME)" in troupe.log("host")
     assert "placet team status" in said
 
@@ -592,10 +594,10 @@ def test_the_remark_that_no_worker_is_there_goes_once_one_is(
     vault = troupe.vault
     troupe.host()
     vault.drop("Say hello.\n")
-    until(lambda: "no worker is there for it" in vault.click("status").stdout, "the remark", 30)
+    until(lambda: "no worker is running for it" in vault.click("status").stdout, "the remark", 30)
     team_workers.beat("ann", slots=1, owner=OWNER)
     named(troupe, "say-hello")
-    until(lambda: "no worker is there" not in vault.click("status").stdout, "no old remark", 30)
+    until(lambda: "no worker is running" not in vault.click("status").stdout, "no old remark", 30)
     assert "say-hello  waits for a worker" in vault.click("status").stdout
 
 

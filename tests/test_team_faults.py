@@ -627,7 +627,9 @@ def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) 
     until(lambda: squad.troupe.sql(HELD), "a call of its successor", 30)
     calls = squad.count(ident)["model.called"]
     one.send_signal(signal.SIGCONT)
-    until(lambda: "was taken away" in squad.troupe.log("frozen"), "the frozen one", 30)
+    until(
+        lambda: "now belongs to another worker" in squad.troupe.log("frozen"), "the frozen one", 30
+    )
     held = squad.troupe.sql(HELD)
     answered = squad.count(ident)["model.called"] > calls
     assert held or answered, "the successor's call is held no more"
@@ -872,7 +874,7 @@ def test_a_mission_is_stopped_while_it_waits_while_it_runs_and_while_its_worker_
     waits, runs, frozen = planned(squad, "command", 3)
     squad.approve(waits)
     reached(squad, waits, "plan.approved")
-    until(lambda: waits in squad.troupe.log("host").split("no worker is there")[-2], "", 20)
+    until(lambda: waits in squad.troupe.log("host").split("no worker is running")[-2], "", 20)
     squad.vault.cli("stop", waits)
     reached(squad, waits, "plan.taken_back")
     one = squad.troupe.worker("stopped")

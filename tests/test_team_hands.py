@@ -90,7 +90,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
     troupe.until("model.called", 3)  # the command begins, and takes its time
     troupe.host()
     ended(troupe)
-    assert "was taken away" not in troupe.log("ann")
+    assert "now belongs to another worker" not in troupe.log("ann")
 
 
 def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:

@@ -203,7 +203,7 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
 def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
     own = WorkerSettings(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
     assert (own.remote_of("code"), own.remote_of("")) == ("ssh://one/a", "ssh://two/a")
-    with pytest.raises(Postponed, match="knows no git remote for the portal code"):
+    with pytest.raises(Postponed, match="has no git remote for the portal code"):
         borrow(
             tmp_path / "clones",
             loan_of("0" * 40, {}),
@@ -222,7 +222,7 @@ def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
         with pytest.raises(Postponed, match="placet does not make: credential"):
             borrow(tmp_path / "clones", source, str(remote), [commit])
     (clone / "worktrees" / "other").rmdir()
-    with pytest.raises(Postponed, match="is made anew"):
+    with pytest.raises(Postponed, match="creates it again"):
         borrow(tmp_path / "clones", source, str(remote), [commit])
     borrow(tmp_path / "clones", source, str(remote), [commit])
     assert not made.exists()
@@ -416,7 +416,7 @@ def test_a_mission_waits_for_a_remote_that_stays_away(work: Troupe) -> None:
     approved(work)
     work.until("step.completed")
     work.remote.rename(work.folder / "away.git")
-    until(lambda: "a worker cannot push to" in work.log("host"), work.logs(), 60)
+    until(lambda: "the worker cannot push to" in work.log("host"), work.logs(), 60)
     (work.folder / "away.git").rename(work.remote)
     ended(work)
 

@@ -1,1 +1,1 @@
-"""Work on several machines: one daemon decides, workers carry out what they are handed."""
+"""Do the work on several machines: one daemon decides, workers work."""

@@ -96,7 +96,9 @@ def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
         if path in before and end == _end_of(path, before):
             continue
         if not end or allowed.denied.protects(end):
-            raise BranchRefused(f"{show(path)} is a link out of what a mission may reach")
+            raise BranchRefused(
+                f"{show(path)} links to a place outside the repository, or to a protected path"
+            )
 
 
 def _links(repo: Repo, commit: str) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
-"""Bring a mission's commits home to the person's repository, and go on with it there.
+"""Bring a worker's commits into the person's repository, and continue a mission there.
 
-`[team] workers` may be set, or unset, while missions are under way.
+You may change `[team] workers` while missions run.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def needed_remote(ports: Ports, portal: str) -> str:
         return url
     what = f"the portal {portal}" if portal else "the vault"
     raise Postponed(
-        f"no git repository is named by which workers get the commits of {what}. Name one: "
+        f"no git remote is set from which workers can fetch the commits of {what}. Set one: "
         "placet config set team.work_remote ADDRESS",
         AWAY_RETRY_S,
         Why.MACHINE,
@@ -139,7 +139,7 @@ def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) ->
     for name, commit in to.items():
         if name not in ours or not _COMMIT.fullmatch(commit):
             raise WorkerBug(
-                f"a worker recorded another reference than its mission's: {name!r:.200}"
+                f"a worker recorded a reference that is not its mission's: {name!r:.200}"
             )
 
 
@@ -183,7 +183,7 @@ def take_home(
             moved = moved or ("" if _is_ours(repo, place.base, before, commit) else name)
     if moved:
         move_refs(repo, {kept_ref(case): to[moved]})
-        raise RepositoryChanged(f"{moved} was moved by somebody else; see {kept_ref(case)}")
+        raise RepositoryChanged(f"somebody else moved {moved}; the work is at {kept_ref(case)}")
     move_refs(repo, to, known)
 
 

@@ -49,7 +49,7 @@ def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Re
             f', or write [remotes] {json.dumps(source.portal)} = "URL" in the file of its --config'
         )
         raise Postponed(
-            f"a worker knows no git remote for {what}. Start it with --remote URL{own}",
+            f"the worker has no git remote for {what}. Start it with --remote URL{own}",
             REMOTE_RETRY_S,
             Why.MACHINE,
         )
@@ -58,7 +58,7 @@ def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Re
         _must_be_ours(repo)
         _fetch(repo, url, commits)
         _set_up(repo, source)
-        return bare_repo_at(path, sha256=source.sha256)  # with its settings read anew
+        return bare_repo_at(path, sha256=source.sha256)  # reads its settings again
     except (UserError, GitError, RepositoryChanged) as error:
         raise _damaged(path, error) from error
 
@@ -92,7 +92,7 @@ def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         if not has_all(repo, "--no-walk", "--all"):
             raise  # the clone is damaged
         raise Postponed(
-            f"a worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
+            f"the worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
             REMOTE_RETRY_S,
             Why.MACHINE,
         ) from error
@@ -125,7 +125,8 @@ def _damaged(path: Path, error: Exception) -> Postponed:
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
     return Postponed(
-        f"the worker's clone {path} was damaged ({said_of(str(error))}), and is made anew",
+        f"the worker's clone {path} was damaged ({said_of(str(error))}). The worker creates it "
+        "again",
         REMOTE_RETRY_S,
         Why.MACHINE,
     )
@@ -163,7 +164,7 @@ def _clear(path: Path) -> None:
 class PushCarrier:
     """Pushes a mission's commits before its record names them.
 
-    Each has a reference of its own on the remote, below the token of the lease, which never moves.
+    Each commit has its own reference on the remote, named by the lease's token. It never moves.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class PushCarrier:
                 with leavable(self._cancel.must_leave):
                     return push(self._repo, self._url, refs)
             except GitError as error:
-                why = f"a worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}"
+                why = f"the worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}"
                 if wait_s == 1.0:
                     self._say(f"{why}. It tries again")
                 if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):

@@ -1,4 +1,4 @@
-"""Work handed over to a worker, and what comes back, in a thread for each piece of it."""
+"""Hand work over to a worker and wait for its result, in one thread for each piece of work."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Handover:
             self.cache.look()
         kind, text = self._wait(ports, case, token, cancel)
         if kind == LEFT:
-            raise Interrupted("a worker left it")
+            raise Interrupted("the worker stopped before it was done")
         if kind == MISTAKE:
             raise WorkerBug(text)
         try:
@@ -176,22 +176,22 @@ class Handover:
         while True:
             row = self.cache.work.get(case.trace_id)
             if row is None or row.token != token:
-                raise Interrupted("it was taken away")
+                raise Interrupted("another worker has it")
             if row.kind:
                 with ports.journal.read() as reader:
                     text = text_of(reader.connection, "result", case.trace_id, token)
                 if text is not None:
                     return row.kind, text
             if ports.leaving.is_set():
-                raise Interrupted("the worker goes on alone")
+                raise Interrupted("the daemon stops; the worker continues")
             lease_s = self.lease_s
             quiet = row.expired and self.cache.watched_s() >= lease_s
             quiet = quiet or (told != "" and ports.clock.monotonic() - told_s > OBEYED_S)
             if quiet or cancel.must_leave():
                 self._revoke(case, token)
                 if cancel.must_leave():
-                    raise Interrupted("it is void")
-                why = f"nothing was heard of the worker {row.worker}; another one goes on"
+                    raise Interrupted("it is no longer wanted")
+                why = f"the worker {row.worker} gives no sign of life; another one continues"
                 raise Postponed(why, 0.0, Why.WORKER)
             if cancel.reason and told != cancel.reason:
                 told, told_s = cancel.reason, ports.clock.monotonic()
@@ -274,8 +274,8 @@ class Handover:
         url = needed_remote(ports, case.request.portal)
         if repo.is_shallow:
             raise Postponed(
-                f"{repo.path} is a shallow clone, which workers cannot have. Fetch all of its "
-                f"history: {repo.by_hand} fetch --unshallow",
+                f"{repo.path} is a shallow clone, which git cannot push. Fetch its whole history: "
+                f"{repo.by_hand} fetch --unshallow",
                 AWAY_RETRY_S,
                 Why.MACHINE,
             )

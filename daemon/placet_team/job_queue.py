@@ -1,7 +1,7 @@
-"""The queue: Procrastinate, in the database of the journal.
+"""Queue work with Procrastinate, in the journal's database.
 
-It keeps what is offered in the order of priority and age, gives each piece to one worker that
-listens to its queue, and wakes workers up. Who may write is decided by leases, not by it.
+It orders work by priority and age, gives each piece to one worker, and wakes workers up. It does
+not decide who may write: leases do.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def work(
 ) -> None:
     """Take work from the queues, up to `slots` pieces at once, until `ending`; then end what is.
 
-    `take` is called in a thread of its own with a case's trace_id and generation. While the
+    `take` is called in a separate thread with a case's trace_id and generation. While the
     database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
     """
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # `say` tells it once
@@ -106,7 +106,7 @@ async def _work(
                 async with app.open_async():
                     if told[0]:
                         told[0] = False
-                        say("The journal is there again; work is taken.")
+                        say("The journal can be reached again. This worker takes work.")
                     await _until(ending, app, queues)
             except (
                 procrastinate.exceptions.ConnectorException,
@@ -117,7 +117,7 @@ async def _work(
                     raise error.__cause__ from error
                 if not told[0]:
                     told[0] = True
-                    say("The journal cannot be reached; work is taken once it is there again.")
+                    say("The journal cannot be reached. This worker takes work when it can.")
             if not ending():
                 await asyncio.sleep(_AGAIN_S)
 

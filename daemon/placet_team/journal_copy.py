@@ -1,4 +1,4 @@
-"""A journal copied from one database to another, and moved."""
+"""Copy or move a journal from one database to another."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def must_be_equal(source: Connection, target: Connection) -> None:
         ]
         if counts[0] != counts[1]:
             raise UserError(
-                f"The copy is not whole: {counts[1]} of {counts[0]} rows in {table}.",
+                f"The copy is incomplete: {counts[1]} of {counts[0]} rows in {table}.",
                 "Nothing was moved. Try again.",
             )
     if last_event(source) != last_event(target):
-        raise UserError("The copy of the journal ends elsewhere.", "Nothing was moved. Try again.")
+        raise UserError("The copy has another last event.", "Nothing was moved. Try again.")
 
 
 def move_in(path: Path, address: str, vault_id: str) -> Path:
@@ -94,8 +94,8 @@ def move_in(path: Path, address: str, vault_id: str) -> Path:
     with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
         if last_event(target)[0] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
             raise UserError(
-                "That database holds a journal already, and was left as it is.",
-                "Name an empty one: each vault has a database of its own.",
+                "That database already holds a journal. placet did not change it.",
+                "Name an empty one. Each vault needs its own database.",
             )
         copy_tables(source, target)
         target.execute(
@@ -143,10 +143,9 @@ def _must_have_no_commits(source: Connection) -> None:
     missions = source.execute("SELECT count(DISTINCT trace_id) FROM team_refs").fetchone()[0]
     if missions:
         raise UserError(
-            f"Only the database knows what workers did of {counted(missions, 'mission')}.",
-            "Set team.database again and start the daemon, without workers if you like: placet "
-            "config set team.workers false. Let what is under way come to its end, with answers to "
-            "its questions; then stop it and try again.",
+            f"Only the database has the commits of {counted(missions, 'unfinished mission')}.",
+            "Set team.database again and start the daemon (without workers: placet config set "
+            "team.workers false). Let the missions finish, then stop it and try again.",
         )
 
 

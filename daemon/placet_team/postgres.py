@@ -1,7 +1,7 @@
-"""A journal in PostgreSQL, by psycopg (extra `team`): connections and the writer's store.
+"""Connect to a journal in PostgreSQL and write it, with psycopg (extra `team`).
 
-No statement is sent in a pipeline, of psycopg's or libpq's: what is cut off or frozen in the middle
-of one holds its locks, and no time limit of the server's ends it.
+placet uses no pipeline mode. A client that is cut off or frozen in the middle of a pipeline keeps
+its locks, and no time limit of the server ends it.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class PostgresConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open; of a line that is cut none is."""
+        """Whether a transaction is open; False if the connection was cut."""
         return not self.is_broken and (
             self._connection.info.transaction_status is not TransactionStatus.IDLE
         )
@@ -264,7 +264,7 @@ class PostgresStore:
         self._writer, self._turn, self._kept = uuid4().hex, 0, 0
 
     def ready(self) -> None:
-        """Connect anew where the line was cut; raises DatabaseAway."""
+        """Connect again if the connection was cut; raises DatabaseAway."""
         if self.connection.is_broken:
             self.connection = PostgresConnection(self._address, _WRITER)
 
@@ -281,9 +281,9 @@ class PostgresStore:
         last, now_s = self.connection.at_once(f"{_TAKE_CHAIN}{leave}")
         if last != self._kept:
             raise JournalDamaged(
-                f"The journal {self.name} has forgotten what this daemon wrote: it was restored "
-                "from a backup, or a server took over that did not have it all.",
-                "Start the daemon again: it goes on from what the database has now.",
+                f"The journal {self.name} lacks what this daemon wrote. It was restored from a "
+                "backup, or a standby without the last writes took over.",
+                "Start the daemon again. It continues from what the database has now.",
             )
         return float(now_s)
 
@@ -331,14 +331,14 @@ def checked(address: str) -> str:
         parts = conninfo_to_dict(address)
     except psycopg.ProgrammingError as error:
         raise UserError(
-            f"This is no address of a PostgreSQL database: {said_by(error)}.",
+            f"This is not the address of a PostgreSQL database: {said_by(error)}.",
             "Write it as postgresql://user@host/database",
             exit_code=2,
         ) from error
     if _SECRET & parts.keys():
         raise UserError(
-            "The address holds a password, which would be in a file that is synced.",
-            "Leave it out, and give it by PGPASSWORD, ~/.pgpass, or the systemd credential "
+            "The address contains a password. placet writes it to a file that may be synced.",
+            "Leave it out. Give it by PGPASSWORD, ~/.pgpass, or the systemd credential "
             f"{CREDENTIAL}.",
             exit_code=2,
         )

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL, as `placet.journal.database.Database` describes a server."""
+"""Keep the journal in PostgreSQL: the plug-in that `placet.journal.database.Database` describes."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class KeepVault(RenewLease):
     """The lease on the vault renewed, or else LeaseLost in the words for its daemon."""
 
     ELSE = (
-        "another daemon has taken this vault over, as nothing was heard of this one; "
-        "nothing more is written here"
+        "another daemon took over this vault, because this one gave no sign of life; "
+        "this one writes nothing more"
     )
 
 
@@ -132,11 +132,11 @@ def _taken(
         if not told:
             say(
                 f"The daemon with {other.owner} works on this vault. This one waits, and takes "
-                f"over once nothing was heard of it for {other.ttl_s:g} s."
+                f"over when that one has given no sign of life for {other.ttl_s:g} s."
             )
             told = True
         if ending.wait(LOOK_S):
             raise UserError(
-                f"Ended while the daemon with {other.owner} works on this vault.",
-                "Nothing is to be done: that one goes on.",
+                f"Stopped. The daemon with {other.owner} still works on this vault.",
+                "You need do nothing.",
             )

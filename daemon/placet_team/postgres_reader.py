@@ -1,4 +1,4 @@
-"""Reading a journal in PostgreSQL: snapshots, a daemon's patient reader, a person's query."""
+"""Read a journal in PostgreSQL: one moment, a reader that waits, or a query that you typed."""
 
 from __future__ import annotations
 

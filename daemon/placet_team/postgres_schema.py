@@ -1,4 +1,4 @@
-"""The tables of a journal in PostgreSQL: SQLite's, with the types and functions of both."""
+"""Create and migrate the tables of a journal in PostgreSQL, from the statements for SQLite."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def statements(first: int) -> tuple[str, ...]:
 
 
 def number_of(connection: PostgresConnection) -> int:
-    """Return the number of the schema, 0 where there is none."""
+    """Return the number of the schema, 0 without one."""
     (there,) = connection.execute(
         "SELECT to_regclass('placet.schema_number') IS NOT NULL"
     ).fetchone()
@@ -113,8 +113,8 @@ def make_ready(address: str) -> tuple[str, ...]:
     except (psycopg.Error, DatabaseAway) as error:
         raise UserError(
             f"The database {shown(address)} cannot be used: {said_by(error)}.",
-            "Look whether it runs, whether the password is there (PGPASSWORD, ~/.pgpass or the "
-            f"systemd credential {CREDENTIAL}), and whether its user may make a schema: "
+            "Check that it runs, that the password is set (PGPASSWORD, ~/.pgpass or the systemd "
+            f"credential {CREDENTIAL}), and that its user may create a schema: "
             "GRANT CREATE ON DATABASE … TO …",
         ) from error
 

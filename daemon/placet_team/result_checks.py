@@ -1,6 +1,7 @@
-"""Take of a worker's result what only it can know; all else comes from the daemon's record and git.
+"""Check a worker's result. The daemon trusts only what it cannot read from its record and git.
 
-So a compromised worker can plan and work badly, and cannot approve, or report what is not there.
+A compromised worker can therefore plan and work badly. It cannot approve a plan, or report commits
+that do not exist.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from placet.plan.parse import PlanProblems, parse_plan
 
 
 class WorkerBug(PlacetError):  # noqa: N818 - named for what it is, as Stop is
-    """A worker met a mistake of placet's, or gave back what placet never does; the text says it."""
+    """A worker met a bug in placet, or returned what placet never returns; the text says what."""
 
 
 def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Drafted:

@@ -1,4 +1,4 @@
-"""The team's rows, looked at once for all threads of a process."""
+"""Cache the team tables for all threads of the daemon."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TeamCache:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Look whenever something is announced, in a thread of its own."""
+        """Look whenever something is announced, in a separate thread."""
 
         def run() -> None:
             with suppress(JournalPaused, psycopg.Error):  # the loop meets it, too

@@ -1,4 +1,4 @@
-"""Checks of `placet doctor` on a team: its database, the clocks, the queue, the workers."""
+"""Check a team for `placet doctor`: its database, clock, tables, queue, rights and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet team`: the journal in PostgreSQL, and the workers that reach it."""
+"""`placet team`: put the journal into PostgreSQL, let workers in, and show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from placet_team.team_tables import ANY, WORKER
 
 @click.group("team")
 def team_command() -> None:
-    """A journal in PostgreSQL, and the workers that it hands work to."""
+    """A journal in PostgreSQL, and workers on other machines."""
 
 
 @team_command.command("init")
@@ -50,9 +50,9 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
     ~/.pgpass or the systemd credential database-password. Later it can be left out.
 
-    With --remote, make a bare git repository at PATH if there is none, by which the commits of
-    workers travel, and name it as [team] work_remote. --worker prints the SQL with which an
-    administrator makes the worker's role.
+    --remote makes a bare git repository at PATH, if there is none, and sets [team] work_remote. The
+    daemon and workers exchange commits through it. --worker prints the SQL with which an
+    administrator creates the worker's role.
     """
     there = address_of(site.state.journal)
     if address and there and there != address:
@@ -164,7 +164,7 @@ exit 1
 
 
 def _made_remote(given: str) -> Path:
-    """Make the git repository by which commits travel, if there is none; return its path."""
+    """Make the work remote, unless it is there already; return its path."""
     if not is_git_path(given):
         raise UserError(
             f"{given} is not a path on this machine, so placet cannot create a repository there.",

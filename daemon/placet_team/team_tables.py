@@ -1,4 +1,4 @@
-"""The tables by which a team's machines tell each other what to do: writes and reads.
+"""Write and read the tables through which a daemon and its workers talk.
 
 `team_work` has the pieces of work that workers may take, `team_members` the workers, `team_refs`
 where missions' references are, `team_bodies` what a worker needs of the vault. A row that another
@@ -127,7 +127,7 @@ class DropWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class Drain(Change):
-    """Tell a member to take no more work; Conflict where there is none of this name."""
+    """Tell a worker to take no more work; Conflict without one of this name."""
 
     name: str
     draining: bool
@@ -209,7 +209,7 @@ class WorkRow:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A process of the team; `quiet_s` is how long nothing was heard of it."""
+    """A worker's process; `quiet_s` is the time since its last sign of life."""
 
     name: str
     labels: str

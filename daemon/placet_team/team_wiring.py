@@ -1,4 +1,4 @@
-"""A daemon joined with its team: who carries work out, and what workers write is heard here."""
+"""Connect a daemon to its team: choose who does the work, and follow what workers write."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def hands(
         return draft, carry_out_here, None
     if not address:
         raise UserError(
-            "[team] workers is set in System/placet.toml, and the journal is in a file, which no "
-            "other machine reaches.",
-            "Put it into PostgreSQL: placet team init ADDRESS; or: placet config set team.workers "
+            "[team] workers is set in System/placet.toml, but the journal is in a file, which no "
+            "other machine can reach.",
+            "Put it into PostgreSQL: placet team init ADDRESS. Or: placet config set team.workers "
             "false",
         )
     # Only here: a daemon that does its work itself needs nothing of it.
@@ -66,7 +66,7 @@ def hands(
 
 @contextmanager
 def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]) -> Iterator[None]:
-    """Call `on_rows` with the rows that anybody writes from now on, in a thread of its own."""
+    """Call `on_rows` with the rows that anybody writes from now on, in a separate thread."""
     import psycopg
 
     from placet_team.postgres import ROWS, announcements

@@ -1,6 +1,6 @@
-"""The part of the vault that workers need: instructions, agents, Knowledge; a body for each file.
+"""Copy the notes that workers need through the database: instructions, agents, Knowledge.
 
-A copy is a list of paths with the digests of their texts, and is named by the digest of the list.
+A copy is a list of paths with the digests of their texts. Its name is the digest of the list.
 """
 
 from __future__ import annotations

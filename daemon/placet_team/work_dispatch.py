@@ -1,9 +1,9 @@
-"""The daemon's offers of work, and who took them.
+"""Queue work for workers, and see which worker took it.
 
-A piece of work is offered in a queue. A worker takes it, and waits: the daemon then looks once more
-whether the note in the vault still says so, acquires the lease in the worker's name, and hands it
-over (`handover`). The worker renews that lease, and each of its writes is good only while it holds
-it. If it runs out the work is taken away and offered again.
+The daemon queues a piece of work. A worker takes it and waits. The daemon reads the note again,
+acquires the lease in the worker's name, and hands the work over (`handover`). The worker renews the
+lease and can write only while it holds it. When the lease runs out, the daemon queues the work
+again.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:
         what = f"whose sandbox is strong enough (level {level})"
     elif living and not any(one.has_version(version) for one in living):
         what = f"of version {version}"
-    return f"no worker is there {what}"
+    return f"no worker is running {what}"
 
 
 def may_take(one: MemberRow, version: str, label: str, level: int) -> bool:

@@ -1,4 +1,4 @@
-"""The values that travel as rows: work as it is handed to a worker, and what came of it."""
+"""Define what is sent to a worker, and the results that it sends back."""
 
 from __future__ import annotations
 

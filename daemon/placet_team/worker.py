@@ -1,7 +1,7 @@
-"""A worker: takes work from the queue, carries it out, gives back what came of it.
+"""Take work from the queue, do it, and return the result.
 
-It needs nothing of the vault but what it is handed, and keeps nothing that another worker would
-miss: each thing that counts is in the database before it counts.
+A worker needs no vault. It records each step in the database before the next one begins, so another
+worker can continue from there.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Worker:
 
     @contextmanager
     def alive(self, gone: str = "") -> Iterator[None]:
-        """Show signs of life, in a thread of its own; after it the team knows that it ended.
+        """Show signs of life, in a thread of its own; then tell the team that it ended.
 
         The thread also tells work under way what the daemon says. `gone` is the owner (JSON) of a
         process that had this name and has ended. Raises UserError where another worker has it.
@@ -164,7 +164,7 @@ class Worker:
                 self._carry(row)
 
     def _handed(self, trace_id: str, generation: int) -> WorkRow | None:
-        """Wait until a piece of work is handed over; return None where it is taken away."""
+        """Wait until a piece of work is handed over; return None if the daemon withdraws it."""
         wait_s = FIRST_LOOK_S
         while not self.machine.leaving.is_set():
             with self.journal.read() as reader:
@@ -189,7 +189,7 @@ class Worker:
             guard = Guard(row.trace_id, row.token)
             self.journal.commit([guard, *writes, PutResult(kind, result)])
         except LeaseLost:
-            self.say(f"{row.trace_id[:8]} was taken away: what was not recorded is void")
+            self.say(f"{row.trace_id[:8]} now belongs to another worker; unrecorded steps are lost")
         finally:
             del self.under_way[row.trace_id]
 
@@ -244,7 +244,7 @@ def name_taken(name: str, where: str = "another machine") -> UserError:
     """Return the error for a worker whose name another one has that lives."""
     return UserError(
         f"A worker named {name} runs on {where} already.",
-        "Stop it first, or give this one a role of its own: placet team init --worker NAME",
+        "Stop it first, or give this one another role: placet team init --worker NAME",
         exit_code=2,
     )
 
@@ -253,8 +253,7 @@ def not_let_in(name: str) -> UserError:
     """Return the error for a worker that the team does not know."""
     return UserError(
         f"This team has no worker named {name}.",
-        f"Where the vault is: placet team init --worker {name}; it prints the SQL that makes its "
-        "role.",
+        f"On the vault's machine, run: placet team init --worker {name}",
         exit_code=2,
     )
 

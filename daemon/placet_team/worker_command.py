@@ -1,4 +1,4 @@
-"""`placet worker`: carries out, on any machine, what a team's daemon hands it."""
+"""`placet worker`: do the work of a team's daemon on this machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def own_settings(file: Path) -> WorkerSettings:
     "--remote",
     default="",
     metavar="URL",
-    help="Git repository by which commits travel: what `[team] work_remote` names, from here.",
+    help="Git repository to fetch from and push to: `[team] work_remote`, as seen from here.",
 )
 @click.option(
     "--config",
@@ -73,13 +73,12 @@ def own_settings(file: Path) -> WorkerSettings:
     help="This worker's own settings: [model], [commands] and [remotes].",
 )
 def worker_command(address: str, slots: int, remote: str, config: Path | None) -> None:
-    """Carry out what the daemon of a team hands over, until it is stopped.
+    """Do the work of a team's daemon, until you stop it.
 
-    ADDRESS is that of the team's database, or in PLACET_DATABASE. Its user is this worker's own
-    role, and its name: postgresql://build-1@host/database (placet team init --worker). The password
-    comes from PGPASSWORD, ~/.pgpass or the systemd credential database-password. The
-    model, its server and its key are this machine's own: --config, ANTHROPIC_API_KEY,
-    ANTHROPIC_BASE_URL. Work for another model waits.
+    ADDRESS is the team's database (or set PLACET_DATABASE). Its user is the worker's role and name:
+    postgresql://build-1@host/database (see placet team init --worker). The password comes from
+    PGPASSWORD, ~/.pgpass or the systemd credential database-password. Model, server and key are
+    this machine's: --config, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. Work for another model waits.
     """
     name = checked_name(user_of(checked(address)))
     own = replace(own_settings(config) if config else WorkerSettings(), remote=remote)

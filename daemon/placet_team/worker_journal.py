@@ -1,7 +1,6 @@
-"""A team's journal as a worker has it: it reads its own work, and writes by the team's functions.
+"""Read a worker's part of the team's journal, and write it by the functions of `workers.sql`.
 
-`workers.sql` has the functions, and says who may see what. Each is one statement, so no lock in the
-database waits for a worker's line.
+Each call is one statement, so no lock in the database waits for a slow worker.
 """
 
 from __future__ import annotations

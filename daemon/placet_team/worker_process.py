@@ -1,4 +1,4 @@
-"""The process of a worker: what it opens, and how it ends."""
+"""Run a worker's process: open the database, wait for its name, take work, stop."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def _work(
         if not labels:
             raise not_let_in(ident.name)
         if not (own.remote or own.remotes):
-            say("This worker knows no git remote (--remote), so it can do no work yet.")
+            say("This worker has no git remote, so it can do no work. Start it with --remote URL")
         level = sandbox_level(own.config, say)
         if level is Level.NONE and own.config.commands.sandbox != "none":
-            say("This machine has no sandbox: it takes no work that runs commands.")
+            say("This machine has no sandbox, so the worker takes no work that runs commands.")
         owner = OWNER_JSON.dump_json(this_process()).decode()
         machine = Machine(journal, folder, env, level, own_secrets(env), say, own, clock=clock)
         worker = Worker(ident, journal, machine, say, owner)
@@ -112,15 +112,15 @@ def _work(
         if worker.failed:
             raise worker.failed
         if worker.draining:
-            say(f"{ident.name} was told to take no more work, and has ended what it had.")
+            say(f"{ident.name} was drained: it has finished its work.")
 
 
 def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> bool:
     """Let the team know of a worker, until the stack is left; return False if told to end before.
 
-    Who had its name may be gone. Of a process of this machine that is known at once; of another
-    machine's once nothing was heard of it for `lease_s` in which the database was there all the
-    time. Raises UserError where it lives.
+    An earlier process of this name may be gone. If it ran on this machine, that is known at once.
+    Otherwise this waits until it has given no sign of life for `lease_s`, while the database was
+    reachable. Raises UserError if it lives.
     """
     name, mine = worker.ident.name, OWNER_JSON.validate_json(worker.owner)
     told, began_s = False, boottime_s()

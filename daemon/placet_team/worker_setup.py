@@ -1,4 +1,4 @@
-"""The means of a worker for one piece of work: a clone, the vault's notes, the model."""
+"""Prepare one piece of work on a worker: its clone, its notes, its model."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
--- What workers may do. Each worker logs in with a role of its own, which `placet team init --worker`
--- lists in team_workers, and which is a member of placet_worker. It reads its own work, and writes
--- through these functions alone. They run with the rights of the schema's owner, so pg_temp stands
--- last in each search_path: a worker can make tables there.
+-- Define what workers may do. Each worker logs in with its own role. `placet team init --worker`
+-- lists the role in team_workers; it is a member of placet_worker. A worker reads its own work and
+-- writes only through these functions. They run with the rights of the schema's owner. A worker can
+-- make tables in pg_temp, so pg_temp is last in each search_path.
 
 CREATE TABLE IF NOT EXISTS team_workers (
   name text COLLATE "C" PRIMARY KEY, -- also the name of its role
   labels text NOT NULL);
 
--- Whether the caller was handed a case's work with this token, and has its lease.
+-- Return whether the caller has a case's work with this token, and holds the lease.
 CREATE OR REPLACE FUNCTION worker_holds(trace text, tok bigint) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   SELECT EXISTS (SELECT FROM leases l JOIN team_work w ON w.trace_id = l.trace_id
@@ -15,11 +15,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog, pg_te
     AND w.worker = session_user)
 $$;
 
--- Append to a mission's record and to the journal, and give the work back (`kind_` and `result_`).
--- `turn_` counts the calls about a piece of work. A call made again, as its answer was lost, does
--- nothing. One that does not follow the last turn is refused: the database was restored meanwhile.
--- `entries` of the record are given column by column, `events` as rows of eight texts.
--- Errors: PL001 the lease is lost, PL002 the record has gone on, PL003 no worker may write that.
+-- Append to a mission's record and to the journal, and return the work (`kind_` and `result_`).
+-- `turn_` counts the calls for a piece of work. A call whose answer was lost may be repeated; the
+-- second one does nothing. A gap in the turns is refused: the database was restored meanwhile.
+-- The record's entries come column by column, `events` as rows of eight texts.
+-- Errors: PL001 the lease is lost, PL002 the record is longer, PL003 no worker may write this.
 CREATE OR REPLACE FUNCTION worker_append(trace text, tok bigint, turn_ bigint, attempts bigint[],
   seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[], refs_ text, kind_ text,
   result_ text) RETURNS void
@@ -49,7 +49,7 @@ BEGIN
   SELECT turn INTO before FROM team_work WHERE trace_id = trace;
   IF before = turn_ THEN RETURN; END IF;
   IF before <> turn_ - 1 THEN
-    RAISE EXCEPTION 'the database was restored, and has forgotten what this worker wrote'
+    RAISE EXCEPTION 'the database lacks what this worker wrote: it was restored'
       USING ERRCODE = 'PL001';
   END IF;
 
@@ -59,7 +59,7 @@ BEGIN
       RAISE EXCEPTION 'record % attempt % seq % is taken', trace, attempts[n], seqs[n]
         USING ERRCODE = 'PL002';
     END IF;
-    -- where a mission is and begins, and for whom, is the daemon's to say; what is said once stays
+    -- only the daemon records where a mission begins, its place and its author; an outcome is final
     IF seqs[n] > 1000000 OR attempts[n] IS DISTINCT FROM (SELECT generation FROM team_work WHERE trace_id = trace)
       OR kinds[n] NOT IN ('intent', 'outcome') OR keys[n] IN ('place', 'author', 'base')
       OR kinds[n] = 'outcome' AND EXISTS (SELECT FROM records r WHERE r.trace_id = trace
@@ -138,13 +138,13 @@ BEGIN
   UPDATE team_work SET turn = turn_ WHERE trace_id = trace;
 END $$;
 
--- Whether a text can be the owner of a process: what `case/lease.py` writes.
+-- Return whether a text can be the owner of a process, as `case/lease.py` writes it.
 CREATE OR REPLACE FUNCTION worker_is_owner(owner_ text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = placet, pg_catalog, pg_temp AS $$
   SELECT coalesce(length(owner_) < 2000 AND jsonb_typeof(owner_::jsonb) = 'object', FALSE)
 $$;
 
--- Take a piece of work that nobody has, if its label is among the caller's; say whether it is its.
+-- Take a piece of work that nobody has, if the caller has its label. Return whether it got it.
 CREATE OR REPLACE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
@@ -159,9 +159,10 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Show a sign of life, which renews the leases of the work `under_way`. Return whether the worker
--- may take work ('ok'), is 'draining', is 'unknown' (nobody let it in), or its name is 'taken' by
--- another process that lives; and for how many seconds the sign is good. `gone` is the owner of a process that ended.
+-- Give a sign of life and renew the leases of the work `under_way`. Return the worker's state and
+-- for how many seconds the sign is good. States: 'ok' (may take work), 'draining', 'unknown' (nobody
+-- let it in), 'taken' (another live process has its name). `gone` is the owner of a process that
+-- has ended.
 CREATE OR REPLACE FUNCTION worker_beat(owner_ text, level_ bigint, version_ text, slots_ bigint,
   gone text, under_way text[]) RETURNS text[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
@@ -192,14 +193,14 @@ BEGIN
   RETURN ARRAY[CASE WHEN drains THEN 'draining' ELSE 'ok' END, lease_s::text];
 END $$;
 
--- Tell that the caller's process ends.
+-- Say that the caller's process ends.
 CREATE OR REPLACE FUNCTION worker_leave(owner_ text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   DELETE FROM team_members WHERE name = session_user AND owner = owner_
 $$;
 
--- Hold a model call in the day's budget; say False unless `seen` is the last state of it. `key_` is
--- the caller: a trace_id, the number of the conversation, the token of its lease.
+-- Reserve a model call in the day's budget. Return FALSE unless `seen` is its latest version. `key_`
+-- names the caller: trace_id, number of the conversation, token of the lease.
 CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
@@ -219,7 +220,7 @@ BEGIN
   RETURN TRUE;
 END $$;
 
--- Hold a model call of the caller's no longer; whose lease is over holds none either.
+-- Release a reservation of the caller, and those of leases that are over.
 CREATE OR REPLACE FUNCTION worker_drop(key_ text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
   DELETE FROM team_held WHERE key = key_
@@ -228,7 +229,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $
     AND trace_id = split_part(key, ':', 1) AND token::text = split_part(key, ':', 3))
 $$;
 
--- Workers see their own work, readers see all.
+-- Workers see their own work. Readers see everything.
 DO $$
 DECLARE
   of_worker text;
@@ -242,7 +243,7 @@ BEGIN
     ('cases', 'EXISTS (SELECT FROM team_work w WHERE w.trace_id = cases.trace_id)'),
     ('texts', 'EXISTS (SELECT FROM team_work w WHERE strpos(w.item, texts.digest) > 0)')
   LOOP
-    -- a policy that is there stays: to make one waits for whoever reads the table
+    -- an existing policy stays: creating one waits for everybody who reads the table
     IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = part::regclass) THEN
       EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
     END IF;

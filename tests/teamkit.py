@@ -18,13 +18,17 @@ import tomlkit
 import pgkit
 from placet import __version__
 from placet.case.lease import Owner
+from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, PutText
+from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
+from placet_team.postgres_schema import make_ready
 from placet_team.team_command import let_in as insert_worker
 from placet_team.team_tables import HandWork, PutWork, queue_of
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_setup import OF_MODEL
+from test_journal import World
 from vaultkit import TestVault, make_vault, until
 
 LEASE_S = 2
@@ -179,6 +183,23 @@ def team(
         yield found
     finally:
         found.end()
+
+
+def team_database(server: pgkit.Server) -> str:
+    """Return the address of a database with all tables of a team; nobody uses it."""
+    address = server.fresh()
+    make_ready(address)
+    make_queue(address)
+    return address
+
+
+@contextmanager
+def journal_in(folder: Path, address: str) -> Iterator[Journal]:
+    """Open the journal of a database, as a daemon with this folder does."""
+    folder.mkdir(exist_ok=True)
+    address_file(folder / "journal.db").write_text(address)
+    with World(folder / "journal.db").open() as found:
+        yield found
 
 
 def lose(folder: Path) -> None:

@@ -51,8 +51,7 @@ from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import status_text, workers_text
 from placet_team.worker_status import team as look
-from teamkit import LEASE_S, Troupe, Workers, owner_json, team
-from test_journal import World
+from teamkit import LEASE_S, Troupe, Workers, journal_in, owner_json, team, team_database
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -60,18 +59,12 @@ pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 @pytest.fixture
 def address(server: pgkit.Server) -> str:
-    found = server.fresh()
-    make_ready(found)
-    make_queue(found)
-    return found
+    return team_database(server)
 
 
 @pytest.fixture
 def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
-    (tmp_path / "writer").mkdir()
-    path = tmp_path / "writer" / "journal.db"
-    address_file(path).write_text(address)
-    with World(path).open() as found:
+    with journal_in(tmp_path / "writer", address) as found:
         yield found
 
 
@@ -348,10 +341,7 @@ def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
 @pytest.fixture
 def rows(troupe: Troupe) -> Iterator[Journal]:
     """A journal by which a test does what the team's other machines do."""
-    (troupe.folder / "writer").mkdir()
-    path = troupe.folder / "writer" / "journal.db"
-    address_file(path).write_text(troupe.address)
-    with World(path).open() as found:
+    with journal_in(troupe.folder / "writer", troupe.address) as found:
         yield found
 
 

@@ -16,14 +16,10 @@ from placet.agent.day_budget import DayBudget
 from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
 from placet.host.clock import Clock
-from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import ReleaseLease
-from placet_team.job_queue import make_queue
-from placet_team.postgres_schema import make_ready
 from placet_team.worker_journal import TeamDay, WorkerJournal
-from teamkit import Workers, handed, journal_of
-from test_journal import World
+from teamkit import Workers, handed, journal_in, journal_of, team_database
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
@@ -42,13 +38,9 @@ class Team:
 
 @pytest.fixture
 def four(tmp_path: Path, server: pgkit.Server) -> Iterator[Team]:
-    address = server.fresh()
-    make_ready(address)
-    make_queue(address)
-    workers = Workers(server, address)
-    address_file(tmp_path / "journal.db").write_text(address)
+    workers = Workers(server, team_database(server))
     with ExitStack() as stack:
-        daemon = stack.enter_context(World(tmp_path / "journal.db").open())
+        daemon = stack.enter_context(journal_in(tmp_path, workers.address))
         found = Team(daemon, [], [])
         for n in range(4):
             workers.beat(f"w{n}")

@@ -72,7 +72,7 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
     troupe.vault.cli("config", "set", "team.workers", "false")
     troupe.vault.cli("config", "set", "team.database", "")
     refused = troupe.vault.cli("journal", "move", check=False)
-    assert "Only the database knows what workers did of 1 mission." in refused.stderr
+    assert "Only the database has the commits of 1 unfinished mission." in refused.stderr
     troupe.vault.cli("config", "set", "team.database", troupe.address)
     troupe.host()
     ended(troupe)
@@ -263,5 +263,7 @@ def test_a_worker_moves_no_reference_but_its_missions(
         found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
         approved(vault)
         found.until("report.written")
-        until(lambda: "another reference" in found.log("host"), found.logs(), 30)
+        until(
+            lambda: "a reference that is not its mission's" in found.log("host"), found.logs(), 30
+        )
     assert git(code, "for-each-ref") == before

@@ -387,19 +387,6 @@ def test_commits_travel_over_http_as_the_workers_user(work: Troupe, tmp_path: Pa
     assert "very-secret" not in str(rows) + work.logs()
 
 
-@needs_server
-def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe) -> None:
-    work.host()
-    work.worker("ann")
-    approved(work)
-    work.until("step.completed")
-    work.remote.rename(work.folder / "away.git")
-    until(lambda: "cannot push to" in work.log("ann"), work.logs(), 60)
-    (work.folder / "away.git").rename(work.remote)
-    ended(work)
-    assert "waiting for" not in work.log("host").partition("step 1 of 1 done")[2]
-
-
 IMPATIENT = """
 import placet_team.clones as clones
 clones.PUSH_PATIENCE_S, clones.PUSH_RETRY_S, clones.REMOTE_RETRY_S = 0.0, 0.0, 0.5
@@ -409,16 +396,21 @@ main()
 
 
 @needs_server
-def test_a_mission_waits_for_a_remote_that_stays_away(work: Troupe) -> None:
+@pytest.mark.parametrize("stays_away", [False, True])
+def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe, stays_away: bool) -> None:
+    """A worker tries for a while. Then it returns the mission, which waits in the daemon."""
     work.host()
-    for name in ("ann", "bob"):
-        work.worker(name, program=("-c", IMPATIENT))
+    for name in ("ann", "bob") if stays_away else ("ann",):
+        work.worker(name, program=("-c", IMPATIENT) if stays_away else ("-m", "placet"))
     approved(work)
     work.until("step.completed")
     work.remote.rename(work.folder / "away.git")
-    until(lambda: "the worker cannot push to" in work.log("host"), work.logs(), 60)
+    log = "host" if stays_away else "ann"
+    until(lambda: "the worker cannot push to" in work.log(log), work.logs(), 60)
     (work.folder / "away.git").rename(work.remote)
     ended(work)
+    if not stays_away:
+        assert "waiting for" not in work.log("host").partition("step 1 of 1 done")[2]
 
 
 @needs_server

@@ -12,7 +12,6 @@ import pytest
 
 import pgkit
 from placet.activity import Action, Activity, Actor, Entity
-from placet.journal.database import address_file
 from placet.journal.maintenance import verify
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -24,22 +23,16 @@ from placet.journal.writes import (
     ReleaseLease,
     Write,
 )
-from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
-from placet_team.postgres_schema import make_ready
 from placet_team.team_tables import PutRefs, PutResult, PutWork, queue_of, work_rows
-from teamkit import Workers, handed, journal_of
-from test_journal import World
+from teamkit import Workers, handed, journal_in, journal_of, team_database
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
 @pytest.fixture
 def workers(server: pgkit.Server) -> Workers:
-    address = server.fresh()
-    make_ready(address)
-    make_queue(address)
-    found = Workers(server, address)
+    found = Workers(server, team_database(server))
     for name in ("ann", "bob"):
         assert found.beat(name)
     return found
@@ -47,8 +40,7 @@ def workers(server: pgkit.Server) -> Workers:
 
 @pytest.fixture
 def daemon(tmp_path: Path, workers: Workers) -> Iterator[Journal]:
-    address_file(tmp_path / "journal.db").write_text(workers.address)
-    with World(tmp_path / "journal.db").open() as found:
+    with journal_in(tmp_path, workers.address) as found:
         yield found
 
 

@@ -126,7 +126,6 @@ class PostgresConnection:
                 cursor_factory=_Cursor,
             )
         self._connection.adapters.register_loader("numeric", _Number)
-        self._listens = ""
 
     def execute(self, sql: str, values: Values = (), /) -> _Cursor:
         """Run one statement."""
@@ -162,13 +161,10 @@ class PostgresConnection:
             cursor.execute(sql)
             yield from cursor
 
-    def notices(self, channel: str, timeout_s: float) -> bool:
-        """Wait for a NOTIFY, at most so long; return whether there was one."""
+    def await_notice(self, timeout_s: float) -> None:
+        """Wait for a NOTIFY on a channel that this connection listens to, at most so long."""
         with _plain():
-            if self._listens != channel:
-                self._connection.execute(f"LISTEN {channel}")
-                self._listens = channel
-            return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
+            list(self._connection.notifies(timeout=timeout_s, stop_after=1))
 
     def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Run a person's SQL, one statement; return its columns and rows. Raises psycopg.Error."""
@@ -202,22 +198,17 @@ def announcements(
 
     While the database is away it yields, too. Raises psycopg.Error for trouble that does not pass.
     """
-    line: PostgresConnection | None = None
-    try:
-        while not over.is_set():
-            try:
-                is_new = line is None
-                line = line or PostgresConnection(address)
-                line.notices(channel, 0.0 if is_new else every_s)
-            except DatabaseAway:
-                if line is not None:
-                    line.close()
-                line = None
-                over.wait(every_s)
+    while not over.is_set():
+        try:
+            with contextlib.closing(PostgresConnection(address)) as line:
+                line.execute(f"LISTEN {channel}")
+                yield
+                while not over.is_set():
+                    line.await_notice(every_s)
+                    yield
+        except DatabaseAway:
+            over.wait(every_s)
             yield
-    finally:
-        if line is not None:
-            line.close()
 
 
 @contextlib.contextmanager

@@ -8,17 +8,14 @@ process waits for is announced to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
 
 from placet import __version__
 from placet.agent.record import BRANCH
 from placet.journal.database import VAULT, Connection
 from placet.journal.reader import Reader
 from placet.journal.writes import Change
-
-T = TypeVar("T")
 
 HOST = "placet_host"
 """The channel of NOTIFY for work that was taken or given back."""
@@ -268,13 +265,13 @@ def work_rows(connection: Connection, owner: str = "") -> list[WorkRow]:
     found = connection.execute(
         f"{_WORK} WHERE :owner IN ('', w.owner) ORDER BY put_at, w.trace_id", {"owner": owner}
     )
-    return _values(WorkRow, found)
+    return [WorkRow(*row) for row in found]
 
 
 def work_row(connection: Connection, trace_id: str) -> WorkRow | None:
     """Return a case's piece of work, None for none."""
-    found = _values(WorkRow, connection.execute(f"{_WORK} WHERE w.trace_id = ?", (trace_id,)))
-    return found[0] if found else None
+    row = connection.execute(f"{_WORK} WHERE w.trace_id = ?", (trace_id,)).fetchone()
+    return None if row is None else WorkRow(*row)
 
 
 def has_queue(connection: Connection) -> bool:
@@ -319,7 +316,7 @@ def member_rows(connection: Connection, name: str = "") -> list[MemberRow]:
         f"SELECT {names}, extract(epoch FROM clock_timestamp())::float8 - beat_s "  # noqa: S608 - our own
         "FROM team_members WHERE :name IN ('', name) ORDER BY name"
     )
-    return _values(MemberRow, connection.execute(sql, {"name": name}))
+    return [MemberRow(*row) for row in connection.execute(sql, {"name": name})]
 
 
 def refs_of(connection: Connection, trace_id: str, generation: int) -> Mapping[str, str] | None:
@@ -349,8 +346,3 @@ def bodies_of(connection: Connection, names: list[str]) -> dict[str, bytes]:
     """Return the texts with these digests, as far as they are there."""
     rows = connection.execute("SELECT name, body FROM team_bodies WHERE name = ANY(?)", (names,))
     return {str(name): bytes(body) for name, body in rows}
-
-
-def _values(kind: type[T], rows: Any) -> list[T]:
-    found: Sequence[Any] = rows.fetchall()
-    return [kind(*row) for row in found]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from placet.agent.planner import Assignment
@@ -99,11 +98,7 @@ _KINDS: Mapping[str, Any] = {
     "wait": Wait,
     "ended": Ended,
 }
-
-
-@cache
-def _stored(kind: str) -> Stored[Any]:
-    return Stored(_KINDS[kind])
+_STORED = {kind: Stored[Any](what) for kind, what in _KINDS.items()}
 
 
 ITEM_JSON = Stored[WorkItem](WorkItem)
@@ -129,7 +124,7 @@ def packed_result(result: Drafted | PlanningFailed | Asked | Wait | Ended) -> tu
     """Return the kind of a result, and its JSON."""
     for kind, what in _KINDS.items():
         if isinstance(result, what):
-            return kind, _stored(kind).dump_json(result).decode()
+            return kind, _STORED[kind].dump_json(result).decode()
     raise TypeError(f"no result: {result!r:.80}")
 
 
@@ -137,5 +132,5 @@ def result_of(kind: str, text: str) -> Result:
     """Return a result as it was; its text where the work was left, or met a mistake."""
     if kind not in _KINDS:
         return text
-    found: Result = _stored(kind).validate_json(text)
+    found: Result = _STORED[kind].validate_json(text)
     return found

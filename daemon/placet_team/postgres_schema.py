@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from importlib.resources import files
 
 import psycopg
@@ -104,12 +105,14 @@ def number_of(connection: PostgresConnection) -> int:
 
 
 def make_ready(address: str) -> tuple[str, ...]:
-    """Make what is missing of the schema; return those of ROLES that are not there.
+    """Make what is missing of the schema, in one transaction; two at once are safe.
 
-    Raises UserError for a database that cannot be used.
+    Return those of ROLES that are not there, and that this user may not make. Raises UserError for
+    a database that cannot be used.
     """
     try:
-        return migrate_postgres(checked(address))
+        with closing(PostgresConnection(checked(address))) as connection:
+            return _migrated(connection)
     except (psycopg.Error, DatabaseAway) as error:
         raise UserError(
             f"The database {shown(address)} cannot be used: {said_by(error)}.",
@@ -119,41 +122,34 @@ def make_ready(address: str) -> tuple[str, ...]:
         ) from error
 
 
-def migrate_postgres(address: str) -> tuple[str, ...]:
-    """Make what is missing of the schema, in one transaction; two at once are safe.
-
-    Return the roles that are not there, and that this user may not make.
-    Raises DatabaseAway, and psycopg.Error where the user may not.
-    """
-    connection = PostgresConnection(address)
-    try:
-        connection.execute("BEGIN")
-        # the table's lock is the owner's alone; without the table nobody else is there to take this
-        there = connection.execute("SELECT to_regclass('placet.schema_number') IS NOT NULL")
+def _migrated(connection: PostgresConnection) -> tuple[str, ...]:
+    connection.execute("BEGIN")
+    # the table's lock is the owner's alone; without the table nobody else is there to take this
+    (is_there,) = connection.execute(
+        "SELECT to_regclass('placet.schema_number') IS NOT NULL"
+    ).fetchone()
+    connection.execute(
+        "LOCK TABLE schema_number IN EXCLUSIVE MODE"
+        if is_there
+        else "SELECT pg_advisory_xact_lock(hashtext('placet'))"
+    )
+    for sql in _BASE:
+        connection.execute(sql)
+    number = number_of(connection)
+    must_be_released(number, "in that database")
+    if number < latest():
+        for sql in statements(number + 1):
+            connection.execute(sql)
         connection.execute(
-            "LOCK TABLE schema_number IN EXCLUSIVE MODE"
-            if there.fetchone()[0]
-            else "SELECT pg_advisory_xact_lock(hashtext('placet'))"
+            "INSERT INTO schema_number VALUES (1, ?) "
+            "ON CONFLICT (one) DO UPDATE SET number = excluded.number",
+            (latest(),),
         )
-        for sql in _BASE:
-            connection.execute(sql)
-        number = number_of(connection)
-        must_be_released(number, "in that database")
-        for sql in statements(number + 1) if number < latest() else ():
-            connection.execute(sql)
-        if number < latest():
-            connection.execute(
-                "INSERT INTO schema_number VALUES (1, ?) "
-                "ON CONFLICT (one) DO UPDATE SET number = excluded.number",
-                (latest(),),
-            )
-        for role in _missing_roles(connection):
-            connection.execute(_MAKE_ROLE.format(role))
-        missing = _missing_roles(connection)
-        for sql in _READING if READER not in missing else ():
-            connection.execute(sql)
-        connection.at_once(files("placet_team").joinpath("workers.sql").read_text("utf-8"))
-        connection.execute("COMMIT")
-        return missing
-    finally:
-        connection.close()
+    for role in _missing_roles(connection):
+        connection.execute(_MAKE_ROLE.format(role))
+    missing = _missing_roles(connection)
+    for sql in _READING if READER not in missing else ():
+        connection.execute(sql)
+    connection.at_once(files("placet_team").joinpath("workers.sql").read_text("utf-8"))
+    connection.execute("COMMIT")
+    return missing

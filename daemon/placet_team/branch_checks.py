@@ -30,7 +30,7 @@ class BranchRefused(PlacetError):  # noqa: N818 - named for what happened, as St
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a mission's commits may be: the approved scope, the author, the commit they begin at.
+    """What a mission may commit: the approved scope, the author, the commit it begins at.
 
     `denied` are the paths that nothing may write, `secrets` are known values.
     """
@@ -89,7 +89,7 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool
 
 
 def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
-    """Raise BranchRefused for a link that leads out, unless it did at the base, to the same."""
+    """Raise BranchRefused for a link out, unless the base has it with the same end."""
     before, now = _links(repo, allowed.base), _links(repo, tip)
     for path in now:
         end = _end_of(path, now)
@@ -102,7 +102,7 @@ def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
 
 
 def _links(repo: Repo, commit: str) -> Mapping[str, str]:
-    """Return the symbolic links of a commit, with what they say."""
+    """Return the symbolic links of a commit, with their targets."""
     rows = (row.split("\t", 1) for row in items_of(ask(repo, "ls-tree", "-r", "-z", commit)))
     paths = [path for what, path in rows if what.startswith(_LINK)]
     return {

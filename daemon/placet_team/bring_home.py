@@ -39,7 +39,7 @@ _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
-    """Carry a mission out in this process; what workers did of it is fetched first.
+    """Run a mission in this process, after fetching what workers did of it.
 
     Raises as `agent.mission.carry_out` does.
     """
@@ -79,7 +79,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
 
 
 def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]) -> None:
-    """Make references and worktree what they were at the last worker. Safe to repeat."""
+    """Restore references and worktree as the last worker had them. Safe to repeat."""
     case, place = mission.case, record.get(PLACE)
     repo = repository(ports, case.request.portal, record)
     path = path_of(ports, case, record)
@@ -94,7 +94,7 @@ def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]
 
 
 def needed_remote(ports: Ports, portal: str) -> str:
-    """Return the git repository by which a portal's commits travel; raises Postponed without."""
+    """Return the git remote for a portal's commits; raises Postponed without one."""
     if url := work_remote(ports.vault, ports.config, portal):
         return url
     what = f"the portal {portal}" if portal else "the vault"
@@ -107,9 +107,9 @@ def needed_remote(ports: Ports, portal: str) -> str:
 
 
 def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
-    """Delete what the remote keeps of a case, and of cases that are over, if that can be.
+    """Delete the references of a case, and of finished cases, from the remote, if possible.
 
-    `commits` are any of it; without one nothing is done.
+    `commits` are some of the case; without any, do nothing.
     """
 
     def over(trace_ids: Collection[str]) -> Collection[str]:
@@ -124,7 +124,7 @@ def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
 
 
 def kept_ref(case: Case) -> str:
-    """Return the reference that keeps a mission's commits where its own cannot."""
+    """Return the reference that keeps a mission's commits if its branch cannot."""
     return f"refs/placet/failed/{case.request_id}-{case.trace8}-{case.generation}"
 
 
@@ -199,7 +199,7 @@ def not_taken(
     error: PlacetError,
     to: Mapping[str, str],
 ) -> Stopped:
-    """Return the end of a mission whose branch was not taken: it left the scope, or was moved."""
+    """Return the end of a mission whose branch was refused, or moved by somebody else."""
     end = End.SCOPE if isinstance(error, BranchRefused) else End.REPOSITORY
     ended = unable(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
@@ -209,7 +209,7 @@ def not_taken(
 
 
 def without_checkpoints(to: Mapping[str, str], instead: str) -> Mapping[str, str]:
-    """Return references without a checkpoint, which `instead` keeps, if it is a name."""
+    """Return references without the checkpoint; `instead`, if not empty, then names its commit."""
     found = dict(to)
     for name in [one for one in to if one.startswith(checkpoint_ref(""))]:
         commit = found.pop(name)

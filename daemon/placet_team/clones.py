@@ -37,7 +37,7 @@ _LONGEST_WAIT_S = 16.0
 
 
 def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Repo:
-    """Return a worker's clone of a repository, with these commits and all that a source says.
+    """Return a worker's clone of a repository, with these commits, set up as a source says.
 
     `url` is the worker's own. Raises Postponed without one, where the remote does not give the
     commits, or for a damaged clone, which is then deleted.
@@ -78,7 +78,7 @@ _MADE = {
 def _must_be_ours(repo: Repo) -> None:
     """Raise RepositoryChanged where a clone has a setting that placet does not make.
 
-    So credential helpers, proxies and programs are those of the worker's user alone.
+    So git uses only the credential helpers, proxies and programs of the worker's user.
     """
     mine = {item.partition("\n")[0] for scope, item in repo.settings if scope == "local"}
     if others := sorted(mine - _MADE - {*KEPT_SETTINGS}):
@@ -118,7 +118,7 @@ def _set_up(repo: Repo, source: Source) -> None:
 
 
 def _damaged(path: Path, error: Exception) -> Postponed:
-    """Delete a damaged clone, unless other work is in it; return the error that lets work wait."""
+    """Delete a damaged clone, unless other work is in it; return the error that makes work wait."""
     if why := passing(error):
         return Postponed(why, REMOTE_RETRY_S, Why.MACHINE)
     trees = path / "worktrees"
@@ -148,8 +148,8 @@ def clear_clones(folder: Path) -> None:
 def _clear(path: Path) -> None:
     """Delete what is in a clone besides its objects and settings; the caller alone works on it.
 
-    That are references (but what was fetched), worktrees, and what a killed git left: locks and
-    half a pack.
+    That is: references (except what was fetched), worktrees, and the locks and incomplete packs of
+    a killed git.
     """
     for pattern in ("*.lock", "info/*.lock", "objects/pack/tmp_*", "objects/pack/*.lock"):
         for left in path.glob(pattern):
@@ -201,7 +201,7 @@ class PushCarrier:
         return [PutRefs(json.dumps(now))]
 
     def sent(self) -> None:
-        """Take note that it was recorded."""
+        """Note that the write was recorded."""
         self._known = self._next
 
     def _push(self, refs: Mapping[str, str]) -> None:
@@ -219,7 +219,7 @@ class PushCarrier:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _must_end(self, wait_s: float) -> bool:
-        """Wait before another try; return whether a person stops the mission meanwhile."""
+        """Wait before another try; return whether a person stopped the mission meanwhile."""
         self._clock.wait(wait_s, lambda: self._cancel.is_set() or self._leaving())
         if self._cancel.reason:
             return True

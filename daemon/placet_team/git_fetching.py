@@ -69,14 +69,14 @@ def _reaching(place: Place) -> Place:
 
 
 def asks(place: Place, url: str, *patterns: str) -> list[str]:
-    """Return the references of a remote that match; raises GitError where it does not answer."""
+    """Return the references of a remote that match; raises GitError if it does not answer."""
     asked = ("ls-remote", "--quiet", "--", url, *patterns)
     _, out = run_git(_reaching(place), *asked, timeout_s=_ANSWER_S)
     return [line.partition("\t")[2] for line in out.decode("utf-8", "replace").splitlines()]
 
 
 def trouble_with(url: str) -> str:
-    """Return git's words where a remote does not answer, else ""."""
+    """Return git's message if a remote does not answer, else ""."""
     with _apart(None, sha256=False) as place:
         try:
             asks(place, url, "HEAD")
@@ -86,9 +86,9 @@ def trouble_with(url: str) -> str:
 
 
 def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
-    """Fetch commits into a clone, those that it has not fetched yet; nothing else is taken along.
+    """Fetch the commits that a clone has not fetched yet, and nothing else.
 
-    Raises GitError, without a password in its words.
+    Raises GitError; its text contains no password.
     """
     wanted = [commit for commit in commits if not loose_refs(repo, [FETCHED + commit])]
     if not wanted:
@@ -124,7 +124,7 @@ def _fetch(place: Place, url: str, wanted: Sequence[str], *config: str) -> None:
 def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
     """Push commits of a repository to new references of a remote.
 
-    No hook and no setting of the repository has a say. Raises GitError.
+    Hooks and settings of the repository have no effect. Raises GitError.
     """
     with _apart(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
         asks(place, url, "HEAD")
@@ -167,6 +167,6 @@ def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iter
 
 
 def said_of(error: str) -> str:
-    """Return git's words on one line, without a password or token that an address may hold."""
+    """Return git's message on one line, without a password or token that an address may hold."""
     said = re.sub(r"(https?://)[^/@\s]+@", r"\1", " ".join(error.split()))
     return re.sub(r"(://[^/@:\s]+):[^/@\s]+@", r"\1@", said)

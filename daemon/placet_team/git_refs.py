@@ -41,7 +41,7 @@ def bare_repo_at(path: Path, *, sha256: bool) -> Repo:
 
 
 def forget_worktree(repo: Repo, path: Path) -> None:
-    """Delete a worktree and what git knows of it, whatever is in it; none is no error."""
+    """Delete a worktree and what git knows of it, whatever is in it. It may be missing."""
     admin = registered(repo, path)
     if admin is not None:
         delete(Worktree(repo, path, admin, "", ""))
@@ -57,7 +57,7 @@ def refs_at(repo: Repo, names: Sequence[str]) -> dict[str, str]:
 
 
 def loose_refs(repo: Repo, names: Sequence[str]) -> dict[str, str]:
-    """Return the same of a repository whose references nobody packs; starts no process."""
+    """Do the same without git, in a repository whose references are never packed."""
     found = {}
     for name in names:
         try:
@@ -70,7 +70,7 @@ def loose_refs(repo: Repo, names: Sequence[str]) -> dict[str, str]:
 def move_refs(repo: Repo, to: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
     """Move references, all or none; an empty commit deletes one.
 
-    With `known` each must be where that says (nowhere if it is not in it): else RepositoryChanged.
+    With `known` each must be at its commit there, or not exist: else RepositoryChanged.
     """
     lines = []
     for name, commit in to.items():

@@ -65,7 +65,7 @@ OBEYED_S = 600.0
 
 @dataclass(slots=True)
 class Handover:
-    """Hands work over. `cache` knows what becomes of it.
+    """Hand work over to workers. `cache` has its state.
 
     `lease_s` is how long a worker may be quiet; `sent` has the remote and the commits that this
     process pushed for a case.
@@ -78,7 +78,7 @@ class Handover:
     sent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
     def draft(self, ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
-        """Let a worker write a plan; return what it came to.
+        """Let a worker write a plan; return it, or why there is none.
 
         Raises Interrupted, Postponed and AsksPerson as `agent.planner.draft` does.
         """
@@ -104,7 +104,7 @@ class Handover:
     def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         """Let a worker carry a mission out, and put its commits into the person's repository.
 
-        One that was stopped before a worker had it, or that this daemon began, is carried out here.
+        This process runs a mission that it began, or that was stopped before a worker had it.
         Raises as `agent.mission.carry_out` does.
         """
         case = mission.case
@@ -140,7 +140,7 @@ class Handover:
     def _came(
         self, ports: Ports, case: Case, token: int, cancel: Cancel, item: Callable[[], WorkItem]
     ) -> Result:
-        """Hand work over, unless it was, and wait for what comes back."""
+        """Hand work over, unless a worker has it already, and wait for the result."""
         row = self.cache.work.get(case.trace_id)
         if row is None or row.token != token:
             try:
@@ -199,7 +199,7 @@ class Handover:
             self.cache.wait()
 
     def _revoke(self, case: Case, token: int) -> None:
-        """Take work away: its worker can write nothing more."""
+        """Take work away from its worker, which can then write nothing more."""
         with suppress(LeaseLost):
             self.journal.commit([ReleaseLease(case.trace_id, token)])
         self.journal.commit([DropWork(case.trace_id, case.generation)])
@@ -270,7 +270,7 @@ class Handover:
         return WorkItem(case, None, packed_config(ports.config), vault, int(ports.sandbox), source)
 
     def _send(self, ports: Ports, case: Case, repo: Repo, commits: Sequence[str]) -> None:
-        """Push what work begins from, once; raises Postponed where that cannot be done."""
+        """Push what work begins from, once; raises Postponed if that fails."""
         url = needed_remote(ports, case.request.portal)
         if repo.is_shallow:
             raise Postponed(
@@ -303,7 +303,7 @@ class Handover:
     def _settled(
         self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel
     ) -> Ended:
-        """Bring a mission's commits home; return its end as it is there."""
+        """Bring a mission's commits home; return its end as the repository shows it."""
         case = mission.case
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:

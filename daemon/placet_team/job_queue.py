@@ -50,7 +50,7 @@ _RIGHTS = f"""DO $$ DECLARE part text; BEGIN
 
 
 def make_queue(address: str) -> None:
-    """Make the queue's tables beside the journal's, where they are missing."""
+    """Make the queue's tables next to the journal's, if they are missing."""
     with closing(PostgresConnection(address)) as connection:
         connection.execute("BEGIN")
         connection.execute("LOCK TABLE schema_number IN EXCLUSIVE MODE")
@@ -68,7 +68,7 @@ def work(
     ending: Callable[[], bool],
     say: Callable[[str], None],
 ) -> None:
-    """Take work from the queues, up to `slots` pieces at once, until `ending`; then end what is.
+    """Take work from the queues, up to `slots` pieces at once, until `ending`. Then finish.
 
     `take` is called in a separate thread with a case's trace_id and generation. While the
     database is away this says so, and waits. Raises psycopg.Error for trouble that does not pass.
@@ -125,13 +125,13 @@ async def _work(
 
 
 def _unless_away(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Say what nobody awaits, but that a piece of work could not be ticked off in the queue."""
+    """Report errors of background tasks, except that a job could not be marked as done."""
     if not isinstance(context.get("exception"), procrastinate.exceptions.ConnectorException):
         loop.default_exception_handler(context)
 
 
 async def _until(ending: Callable[[], bool], app: procrastinate.App, queues: Sequence[str]) -> None:
-    """Let one slot work until it is to end, or fails."""
+    """Let one slot work until `ending`, or until it fails."""
     running = asyncio.create_task(
         app.run_worker_async(
             queues=queues,

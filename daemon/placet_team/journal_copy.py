@@ -41,7 +41,7 @@ _AT_ONCE = 500
 
 @contextlib.contextmanager
 def new_journal(target: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a new journal in a file, which gets its name once it is complete and flushed."""
+    """Yield a new journal in a file. The file gets its name when it is complete and flushed."""
     with new_database(target) as connection:
         migrate(connection, SCHEMA)
         yield connection
@@ -66,7 +66,7 @@ def copy_tables(source: Connection, target: Connection) -> None:
 
 
 def must_be_equal(source: Connection, target: Connection) -> None:
-    """Raise UserError unless two journals have the same end, and as many rows in each table."""
+    """Raise UserError unless two journals have the same last event and numbers of rows."""
     for table in TABLES:
         counts = [
             one.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
@@ -84,8 +84,8 @@ def must_be_equal(source: Connection, target: Connection) -> None:
 def move_in(path: Path, address: str, vault_id: str) -> Path:
     """Move a vault's journal from its file to a database; return the name that the file has now.
 
-    No daemon may run. Raises UserError for a database that holds a journal, and for a copy that is
-    not whole: then everything is as it was.
+    No daemon may run. Raises UserError for a database that holds a journal, and for an
+    incomplete copy: then nothing has changed.
     """
     from placet_team.postgres import PostgresConnection
     from placet_team.postgres_schema import make_ready
@@ -139,7 +139,7 @@ def move_out(path: Path) -> str:
 
 
 def _must_have_no_commits(source: Connection) -> None:
-    """Raise UserError where only the database says what commits workers made."""
+    """Raise UserError if only the database knows the commits of a mission."""
     missions = source.execute("SELECT count(DISTINCT trace_id) FROM team_refs").fetchone()[0]
     if missions:
         raise UserError(

@@ -83,7 +83,7 @@ _PIECES = re.compile(r"('(?:[^']|'')*')|(?<![:\w]):([a-z_][a-z0-9_]*)|(\?)|(%)|\
 def for_postgres(sql: str) -> str:
     """Return a statement with psycopg's marks for values.
 
-    A plus right before a column, which keeps SQLite from its index, goes.
+    Drop a plus before a column: it only keeps SQLite from using an index.
     """
 
     def other(found: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def for_postgres(sql: str) -> str:
 
 
 class _Number(Loader):
-    """Loads sums as SQLite has them: whole numbers stay whole."""
+    """Load sums as SQLite returns them: whole numbers are ints."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -104,16 +104,16 @@ class _Number(Loader):
 
 
 class _Cursor(psycopg.Cursor[Any]):
-    """A cursor that has no row, rather than an error, where a statement has no result."""
+    """A cursor whose fetchone returns None for a statement without a result."""
 
     def fetchone(self) -> Any:
         return super().fetchone() if self.description else None
 
 
 class PostgresConnection:
-    """A connection with the face of SQLite's; in no transaction but between BEGIN and its end.
+    """A connection with the methods of SQLite's. Only BEGIN starts a transaction.
 
-    `options` are more settings. Raises DatabaseAway for trouble that may pass, and psycopg.Error
+    `options` are more settings. Raises DatabaseAway for a fault that may pass, and psycopg.Error
     for any other.
     """
 
@@ -155,7 +155,7 @@ class PostgresConnection:
             return row
 
     def stream(self, sql: str) -> Iterator[Any]:
-        """Give the rows of a statement, in a transaction, without holding all of them."""
+        """Give the rows of a statement, in a transaction, without loading all of them."""
         with _plain(), self._connection.cursor("rows") as cursor:
             cursor.itersize = 500
             cursor.execute(sql)
@@ -167,7 +167,7 @@ class PostgresConnection:
             list(self._connection.notifies(timeout=timeout_s, stop_after=1))
 
     def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Run a person's SQL, one statement; return its columns and rows. Raises psycopg.Error."""
+        """Run one statement that a person typed; return columns and rows. Raises psycopg.Error."""
         with psycopg.Cursor(self._connection) as cursor:
             cursor.execute(sql, prepare=True)  # the protocol of prepared ones takes one alone
             if cursor.description is None:
@@ -183,7 +183,7 @@ class PostgresConnection:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the line was cut."""
+        """Whether the connection was cut."""
         return self._connection.closed
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ def announcements(
 ) -> Iterator[None]:
     """Yield at once, after each NOTIFY, and at least every `every_s`, until `over` is set.
 
-    While the database is away it yields, too. Raises psycopg.Error for trouble that does not pass.
+    While the database is away it yields, too. Raises psycopg.Error for a lasting fault.
     """
     while not over.is_set():
         try:
@@ -226,7 +226,7 @@ def said_by(error: Exception) -> str:
 
 
 def password_of(address: str) -> dict[str, str]:
-    """Return the password of the systemd credential, nothing where libpq has one from elsewhere."""
+    """Return the password of the systemd credential, unless libpq has another one."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder or "PGPASSWORD" in os.environ or "password" in conninfo_to_dict(address):
         return {}
@@ -296,16 +296,16 @@ class PostgresStore:
         return kept
 
     def must_pass(self, error: BaseException) -> None:
-        """Raise an error that no wait helps against."""
+        """Raise an error that waiting does not solve."""
         if not may_pass(error):
             raise error
 
     def checkpoint(self) -> None:
-        """Do nothing: the database looks after itself."""
+        """Do nothing: the server does this itself."""
 
 
 def user_of(address: str) -> str:
-    """Return the role that an address logs in as: libpq's default where it names none."""
+    """Return the role that an address logs in as: libpq's default if it names none."""
     known = {one.keyword: one.val for one in Conninfo.get_defaults()}
     return str(conninfo_to_dict(address).get("user") or (known.get(b"user") or b"").decode())
 

@@ -68,7 +68,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class KeepVault(RenewLease):
-    """The lease on the vault renewed, or else LeaseLost in the words for its daemon."""
+    """Renew the lease on the vault, or raise LeaseLost with a sentence for its daemon."""
 
     ELSE = (
         "another daemon took over this vault, because this one gave no sign of life; "
@@ -87,7 +87,7 @@ def lock(
 ) -> Iterator[None]:
     """Hold the vault: no other daemon writes into its journal meanwhile.
 
-    While another one holds it this waits, and takes over `ttl_s` after its last sign of life. Each
+    While another one holds it, wait; take over `ttl_s` after its last sign of life. Each
     batch renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set before, and
     for the journal of another vault.
     """

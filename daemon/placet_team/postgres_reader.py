@@ -34,7 +34,7 @@ def snapshot(address: str) -> Iterator[PostgresConnection]:
 
 @contextlib.contextmanager
 def idle_connection(address: str) -> Iterator[PostgresConnection]:
-    """Give a connection that is in no transaction; it may turn out to be cut."""
+    """Give a connection outside of any transaction. It may have been cut."""
     try:
         connection = _IDLE.setdefault(address, []).pop()
     except IndexError:
@@ -75,7 +75,7 @@ def _close_idle() -> None:
 
 
 class PatientConnection:
-    """The same for a daemon: while the database is away it waits, and then sees a later moment.
+    """A snapshot that waits while the database is away, and then sees a later moment.
 
     `wait` is called with the trouble before each new attempt; what it raises ends the waiting.
     """
@@ -102,11 +102,11 @@ class PatientConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether it sees a moment already."""
+        """Whether the snapshot has begun."""
         return self._connection is not None
 
     def close(self) -> None:
-        """Let the moment go."""
+        """End the snapshot."""
         if self._connection is not None:
             _put_back(self._address, self._connection)
             self._connection = None
@@ -115,7 +115,7 @@ class PatientConnection:
 def query(
     address: str, sql: str, timeout_s: float
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Run one SELECT of a person's, without writing; raises UserError and DatabaseAway."""
+    """Run one SELECT that a person typed, without writing; raises UserError and DatabaseAway."""
     with snapshot(address) as connection:
         _set_zone(connection)
         connection.execute(
@@ -140,9 +140,9 @@ def query(
 
 
 def _set_zone(connection: PostgresConnection) -> None:
-    """Take this machine's time zone; its offset of now where the server does not know the name.
+    """Use this machine's time zone, or its current offset if the server does not know the zone.
 
-    The transaction must not have asked anything.
+    Call it before any query of the transaction.
     """
     try:
         connection.execute(_ZONE, (_zone(),))
@@ -153,7 +153,7 @@ def _set_zone(connection: PostgresConnection) -> None:
 
 
 def _zone() -> str:
-    """Return this machine's time zone as tzdata names it, its offset of now without a name."""
+    """Return this machine's time zone as tzdata names it, or its current offset."""
     local = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
     name = os.environ.get("TZ", "").removeprefix(":") or local  # as tzset(3) has it
     with contextlib.suppress(ValueError, OSError, KeyError):
@@ -162,7 +162,7 @@ def _zone() -> str:
 
 
 def _offset() -> str:
-    """Return the offset of now, as PostgreSQL writes it."""
+    """Return the current offset, as PostgreSQL writes it."""
     east_s = time.localtime().tm_gmtoff
     hours, rest_s = divmod(abs(east_s), 3600)
     return f"<here>{'-' if east_s > 0 else '+'}{hours}:{rest_s // 60:02d}"  # west is positive

@@ -34,7 +34,7 @@ class WorkerBug(PlacetError):  # noqa: N818 - named for what it is, as Stop is
 
 
 def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Drafted:
-    """Return the plan that a worker wrote, under properties of the daemon's own.
+    """Return the plan that a worker wrote, with the daemon's properties.
 
     `branch` is the one that the planning began from. Raises WorkerBug for a text that is no plan.
     """
@@ -74,9 +74,9 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
 def checked_end(
     mission: Mission, repo: Repo, record: Record, refs: Mapping[str, str], given: Ended
 ) -> Ended:
-    """Return the end of a mission whose branch and kept work the repository has at `refs`.
+    """Return the end of a mission as the repository shows it, with its references at `refs`.
 
-    Raises WorkerBug for an end that no mission has.
+    Raises WorkerBug for an end that is impossible.
     """
     place, spent = record.get(PLACE), spent_in(record)
     branch, base = (

@@ -21,10 +21,10 @@ GAP_S = 5.0
 
 
 class TeamCache:
-    """The team's work and members as they were at the last look. Any thread may use it.
+    """The team's work and workers at the last look. Any thread may use it.
 
     `changed` is called when they differ from the look before. The database at `address` announces
-    news. Of looks that overlap the one that began last counts; `looks` counts them.
+    changes. Of overlapping looks the last one to begin counts; `looks` is their number.
     """
 
     def __init__(self, journal: JournalAccess, address: str, changed: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class TeamCache:
         self.look()
 
     def look(self) -> None:
-        """Look now: what was committed before is seen after it."""
+        """Read the tables now."""
         with self._news:
             self._begun += 1
             number = self._begun
@@ -63,7 +63,7 @@ class TeamCache:
             self._changed()
 
     def watched_s(self) -> float:
-        """Return for how long, in seconds, it has looked all the time.
+        """Return for how many seconds it has looked without a gap.
 
         A sign of life that is older says nothing: the database may have been away.
         """

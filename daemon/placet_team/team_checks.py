@@ -30,7 +30,7 @@ SKEW_S = 5.0
 
 
 def team_lines(site: Site, config: Config) -> Iterator[Line]:
-    """Give findings on a team's database, and on its workers where these do the work."""
+    """Give findings on a team's database, and on its workers if there are any."""
     if config.team.workers:
         yield from _remotes(site, config)
     try:

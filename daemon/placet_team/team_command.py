@@ -124,7 +124,7 @@ def let_in(address: str, name: str, labels: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Return a worker's name; raises UserError (exit code 2) for what can be none."""
+    """Return a worker's name; raises UserError (exit code 2) for a bad one."""
     if not re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", name):
         raise UserError(
             f"A worker cannot have the name {name!r}.",
@@ -135,7 +135,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_labels(labels: str) -> str:
-    """Return labels as the database has them; raises UserError (exit code 2) for bad ones."""
+    """Return labels as the database stores them; raises UserError (exit code 2) for bad ones."""
     found = list(dict.fromkeys(one.strip() for one in labels.split(",") if one.strip()))
     bad = [one for one in found if not re.fullmatch("[A-Za-z0-9_-]{1,30}", one)]
     if bad or not found:

@@ -50,7 +50,7 @@ _OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
 
 @dataclass(frozen=True, slots=True)
 class PutWork(Change):
-    """Offer a piece of work in the queue `queue`; the highest `priority` is taken first."""
+    """Queue a piece of work in `queue`; workers take the highest `priority` first."""
 
     trace_id: str
     generation: int
@@ -72,7 +72,7 @@ class PutWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class HandWork(Change):
-    """Give a worker what it took, with the token of its lease; Conflict if it is gone."""
+    """Send a worker the work that it took, with its lease's token; Conflict if it lost it."""
 
     trace_id: str
     generation: int
@@ -98,7 +98,7 @@ class TellWorker(Change):
 
 @dataclass(frozen=True, slots=True)
 class PutResult(Change):
-    """Give a piece of work back with what came of it; only `worker_append` writes it."""
+    """Return a piece of work with its result; only `worker_append` writes it."""
 
     kind: str
     result: str
@@ -106,7 +106,7 @@ class PutResult(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropWork(Change):
-    """Take a piece of work out of table, queue and day, and what workers had that are gone."""
+    """Delete a piece of work from table, queue and budget, and jobs of workers that are gone."""
 
     trace_id: str
     generation: int
@@ -141,7 +141,7 @@ class PutRefs(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropRefs(Change):
-    """Forget where the references of a mission, and of earlier ones of its case, are."""
+    """Forget the references of a mission, and of earlier ones of its case."""
 
     trace_id: str
     generation: int
@@ -162,7 +162,7 @@ class PutBody(Change):
 
 @dataclass(frozen=True, slots=True)
 class TouchBodies(Change):
-    """Say which bodies are needed; those that nobody needed for a week go."""
+    """Say which bodies are needed. Delete those that nobody needed for a week."""
 
     names: list[str]
     SQL = (
@@ -181,7 +181,7 @@ LEASE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """A piece of work as the table has it.
+    """A row of team_work.
 
     `worker` is who took it, empty for nobody; `token` its lease, 0 before it was handed over;
     `kind` what came of it, empty while it is under way. `expired` says that its lease ran out,
@@ -227,7 +227,7 @@ class MemberRow:
 
 
 def major() -> str:
-    """Return the part of the version that daemon and workers must have in common."""
+    """Return the part of the version that daemon and workers must share."""
     return ".".join(__version__.split(".")[: 1 if __version__[0] != "0" else 2])
 
 
@@ -261,7 +261,7 @@ _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(wo
 
 
 def work_rows(connection: Connection, owner: str = "") -> list[WorkRow]:
-    """Return all work that was offered and not taken back, or one owner's, the oldest first."""
+    """Return all queued and running work, or one owner's, the oldest first."""
     found = connection.execute(
         f"{_WORK} WHERE :owner IN ('', w.owner) ORDER BY put_at, w.trace_id", {"owner": owner}
     )
@@ -283,13 +283,13 @@ def has_queue(connection: Connection) -> bool:
 
 
 def server_now_s(connection: Connection) -> float:
-    """Return the time of the database, in seconds: that of all leases and signs of life."""
+    """Return the database's time in seconds. Leases and signs of life use it."""
     (now_s,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     return float(now_s)
 
 
 def quiet_limit_s(reader: Reader) -> float:
-    """Return the seconds after which who gives no sign of life is gone, as the daemon has it."""
+    """Return the daemon's `lease_s`: a worker without a sign of life for so long is gone."""
     lease = reader.lease(VAULT)
     return LEASE_S if lease is None else lease.ttl_s
 
@@ -337,12 +337,12 @@ def began_here(connection: Connection, trace_id: str, generation: int) -> bool:
 
 
 def known_bodies(connection: Connection, names: list[str]) -> set[str]:
-    """Return those of some digests whose texts are there."""
+    """Return the digests whose texts are in the database."""
     rows = connection.execute("SELECT name FROM team_bodies WHERE name = ANY(?)", (names,))
     return {str(name) for (name,) in rows}
 
 
 def bodies_of(connection: Connection, names: list[str]) -> dict[str, bytes]:
-    """Return the texts with these digests, as far as they are there."""
+    """Return the texts with these digests that are in the database."""
     rows = connection.execute("SELECT name, body FROM team_bodies WHERE name = ANY(?)", (names,))
     return {str(name): bytes(body) for name, body in rows}

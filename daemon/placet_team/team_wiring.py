@@ -30,9 +30,9 @@ def hands(
     say: Callable[[str], None],
     stack: ExitStack,
 ) -> tuple[Draft, CarryOut, Workers | None]:
-    """Return who plans and carries missions out: this process, or the workers of a team.
+    """Return who plans and runs missions: this process, or the workers of a team.
 
-    The journal is in a database, or workers are wanted. `settings` gives those that hold now,
+    The journal is in a database, or workers are wanted. `settings` returns the current ones,
     `ring` ends the loop's wait. Raises UserError for workers without a database.
     """
     config = settings()

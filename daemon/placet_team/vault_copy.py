@@ -26,7 +26,7 @@ _DIGESTS: dict[Path, tuple[tuple[int, int, int], str]] = {}
 
 
 def keep_for_workers(ports: Ports) -> str:
-    """Keep what workers need of the vault as it is now; return its name."""
+    """Copy what workers need of the vault into the database; return the copy's name."""
     found = dict(_digests(ports.vault, _names(ports.vault, ports.config.model.script)))
     wanted = [*dict.fromkeys(found.values())]
     with ports.journal.read() as reader:
@@ -47,7 +47,7 @@ def keep_for_workers(ports: Ports) -> str:
 
 
 def _digests(vault: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Give the plain files among some, no link among them, with the digests of their texts."""
+    """Give the plain files among some names, without links, with the digests of their texts."""
     for name in names:
         path = vault / name
         if not path.is_file() or path.is_symlink():

@@ -67,9 +67,9 @@ class Team:
     here: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Claim | None:
-        """Return who took a case's work; offer it where nobody has, and return None.
+        """Return the worker that took a case's work. Without one, queue the work and return None.
 
-        Raises Postponed where no worker is there that could take it.
+        Raises Postponed if no running worker could take it.
         """
         row = self.cache.work.get(case.trace_id)
         if row is not None and row.generation == case.generation and not self._is_stale(row):
@@ -91,7 +91,7 @@ class Team:
         return None
 
     def is_here(self, case: Case) -> bool:
-        """Return whether the daemon ends or carries out a mission itself.
+        """Return whether the daemon runs or ends a mission itself.
 
         No worker has it, and a person stopped it, or this daemon began it.
         """
@@ -107,10 +107,10 @@ class Team:
         return self.here[key]
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
-        """Take back what was offered and is not wanted any more, of cases not in `wanted`.
+        """Withdraw queued work of cases that are not in `wanted`.
 
-        What was handed over is taken back where `works`, the generations of cases with work to be
-        done, do not have it: a person decided while no daemon ran.
+        Work that a worker has is withdrawn if `works`, the generations by case, lacks it: a person
+        decided while no daemon ran.
         """
         for row in list(self.cache.work.values()):
             if row.trace_id in wanted or (row.token and works.get(row.trace_id) == row.generation):
@@ -124,7 +124,7 @@ class Team:
     def look(self) -> bool:
         """Look at the rows; return whether workers came, went or were told to end since then.
 
-        One that was quiet for too long went, and comes with its next sign of life.
+        A worker without a sign of life has gone. It comes back with its next one.
         """
         self.cache.look()
         members = self.cache.members.values()
@@ -135,18 +135,18 @@ class Team:
         return now != before
 
     def full(self, portal: str, working: Collection[Case]) -> bool:
-        """Return whether a portal has as many missions under way as its settings allow."""
+        """Return whether a portal has reached its limit of missions at once."""
         table = self.portals().get(portal)
         most = table.missions_at_once if table is not None else 0
         return bool(most) and sum(case.request.portal == portal for case in working) >= most
 
     def over(self, case: Case, *, ended: bool) -> list[Write]:
-        """Return the writes that clear a piece of work away, its references too if it `ended`."""
+        """Return the writes that delete a piece of work, and its references if it `ended`."""
         refs: list[Write] = [DropRefs(case.trace_id, case.generation)] if ended else []
         return [DropWork(case.trace_id, case.generation), *refs]
 
     def _is_stale(self, row: WorkRow) -> bool:
-        """Return whether nobody does a piece of work that somebody took."""
+        """Return whether the worker that took a piece of work is gone."""
         if row.kind:
             return False
         if row.token:
@@ -166,7 +166,7 @@ class Team:
 
 
 def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:
-    """Return why none of the living members may take a queue's work; empty where one may."""
+    """Return why no living worker may take a queue's work; empty if one may."""
     version, label, level = needs(queue)
     if any(may_take(one, version, label, level) for one in living):
         return ""

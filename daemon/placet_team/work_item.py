@@ -30,7 +30,7 @@ KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MA
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A repository as a worker makes a clone of it.
+    """What a worker needs to clone a repository.
 
     The work remote has all of `commits`. `refs` are the references to set (an empty commit deletes
     one), `head` is the one that the person has checked out, at `path`. `settings`, `exclude` and
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A piece of work as a worker is handed it.
+    """A piece of work for a worker.
 
     `assignment` is there for a planning, else the case's approved plan is carried out. `config` are
     the settings (JSON), `vault` names what the worker needs of the vault, `level` is the sandbox
@@ -107,8 +107,8 @@ ITEM_JSON = Stored[WorkItem](WorkItem)
 def packed_config(config: Config) -> str:
     """Return the settings that work needs, as JSON.
 
-    Who is notified and who may look at the board is nothing that a worker needs, and some of it
-    lets one in. A portal's path is the daemon's; server and sandbox are the worker's own.
+    A worker needs neither notifications nor the board, and their settings contain secrets. A
+    portal's path is the daemon's; server and sandbox are the worker's own.
     """
     unsent: dict[str, Any] = dict.fromkeys(("notify", "board", "portals", "team", "commands"), True)
     unsent["model"] = {"base_url", "script"}
@@ -129,7 +129,7 @@ def packed_result(result: Drafted | PlanningFailed | Asked | Wait | Ended) -> tu
 
 
 def result_of(kind: str, text: str) -> Result:
-    """Return a result as it was; its text where the work was left, or met a mistake."""
+    """Return a result; for work that was left or met a bug, its text."""
     if kind not in _KINDS:
         return text
     found: Result = _STORED[kind].validate_json(text)

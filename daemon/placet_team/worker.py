@@ -65,7 +65,7 @@ class Worker:
     """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
 
     `under_way` has the token of each piece of work, and what stops it, by trace_id. `failed` is
-    trouble that does not pass: the database refuses, or another worker has its name.
+    a lasting fault: the database refuses, or another worker has its name.
     """
 
     ident: WorkerId
@@ -82,7 +82,7 @@ class Worker:
 
     @contextmanager
     def alive(self, gone: str = "") -> Iterator[None]:
-        """Show signs of life, in a thread of its own; then tell the team that it ended.
+        """Give signs of life in a separate thread; at the end, tell the team that it ended.
 
         The thread also tells work under way what the daemon says. `gone` is the owner (JSON) of a
         process that had this name and has ended. Raises UserError where another worker has it.
@@ -138,9 +138,9 @@ class Worker:
     # --- work
 
     def take(self, trace_id: object, generation: object) -> None:
-        """Take a piece of work, and carry it out once it is handed over.
+        """Take a piece of work, wait until the daemon hands it over, and do it.
 
-        Every worker can write jobs: one with other arguments is passed over.
+        Every worker can write jobs, so one with bad arguments is ignored.
         """
         if not (
             isinstance(trace_id, str) and isinstance(generation, int) and 0 < generation < 1 << 63
@@ -194,7 +194,7 @@ class Worker:
             del self.under_way[row.trace_id]
 
     def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
-        """Do a piece of work (a WorkItem as JSON); return what came of it, and writes with that."""
+        """Do a piece of work (a WorkItem as JSON); return its result, and writes to go with it."""
         writes = list[Write]()
         try:
             item = ITEM_JSON.validate_json(text)
@@ -241,7 +241,7 @@ class Worker:
 
 
 def name_taken(name: str, where: str = "another machine") -> UserError:
-    """Return the error for a worker whose name another one has that lives."""
+    """Return the error for a worker whose name a running one has."""
     return UserError(
         f"A worker named {name} runs on {where} already.",
         "Stop it first, or give this one another role: placet team init --worker NAME",
@@ -259,7 +259,7 @@ def not_let_in(name: str) -> UserError:
 
 
 def _mishap(error: Exception) -> tuple[str, str]:
-    """Return what work came to that met an error before it began: it waits, if that may pass."""
+    """Return the result of work that failed before it began: it waits if the fault may pass."""
     why = passing(error) if isinstance(error, UserError | GitError | OSError) else ""
     if why:
         return packed_result(Wait(why, MACHINE_RETRY_S, Why.MACHINE))

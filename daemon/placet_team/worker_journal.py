@@ -52,7 +52,7 @@ class WorkerJournal:
     """The journal of a team's database, for a worker; any thread may use it.
 
     `path` is in the worker's folder, which needs room on its disk. `on_trouble` gets a sentence
-    when writing stops, and when it goes on.
+    when writing stops, and when it continues.
     """
 
     def __init__(self, address: str, path: Path, on_trouble: Callable[[str], None]) -> None:
@@ -109,11 +109,11 @@ class WorkerJournal:
     ask = read
 
     def stop_waiting(self) -> None:
-        """From now on raise JournalPaused where the database is away. Safe in any thread."""
+        """From now on raise JournalPaused while the database is away. Any thread may call it."""
         self._give_up.set()
 
     def close(self) -> None:
-        """Write and wait no more."""
+        """Stop waiting."""
         self.stop_waiting()
 
     def _wait_to_read(self, error: DatabaseAway) -> None:
@@ -123,12 +123,12 @@ class WorkerJournal:
 
 @dataclass(frozen=True, slots=True)
 class TeamDay:
-    """The calls that workers hold in the budget of the day, in the database."""
+    """The calls that workers have reserved in the budget of the day, in the database."""
 
     journal: WorkerJournal
 
     def held(self) -> tuple[int, Mapping[str, Amount]]:
-        """Return what living conversations hold, by caller, and the number of that state."""
+        """Return what running conversations have reserved, by caller, and the state's number."""
         with self.journal.read() as reader:
             (version,) = reader.connection.execute("SELECT version FROM team_day").fetchone()
             rows = reader.connection.execute(_HELD).fetchall()
@@ -138,12 +138,12 @@ class TeamDay:
         }
 
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
-        """Hold a call, if that state is still the last one; return whether it is held."""
+        """Reserve a call if the state is still `seen`; return whether it is reserved."""
         usd = None if worst.usd is None else str(worst.usd)
         return bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen))
 
     def drop(self, key: str) -> None:
-        """Hold a call no longer."""
+        """Release a call."""
         self.journal.call("worker_drop", key)
 
 

@@ -47,7 +47,7 @@ def run(
     say: Callable[[str], None],
     ending: Ending,
 ) -> None:
-    """Work for a team until `ending` is set; what is under way then ends its round.
+    """Work for a team until `ending` is set; running work then finishes its round.
 
     While the database is away it ends at once: nothing that was recorded is lost. `folder` is where
     the worker keeps clones and worktrees; they can be deleted while it does not run. Raises
@@ -116,7 +116,7 @@ def _work(
 
 
 def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: Ending) -> bool:
-    """Let the team know of a worker, until the stack is left; return False if told to end before.
+    """Join the team until the stack is left; return False if told to stop before.
 
     An earlier process of this name may be gone. If it ran on this machine, that is known at once.
     Otherwise this waits until it has given no sign of life for `lease_s`, while the database was
@@ -183,7 +183,7 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
 def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
     """Make the worker's folder ready, held by this process alone.
 
-    What a killed worker left of its work goes: nothing of it is missed.
+    Delete what a killed worker left: it is all recorded or void.
     """
     try:
         make_ready(folder)

@@ -42,7 +42,7 @@ OF_MODEL = ("provider", "name", "base_url", "script")
 class WorkerSettings:
     """A worker's own settings: model and sandbox in `config`, git remotes by portal, or for all.
 
-    They decide where its key goes and what it starts, so none of them comes with the work.
+    They decide where its key goes and what it runs, so none of them comes with the work.
     """
 
     config: Config = field(default_factory=Config)
@@ -50,12 +50,12 @@ class WorkerSettings:
     remote: str = ""
 
     def remote_of(self, portal: str) -> str:
-        """Return where it fetches from and pushes to for a portal; empty for nowhere."""
+        """Return the git remote for a portal; empty for none."""
         return address_of_git(self.remotes.get(portal) or self.remote)
 
 
 def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:
-    """Return the settings that came with the work, with model and sandbox of the worker `name`.
+    """Return the settings that came with the work, with the model and sandbox of worker `name`.
 
     Raises Postponed where the work is for another model.
     """
@@ -74,7 +74,7 @@ def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:
 
 @dataclass(slots=True)
 class Machine:
-    """The means of a worker, on its own machine; `folder` is where it keeps clones and worktrees.
+    """A worker's machine; `folder` is where it keeps clones and worktrees.
 
     `secrets` are those of its environment `env`, which no model is shown. Set `leaving` and work
     under way ends its round.
@@ -190,7 +190,7 @@ class Machine:
         return ports, repo
 
     def _opener(self, config: Config, vault: Path) -> Callable[[], Model]:
-        """Return what opens the model; one client for all work with the same settings."""
+        """Return what opens the model: one client for all work with the same settings."""
         key = f"{config.model.model_dump_json()}:{config.model.script and vault}"
         if key not in self.openers:
             self.openers[key] = model_opener(config, vault, self.env)

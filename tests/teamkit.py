@@ -16,6 +16,7 @@ from typing import Any
 import tomlkit
 
 import pgkit
+from gitkit import git
 from placet import __version__
 from placet.case.lease import Owner
 from placet.journal.database import address_file
@@ -135,6 +136,19 @@ class Troupe:
             return until(lambda: len(self.rows(action)) >= count, action, patience_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def approve_hello(self) -> None:
+        """Let the team plan a request for the portal `code`, and approve the plan."""
+        self.vault.drop("---\nportal: code\n---\n# Say hello\n")
+        until(self.vault.plan().exists, self.logs(), 60)
+        self.vault.approve()
+
+    def hello_of_branch(self) -> str:
+        """Wait until the mission is completed; return hello.txt on its branch in `code`."""
+        self.until("report.written")
+        assert self.rows("execution.completed"), self.logs()
+        branch = git(self.folder / "code", "branch", "--list", "feat/*").strip()
+        return git(self.folder / "code", "show", f"{branch}:hello.txt")
 
     def end(self) -> None:
         for process in self.processes:

@@ -14,7 +14,7 @@ from gitkit import commit_all, git, make_repo
 from gitkit import write as write_files
 from teamkit import Troupe, lose, team
 from test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
-from vaultkit import DONE, PLAN, TestVault, make_vault, until
+from vaultkit import DONE, PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
@@ -35,20 +35,11 @@ def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
         yield found
 
 
-def approved(vault: TestVault) -> None:
-    vault.drop("---\nportal: code\n---\n# Say hello\n")
-    until(vault.plan().exists, "a plan", 60)
-    vault.approve()
-
-
 def ended(found: Troupe) -> None:
     """Fail unless the mission came to what it comes to when nobody disturbs it."""
-    found.until("report.written")
-    assert found.rows("execution.completed"), found.logs()
+    assert found.hello_of_branch() == "one\nmore\nmore"
     code = found.folder / "code"
     refs = git(code, "for-each-ref", "--format=%(refname)").split()
-    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
-    assert git(code, "show", f"{branch}:hello.txt") == "one\nmore\nmore"
     assert not [ref for ref in refs if ref.startswith("refs/placet/")]
     assert len(git(code, "worktree", "list").splitlines()) == 1
     assert found.sql("SELECT 1 FROM team_refs") == []
@@ -58,7 +49,7 @@ def end_the_daemon_after_a_step(troupe: Troupe) -> None:
     """Let a worker do a step of a mission, and go on while no daemon runs."""
     host = troupe.host()
     troupe.worker("ann")
-    approved(troupe.vault)
+    troupe.approve_hello()
     troupe.until("step.completed")
     host.terminate()
     host.wait(30)
@@ -96,7 +87,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
 def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:
     troupe.vault.cli("config", "set", "team.workers", "false")
     host = troupe.host()
-    approved(troupe.vault)
+    troupe.approve_hello()
     troupe.until("step.completed")
     host.terminate()
     host.wait(30)
@@ -185,7 +176,7 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
 ) -> None:
     troupe.host()
     troupe.worker("ann")
-    approved(troupe.vault)
+    troupe.approve_hello()
     troupe.until("step.completed")
     code = troupe.folder / "code"
     if what == "clone":
@@ -197,11 +188,8 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
         git(code, "branch", "-q", "-D", "main")
         git(code, "reflog", "expire", "--expire=now", "--all")
         git(code, "gc", "-q", "--prune=now")
-    troupe.until("report.written")
-    refs = git(code, "for-each-ref", "--format=%(refname)").split()
-    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
-    assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
-    assert "Begin" in git(code, "log", branch)
+    assert troupe.hello_of_branch().startswith("one\nmore")
+    assert "Begin" in git(code, "log", "--branches=feat/*")
 
 
 @pytest.mark.sweep
@@ -220,8 +208,7 @@ def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe)
     until(lambda: "has no worker named ann" in troupe.log("ann"), troupe.logs(), 60)
     troupe.roles.clear()
     troupe.worker("ann")
-    troupe.vault.drop("---\nportal: code\n---\n# Say hello\n")
-    until(troupe.vault.plan().exists, troupe.logs(), 60)
+    troupe.approve_hello()
     assert "Traceback" not in troupe.logs()
 
 
@@ -261,7 +248,7 @@ def test_a_worker_moves_no_reference_but_its_missions(
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
-        approved(vault)
+        found.approve_hello()
         found.until("report.written")
         until(
             lambda: "a reference that is not its mission's" in found.log("host"), found.logs(), 30

@@ -350,19 +350,9 @@ def work(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
         yield found
 
 
-def approved(found: Troupe) -> None:
-    found.vault.drop("---\nportal: code\n---\n# Say hello\n")
-    until(found.vault.plan().exists, found.logs(), 60)
-    found.vault.approve()
-
-
 def ended(found: Troupe) -> None:
     """Fail unless the mission came to what it comes to when nobody disturbs it."""
-    found.until("report.written")
-    assert found.rows("execution.completed"), found.logs()
-    code = found.folder / "code"
-    branch = git(code, "branch", "--list", "feat/*").strip()
-    assert git(code, "show", f"{branch}:hello.txt") == "one\nmore\nmore"
+    assert found.hello_of_branch() == "one\nmore\nmore"
     called = [row for row in found.rows("model.called") if '"execute"' in str(row[2])]
     assert len(called) == len(SLOW), found.logs()
     assert git(found.remote, "for-each-ref") == ""
@@ -402,7 +392,7 @@ def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe, stays_away: boo
     work.host()
     for name in ("ann", "bob") if stays_away else ("ann",):
         work.worker(name, program=("-c", IMPATIENT) if stays_away else ("-m", "placet"))
-    approved(work)
+    work.approve_hello()
     work.until("step.completed")
     work.remote.rename(work.folder / "away.git")
     log = "host" if stays_away else "ann"
@@ -419,7 +409,7 @@ def test_a_refused_push_is_no_crash(work: Troupe) -> None:
     before = hook.read_text()
     work.host()
     work.worker("ann", program=("-c", IMPATIENT))
-    approved(work)
+    work.approve_hello()
     work.until("step.completed")
     hook.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
     # one more than crashes in a row that end a mission
@@ -433,7 +423,7 @@ def test_a_refused_push_is_no_crash(work: Troupe) -> None:
 def test_work_waits_for_a_commit_that_the_remote_lost(work: Troupe) -> None:
     work.host()
     one = work.worker("ann")
-    approved(work)
+    work.approve_hello()
     work.until("step.completed")
     one.kill()
     shutil.copytree(work.remote, work.folder / "kept.git")

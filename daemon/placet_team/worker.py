@@ -232,11 +232,9 @@ class Worker:
             return carry_out(ports, mission, cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost, JournalPaused, BodyDamaged):
             raise
-        except Stop as stop:
-            if stop.end is End.LEASE_LOST:
-                raise
-            return broken(ports, mission, stop)
         except Exception as error:
+            if isinstance(error, Stop) and error.end is End.LEASE_LOST:
+                raise
             return broken(ports, mission, error)
 
 

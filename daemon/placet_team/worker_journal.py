@@ -35,7 +35,7 @@ from placet_team.team_tables import PutRefs, PutResult
 
 _ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
 """What the functions refuse, by the code of the error."""
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+_LONGEST_DELAY_S = 1.0
 _TRIES = MOST_IDLE + 1
 """Failed tries after which the database is away: all connections that were kept may be cut."""
 
@@ -79,7 +79,7 @@ class WorkerJournal:
 
     def call(self, function: str, *values: Any) -> Any:
         """Call one of the team's functions, which may be called twice; waits as `commit` does."""
-        delay_s, tries = _FIRST_DELAY_S, 0
+        tries = 0
         while True:
             try:
                 with idle_connection(self.address) as connection:
@@ -88,13 +88,13 @@ class WorkerJournal:
                 tries += 1
                 trouble = f"the journal in {shown(self.address)} cannot be written: {error}"
                 if tries == _TRIES:
-                    self._on_trouble(f"{trouble}; work waits, and goes on when it is there again")
-                if self._give_up.wait(delay_s if tries >= _TRIES else 0):
+                    self._on_trouble(f"{trouble}; work waits until it can")
+                delay_s = 0.0 if tries < _TRIES else min(tries / 20, _LONGEST_DELAY_S)
+                if self._give_up.wait(delay_s):
                     raise JournalPaused(trouble) from error
-                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
                 continue
             if tries >= _TRIES:
-                self._on_trouble("the journal is written again")
+                self._on_trouble("the journal can be written again")
             return answer
 
     @contextmanager
@@ -112,9 +112,7 @@ class WorkerJournal:
         """From now on raise JournalPaused while the database is away. Any thread may call it."""
         self._give_up.set()
 
-    def close(self) -> None:
-        """Stop waiting."""
-        self.stop_waiting()
+    close = stop_waiting
 
     def _wait_to_read(self, error: DatabaseAway) -> None:
         if self._give_up.wait(_LONGEST_DELAY_S):

@@ -12,17 +12,23 @@ import click
 
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import json_text, say
+from placet.disk.vault import Vault
 from placet.errors import UserError, age, counted
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
+from placet.host.clock import Clock
 from placet.host.config import change, is_git_path, with_setting
+from placet.host.lock import boot_id, boottime_s
 from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun, must_be_of
 from placet.journal.reader import Reader
+from placet.journal.writer import Journal
+from placet.journal.writes import Conflict
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_schema import make_ready
-from placet_team.team_tables import ANY, WORKER
+from placet_team.team_tables import ANY, WORKER, Drain
+from placet_team.worker_status import status_text, team, workers_text
 
 
 @click.group("team")
@@ -94,8 +100,6 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
 
 def _made_ready(site: Site, address: str) -> tuple[str, ...]:
     """Make the tables; return the roles that are missing. Raises UserError for another vault's."""
-    from placet.disk.vault import Vault
-
     missing = make_ready(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
         must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
@@ -107,7 +111,7 @@ _MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname
 
 
 def let_in(address: str, name: str, labels: str) -> str:
-    """Let a worker in, or give it other labels; return the SQL that makes its role."""
+    """Let a worker in, or change its labels; return the SQL that creates its role."""
     with closing(PostgresConnection(address)) as connection:
         if connection.execute(_MAY_ALL, (name,)).fetchone():
             raise UserError(
@@ -189,10 +193,8 @@ def _made_remote(given: str) -> Path:
 @json_option
 def team_status_command(site: Site, as_json: bool) -> None:
     """Show the workers, what each one works on, and what waits."""
-    from placet_team.worker_status import status_text, team
-
     found = team(site)
-    _print("" if as_json else status_text(found), found, as_json=as_json)
+    click.echo(json_text(found, indent=2) if as_json else status_text(found))
 
 
 @team_command.command("workers")
@@ -200,17 +202,13 @@ def team_status_command(site: Site, as_json: bool) -> None:
 @json_option
 def team_workers_command(site: Site, as_json: bool) -> None:
     """List the workers: labels, slots, sandbox, version, last sign of life."""
-    from placet_team.worker_status import team, workers_text
-
     found = team(site)
-    if not found["workers"] and not as_json:
+    if as_json:
+        click.echo(json_text(found["workers"], indent=2))
+    elif found["workers"]:
+        click.echo(workers_text(found))
+    else:
         say("No worker is running. Let one in: placet team init --worker NAME")
-        return
-    _print("" if as_json else workers_text(found), found["workers"], as_json=as_json)
-
-
-def _print(text: str, data: object, *, as_json: bool) -> None:
-    click.echo(json_text(data, indent=2) if as_json else text)
 
 
 @team_command.command("drain")
@@ -222,8 +220,6 @@ def team_drain_command(site: Site, name: str, undo: bool) -> None:
 
     When you start it again, it takes work as before.
     """
-    from placet_team.worker_status import team
-
     found = {one["name"]: one for one in team(site)["workers"]}
     if (worker := found.get(name)) is None:
         near = get_close_matches(name, found, n=3)
@@ -243,12 +239,6 @@ def team_drain_command(site: Site, name: str, undo: bool) -> None:
 
 
 def _tell(site: Site, name: str, *, draining: bool) -> None:
-    from placet.host.clock import Clock
-    from placet.host.lock import boot_id, boottime_s
-    from placet.journal.writer import Journal
-    from placet.journal.writes import Conflict
-    from placet_team.team_tables import Drain
-
     path, clock = site.state.journal, Clock().wall
     with Journal(path, now=clock, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say) as made:
         try:

@@ -36,6 +36,7 @@ _SAID = {
     AT_WORK: "worker {} is working on it",
     GIVEN_BACK: "worker {} is done; the daemon reads the result next",
 }
+_SEE = "See the team: placet team status"
 _PIPE_COLUMNS = 1000
 
 
@@ -79,7 +80,7 @@ def with_worker(
     if found["state"] == WAITING or not found["now"]:
         return otherwise
     if found["state"] == QUEUED:
-        return f"It waits for a worker: {_waits_for(case, reader)}.", ("placet team status",)
+        return f"It waits for a worker: {_waits_for(case, reader)}.", (_SEE,)
     if not runs:
         helps = (*helps, "The result waits for the daemon: placet run")
     said = f"Since {found['since'] or case.since}: {found['now']}."

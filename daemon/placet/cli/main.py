@@ -185,8 +185,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
     "cost": ("cost", "Say what the model's calls cost each day."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
-    "team": ("", "A journal in PostgreSQL, and the workers that it hands work to."),
-    "worker": ("", "Carry out what the daemon of a team hands over, until it is stopped."),
+    "team": ("", "A journal in PostgreSQL, and workers on other machines."),
+    "worker": ("", "Do the work of a team's daemon, until you stop it."),
     "events": (
         "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",

@@ -29,6 +29,7 @@ from placet.case.lease import Owner
 from placet.host.config import PortalTable
 from placet.host.lock import this_process
 from placet.journal.database import VAULT, Connection, DatabaseAway, address_file
+from placet.journal.schema import latest
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, Guard
 from placet.models.server import CREDENTIAL as KEY
@@ -641,7 +642,7 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert re.fullmatch(told, found["database"][1])
     assert found["database"][0] == "good"
     assert found["clock"][0] == "good"
-    assert found["tables"] == ("good", "schema 8 of 8")
+    assert found["tables"] == ("good", f"schema {latest()} of {latest()}")
     assert found["queue"] == ("good", "0 pieces of work in it")
     assert found["workers"] == ("warn", "0 workers running")
     team_workers.beat("ann")
@@ -675,7 +676,10 @@ def test_the_doctor_says_what_a_database_lacks(tmp_path: Path, server: pgkit.Ser
     vault.click("config", "set", "team.workers", "true")
     assert checked(vault)["queue"] == ("warn", "none yet")
     server.sql("UPDATE placet.schema_number SET number = 99", address.rpartition("/")[2])
-    assert checked(vault)["tables"] == ("bad", "schema 99 is of a newer placet; this one knows 8")
+    assert checked(vault)["tables"] == (
+        "bad",
+        f"schema 99 is of a newer placet; this one knows {latest()}",
+    )
     server.sql("DROP SCHEMA placet CASCADE", address.rpartition("/")[2])
     found = checked(vault)
     assert found["tables"] == ("warn", "none yet")

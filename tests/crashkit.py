@@ -278,7 +278,7 @@ def _alike(text: str) -> str:
     """Return a note without what differs from run to run: times, durations, commits, and what a
     call cost that a kill cut off.
     """
-    text = re.sub(r" \(of which at most \$[\d.]+ for calls that were cut off\)", "", text)
+    text = re.sub(r" \(of which at most \$[\d.]+ for interrupted calls\)", "", text)
     text = re.sub(r"\b\d+ (?:s|min)\b", "# s", text)  # two minutes, on a machine that is busy
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
 

@@ -349,9 +349,9 @@ class Play:
             return None
         wrong = [
             *self.loop.decisions.mistakes.values(),
-            *(p.error for p in self.loop.book.outbox.pending if "made a mistake" in p.error),
+            *(p.error for p in self.loop.book.outbox.pending if "has a bug" in p.error),
         ]
-        self.must(not wrong, f"placet made a mistake: {wrong}")
+        self.must(not wrong, f"placet has a bug: {wrong}")
         return tick
 
     def looked(self) -> None:

@@ -576,7 +576,7 @@ def test_a_mistake_in_the_loop_holds_up_its_own_case_only(vault: TestVault, wher
                 run.settle()
         assert (vault.root / "Inbox/Plans/other_amendment1.md").exists()
         assert not amendment(vault).exists()
-        assert any("placet made a mistake: ValueError: a bug" in said for said in run.said)
+        assert any("placet has a bug: ValueError: a bug" in said for said in run.said)
         # and once the bug is fixed it goes on by itself
         for _ in range(200):
             run.loop.tick()

@@ -252,7 +252,7 @@ def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) 
     end, report = ended(running.vault), running.vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
     assert re.search(
-        r"placet made a mistake: ZeroDivisionError: a mistake \(commits\.py:\d+, commit\)", report
+        r"placet has a bug: ZeroDivisionError: a mistake \(commits\.py:\d+, commit\)", report
     ), "where, too"
     assert "had changed nothing" not in report
 
@@ -540,7 +540,7 @@ def test_a_call_that_was_cut_off_costs_what_its_server_told_and_says_that_it_is_
         if row["action_type"] in ("model.called", "model.failed")
     )
     assert (
-        f"for ${whole:.4f} (of which at most ${lost['cost_usd']:.4f} for calls that were cut off)"
+        f"for ${whole:.4f} (of which at most ${lost['cost_usd']:.4f} for interrupted calls)"
         in vault.plan().read_text()
     )
     assert vault.rows("plan.created")[0]["metadata"]["cost_usd"] == pytest.approx(whole)

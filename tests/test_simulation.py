@@ -682,10 +682,10 @@ def test_a_mistake_holds_up_the_case_that_shows_it_and_no_other(calm: Play, wher
             calm.pass_time(1.0)
         ended = [row[1] for row in calm.everything()[1] if row[0] == "execution.completed"]
         assert ended == ["b"]
-        assert sum("placet made a mistake" in line for line in calm.said) == 1
+        assert sum("placet has a bug" in line for line in calm.said) == 1
         if where == "gestures":
             side = (calm.root / "System/Active/a.placet.md").read_text()
-            assert "placet made a mistake: KeyError" in side
+            assert "placet has a bug: KeyError" in side
     calm.restart()  # a placet without the bug
     calm.settle()
     assert rows(calm, "execution.completed") == 2

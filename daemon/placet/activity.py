@@ -1,4 +1,4 @@
-"""One journal row as a value: what happened, to what, by whom."""
+"""Define a journal row: what happened, to what, by whom."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class CommittedRow:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Return the metadata; raises ValueError if a hand-made row holds no JSON object."""
+        """Return the metadata; raises ValueError if a hand-made row has no JSON object."""
         try:
             value = json.loads(self.metadata)
         except RecursionError as error:

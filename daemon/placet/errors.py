@@ -1,4 +1,4 @@
-"""Errors, sorted by who must act. Anything else that is raised is a bug."""
+"""Define the errors, by who must act. Any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 class PlacetError(Exception):
     """Base of every error that placet raises on purpose.
 
-    `errno` is the system's number for a fault of the machine that caused it, if that is known.
-    `was_killed` is true of a program that somebody else killed.
+    `errno` is the system's number for the fault of the machine that caused it, if known.
+    `was_killed`: it is about a program that somebody else killed.
     """
 
     errno: int | None = None
@@ -23,7 +23,7 @@ class PlacetError(Exception):
 
 
 class UserError(PlacetError):
-    """A person must act.
+    """You must act.
 
     `what` says what happened and to which file; `hint` is the next command or edit that helps.
     `exit_code` is the command line's: 1 it failed, 2 usage or configuration, 3 no such request,
@@ -40,13 +40,13 @@ class UserError(PlacetError):
         return f"{self.what}\n{self.hint}" if self.hint else self.what
 
 
-# Numbers of a full disk, or of a full share of it.
+# a full disk or quota
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-# Numbers of faults of the machine, after which the same may succeed later.
+# faults of the machine that may be gone at a retry
 MACHINE = FULL | {
     errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
-    errno.EAGAIN,  # no process more
+    errno.EAGAIN,  # no more processes
 }  # fmt: skip
 
 
@@ -66,11 +66,11 @@ def cannot_write(path: PurePath, error: OSError) -> UserError:
 
 
 class ToolError(PlacetError):
-    """The model must act: the tool call could not be done, and says why.
+    """The model must act: the tool call failed, and this says why.
 
-    Becomes the tool's result `{"error": message, "error_type": error_type, **details}`; it is never
-    raised into the mission's loop. `refused` is true where policy (scope, confinement) said no,
-    false where the attempt failed.
+    It becomes the tool's result `{"error": message, "error_type": error_type, **details}`; it never
+    ends the mission's loop. `refused`: a policy (scope, confinement) refused the call; else it was
+    tried and failed.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class ToolError(PlacetError):
         self.details = details
 
     def as_result(self) -> dict[str, Any]:
-        """Return the structured error that the model is given."""
+        """Return the structured error for the model."""
         return {"error": self.message, "error_type": self.error_type, **self.details}
 
 
 def with_last_words(reason: str, said: str) -> str:
-    """Return why work failed, and the model's last words: they often say what it lacked."""
+    """Return why work failed, and the model's last text, which often says what it lacked."""
     return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{said}"' if said else reason
 
 
@@ -96,18 +96,18 @@ BUGS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, StopIteration,
     TypeError, ValueError,
 )  # fmt: skip
-"""The errors that nobody expects: bugs. They hold up what they happen to, and nothing else."""
+"""Unexpected errors: bugs. One stops the case in which it happens, and nothing else."""
 
 
 def describe_bug(error: BaseException) -> str:
-    """Return the text for an error that is a bug, with its place in placet."""
+    """Return the message for an error that is a bug, with its place in placet."""
     where, found = "", error.__traceback__
     while found is not None:
         code = found.tb_frame.f_code
         if "placet" in code.co_filename.split("/"):
             where = f" ({code.co_filename.rpartition('/')[2]}:{found.tb_lineno}, {code.co_name})"
         found = found.tb_next
-    return f"placet made a mistake: {type(error).__name__}: {error}{where}"
+    return f"placet has a bug: {type(error).__name__}: {error}{where}"
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
@@ -118,10 +118,7 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def machine_errno(error: BaseException | None) -> int | None:
-    """Return the system's number for a fault of the machine behind an error, None without one.
-
-    An error that was raised from another one has the other's fault.
-    """
+    """Return the system's number for the machine's fault behind an error, None without one."""
     for one in _behind(error):
         if isinstance(one, OSError | PlacetError) and one.errno in MACHINE:
             return one.errno
@@ -129,10 +126,10 @@ def machine_errno(error: BaseException | None) -> int | None:
 
 
 def passing(error: Exception) -> str:
-    """Return an error's text if the machine is at fault and the same may succeed later, else "".
+    """Return an error's text if the machine is at fault and a retry may succeed, else "".
 
-    Such are a full disk and a git that was killed. A missing permission counts for placet's own
-    files (OSError); of git it is the repository's fault.
+    Such are a full disk and a killed git. A missing permission counts for placet's files (OSError);
+    for git it is the repository's fault.
     """
     may_pass = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
     was_killed = any(isinstance(one, PlacetError) and one.was_killed for one in _behind(error))
@@ -167,14 +164,13 @@ class End(StrEnum):
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """Work was told to leave everything; it stays as it is recorded."""
+    """Work has to stop now; it stays as recorded, to be resumed."""
 
 
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
-    """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
+    """Ends the mission's loop with a reason: a limit was reached, or somebody stopped it.
 
-    `error_type` is the end's own word, or that of the tool error that brought it about
-    (`secret_in_commit`).
+    `error_type` is the end's value, or that of the tool error that caused it (`secret_in_commit`).
     """
 
     def __init__(self, end: End, detail: str, *, error_type: str = "") -> None:
@@ -185,7 +181,7 @@ class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """Return a text with single blanks for its blanks and line ends, cut to `most` characters."""
+    """Return a text on one line, with single spaces, cut to `most` characters."""
     line = " ".join(text.split())
     return line if most is None else at_most(line, most)
 
@@ -196,7 +192,7 @@ def at_most(text: str, most: int) -> str:
 
 
 def counted(number: object, noun: str, several: str = "") -> str:
-    """Return a number with its noun, of which `several` has another form than an `s` at its end.
+    """Return a number with its noun; `several` is an irregular plural.
 
     `1 plan`, `2 plans`, `1,000 branches`.
     """
@@ -216,7 +212,7 @@ def megabytes(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them: whole minutes from two on."""
+    """Return seconds as text: whole minutes from two on."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
@@ -234,14 +230,14 @@ def dollars(usd: Decimal | float | None, unknown: str = "cost unknown") -> str:
 
 
 def rfc3339(moment: datetime) -> str:
-    """Return a moment as journal and notes write it: UTC, to the millisecond, ending in `Z`."""
+    """Return a moment as in journal and notes: UTC, milliseconds, ending in `Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local(moment: str, *, now: datetime | None = None) -> str:
-    """Return a journal's or a note's moment for people: local time to the second.
+    """Return a journal's or a note's moment in local time, to the second.
 
-    The date is left out where it is that of `now`.
+    The date is left out if it is that of `now`.
     """
     at = datetime.fromisoformat(moment).astimezone()
     is_today = now is not None and at.date() == now.astimezone().date()

@@ -1,7 +1,7 @@
-"""Load what other packages add to placet: journals, workers, commands and checks of `doctor`.
+"""Load what other packages add to placet: journals, workers, commands and doctor's checks.
 
-A plug-in is an entry point of an installed distribution. The extra that it needs stands behind its
-name there, so placet can say which command installs what is missing.
+A plug-in is an entry point of an installed distribution. It names the extra that it needs, so that
+placet can say which command installs what is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from placet.errors import UserError
 
 JOURNALS = "placet.journals"
-"""Databases that hold a journal, by the scheme of their address."""
+"""Databases for the journal, by address scheme."""
 WORKERS = "placet.workers"
 """Work on other machines: `team` for the daemon, `status` for commands that show a case."""
 COMMANDS = "placet.commands"
@@ -22,7 +22,7 @@ CHECKS = "placet.checks"
 
 
 def plugin(group: str, name: str) -> Any:
-    """Load a plug-in. Raises UserError (exit code 2) where it, or a package of it, is missing."""
+    """Load a plug-in. Raises UserError (exit code 2) if it, or a package it needs, is missing."""
     found = next(iter(entry_points(group=group, name=name)), None)
     if found is None:
         raise UserError(
@@ -34,7 +34,7 @@ def plugin(group: str, name: str) -> Any:
 
 
 def loaded(found: EntryPoint) -> Any:
-    """Load an entry point. Raises UserError (exit code 2) where a package of it is missing."""
+    """Load an entry point. Raises UserError (exit code 2) if a package it needs is missing."""
     try:
         return found.load()
     except ModuleNotFoundError as error:

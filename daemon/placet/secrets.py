@@ -1,10 +1,9 @@
-"""Find secrets by their looks: known formats, private keys, known values, credentials' values.
+"""Find secrets by their looks: known formats, private keys, known values, values of credentials.
 
-A net, not a wall: what is printed backwards or in another encoding goes through. What a model can
-reach at all is the business of the scope and of the sandbox.
+This is a safety net, not a wall: a secret that is printed backwards or encoded is not found. The
+scope and the sandbox limit what a model can reach.
 
-Texts are looked through in windows: one call of `re` or of `str.find` never lets go of the
-interpreter, and the loop has to go on meanwhile, whatever somebody wrote into a file.
+Texts are searched in windows, because one call of `re` or `str.find` blocks all other threads.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def _always(_found: re.Match[str]) -> bool:
 
 
 def _is_jwt(found: re.Match[str]) -> bool:
-    """Return whether three words with dots are a token, by the JSON of its head."""
+    """Return whether three words with dots are a JSON web token, by the JSON of its head."""
     head = found["head"]
     if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
-        return False  # the one that every tutorial shows
+        return False  # the example of every tutorial
     try:
         said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
     except (binascii.Error, ValueError, RecursionError):
@@ -40,7 +39,7 @@ def _is_jwt(found: re.Match[str]) -> bool:
 
 
 def _is_no_example(found: re.Match[str]) -> bool:
-    # AKIAIOSFODNN7EXAMPLE and its kind, of the vendor's documentation
+    # AKIAIOSFODNN7EXAMPLE and the like, from the vendor's documentation
     return not found[0].endswith("EXAMPLE")
 
 
@@ -48,7 +47,7 @@ def _is_no_example(found: re.Match[str]) -> bool:
 class _Format:
     """A token's format.
 
-    `hints`: one of these stands in every text that has one. The group `secret` is it, else all.
+    `hints`: every text with a token has one of these. The secret is the group `secret`, else all.
     """
 
     kind: str
@@ -63,8 +62,7 @@ def _format(
     return _Format(kind, tuple(hints), re.compile(pattern), is_one)
 
 
-# From the vendors' own pages on token prefixes and from the rules of gitleaks and GitHub's secret
-# scanning.
+# From the vendors' pages on token prefixes and the rules of gitleaks and GitHub's secret scanning.
 _FORMATS = (
     _format("Anthropic key", ["sk-ant-"], r"sk-ant-[A-Za-z0-9_-]{16,}"),
     _format(
@@ -128,7 +126,7 @@ KEY_HINT = "PRIVATE KEY"
 
 
 def formats_in(text: str, start: int, end: int) -> list[_Format]:
-    """Return the formats of which a part of a text has a hint."""
+    """Return the formats that have a hint in a part of a text."""
     return [
         form for form in _FORMATS if any(text.find(hint, start, end) >= 0 for hint in form.hints)
     ]
@@ -143,19 +141,20 @@ CREDENTIAL_WORDS = (
     "signingkey", "encryption_key", "encryptionkey", "accountkey", "account_key", "key-data",
     "auth", "authorization", "credential", "credentials",
 )  # fmt: skip
-"""The lower-case ends of keys whose values are secret."""
+"""Lower-case endings of the names of secrets."""
 
-# In other words these are common, as `bypass` and `oauth` show.
+# these endings are common in other words, as `bypass` and `oauth` show
 _WHOLE_WORDS = ("pass", "pw", "auth")
 
-# Every credential word has one of these in it.
+# every ending has one of these in it
 CREDENTIAL_HINTS = ("pass", "pw", "secret", "token", "key", "auth", "credential")
 
-# One of these stands between a key and its value.
+# one of these is between a key and its value
 SEPARATORS = ("=", ":", "',", '",')
 
-# What may follow a key: a type, a separator and the value, quoted or bare. Only so much of the
-# value as judges it: the rest is read where it is one, so that no text costs more than linear.
+# What may follow a key: a type, a separator and the value, quoted or bare. Matches only as much of
+# the value as is needed to judge it; the whole is read only if it is a secret. So the cost stays
+# linear.
 _VALUE = re.compile(
     r"(?:[_-]?[0-9]{1,3})?(?P<closed>\\{0,3}[\"'])?\]?[ \t]{0,40}"
     r"(?:(?::[ \t]{0,8}[A-Za-z_][\w.]{0,40}[ \t]{0,8})?=>?|:=?|(?(closed),|(?!)))[ \t]{0,40}"
@@ -180,9 +179,9 @@ _WORD = re.compile("|".join(sorted(CREDENTIAL_WORDS, key=len, reverse=True)), re
 
 
 def value_after(text: str, word: str, at: int, end: int) -> tuple[int, int] | None:
-    """Return where the secret value of a key stands whose name has `word` at `at`, None for none.
+    """Return where the secret value is of a key whose name has `word` at `at`, None for none.
 
-    A value is one that has no blank, names nothing else, and has more than letters in it.
+    A secret value has no blank, is no reference to something else, and has more than letters in it.
     """
     if word in _WHOLE_WORDS and at and text[at - 1].isalnum():
         return None
@@ -200,36 +199,35 @@ def _is_value(found: re.Match[str]) -> bool:
     if _POINTS_ELSEWHERE.match(value) and not (quoted and value[0] in "!&*%~="):
         return False
     if _IDENTIFIER.fullmatch(value) and ("." in value or _WORD.search(value)):
-        return False  # another variable, or the name of a text
+        return False  # another variable, or a text's name
     letter = re.search(r"[A-Za-z]", value) is not None
     digit = re.search(r"[0-9]", value) is not None
     symbol = quoted and letter and re.search(r"[!@#$%^*+~]", value) is not None
     return (digit and (letter or quoted)) or symbol
 
 
-# What stands in the place of a secret; the braces hold its kind.
+# replaces a secret; the braces hold its kind
 MARK = "[redacted: {}]"
 
-# A shorter known value is not looked for: it would be found in every other word.
+# A shorter known value is not searched for: it would be found in every other word.
 MIN_LITERAL = 6
 
-# Characters of a text that are looked at in one go: some milliseconds even of what is slowest.
+# Characters of a text that are searched at once: some milliseconds for the slowest pattern.
 WINDOW = 64 * 1024
 
-# How far a token may reach out of the window that it begins in. Of one that goes on as far as the
-# window's length, that much.
+# How far a token may reach out of the window that it begins in. A longer one is cut there.
 _REACH = 16 * 1024
 
-# Characters of the longest word that a credential's key ends with, and some more.
+# Characters of the longest ending of a credential's name, and some more.
 MAX_WORD = 20
 
-# Pieces of a redacted text that are joined in one go.
+# pieces of a redacted text that are joined at once
 _JOINED_AT_ONCE = 10_000
 
 # --- known formats
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-# `\\n` as well as a line's end: a key in a JSON document stands on one line.
+# `\\n` as well as a line end: a key in a JSON document is on one line
 _KEY_LINE = re.compile(
     r"(?:\r?\n|\\r\\n|\\n)"
     r"(?:[A-Za-z0-9-]{1,40}: [^\r\n\\]{0,200}|[ \t]{0,40}[A-Za-z0-9+/=]{0,128}[ \t]{0,40})"
@@ -250,11 +248,11 @@ class Span:
 
 
 def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterator[Span]:
-    """Yield the secrets in a text, in order, none overlapping another.
+    """Yield the secrets in a text, in order, without overlaps.
 
-    One by one: a hostile file has a million, which nobody should hold. `literals` are secrets whose
-    value is known; ones shorter than MIN_LITERAL are not searched for. `values`: also what a key
-    that is named like a credential is set to.
+    Lazily: a hostile file has a million. `literals` are known secret values; those shorter than
+    MIN_LITERAL are not searched for. `values`: also find values of keys that are named like
+    credentials.
     """
     words = [word for word in literals if len(word) >= MIN_LITERAL]
     values = values and any(one in text for one in SEPARATORS)
@@ -265,7 +263,7 @@ def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterato
         and not formats_in(text, 0, len(text))
         and not any(word in text for word in words)
     ):
-        return  # most texts of a row: the merge below takes five times as long
+        return  # most texts: the merge below takes five times as long
     known: list[Iterator[Span]] = [
         (Span(at, at + len(word), "secret") for at in places(text, word)) for word in words
     ]
@@ -284,7 +282,7 @@ def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterato
 
 
 def places(text: str, literal: str) -> Iterator[int]:
-    """Yield the indices of a literal in a text, none within another find."""
+    """Yield the indices of a literal in a text, without overlaps."""
     past = 0
     for start in range(0, len(text), WINDOW):
         while (at := text.find(literal, max(start, past), start + WINDOW + len(literal) - 1)) >= 0:
@@ -293,7 +291,7 @@ def places(text: str, literal: str) -> Iterator[int]:
 
 
 def _tokens(text: str) -> Iterator[Span]:
-    past: dict[str, int] = {}  # the end of the last find of each kind
+    past: dict[str, int] = {}  # end of the last match of each kind
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
         here: list[Span] = []
@@ -307,13 +305,13 @@ def _tokens(text: str) -> Iterator[Span]:
 
 
 def _values(text: str) -> Iterator[Span]:
-    """Yield the values of keys that are named like credentials, in any format of settings."""
-    past = 0  # the end of the last one
+    """Yield the values of keys that are named like credentials, in any settings format."""
+    past = 0  # end of the last match
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
         if not any(text.find(one, start, end) >= 0 for one in SEPARATORS):
             continue
-        # U+0130 is the one character that gets longer in lower case: indices would not agree.
+        # U+0130 is the only character that gets longer in lower case: indices would differ.
         low = text[start : start + WINDOW + MAX_WORD].replace("\u0130", "i").lower()
         if not any(hint in low for hint in CREDENTIAL_HINTS):
             continue
@@ -350,10 +348,10 @@ def _edges(text: str) -> Iterator[re.Match[str]]:
 def _keys(text: str) -> Iterator[Span]:
     """Yield the blocks of private keys.
 
-    Those whose beginning or end was cut off reach as far as they look like one.
+    A block without a beginning or end extends as far as its lines look like a key.
     """
-    begun = -1  # where a block began that has not ended yet
-    past = 0  # the end of the edge before
+    begun = -1  # start of a block without an end so far
+    past = 0  # end of the last edge
     for edge in _edges(text):
         whole = edge["edge"] == "END" and begun >= 0 and edge.start() - past <= _MAX_KEY
         if begun >= 0 and not whole:
@@ -391,9 +389,9 @@ def _key_lines_above(text: str, start: int, at: int) -> int:
 
 
 def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
-    """Return the text with a mark in the place of each secret, and how many there were.
+    """Return the text with a mark instead of each secret, and the number of secrets.
 
-    Line numbers stay as they are. `literals` as for `spans`. Redacting twice changes nothing.
+    Line numbers stay the same. `literals` as for `spans`. Redacting twice changes nothing.
     """
     pieces: list[str] = []
     joined: list[str] = []
@@ -413,7 +411,7 @@ def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
 
 
 def redacted(value: Any, literals: Sequence[str]) -> Any:
-    """Return a value with the secrets in all of its texts redacted; lists and tables are copied."""
+    """Return a copy of a value with the secrets in all of its texts redacted."""
     match value:
         case str():
             return redact(value, literals)[0]
@@ -441,25 +439,25 @@ def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
 
 
 def latin(words: Sequence[str]) -> tuple[str, ...]:
-    """Return words as they stand in a text that was decoded byte by byte, as Latin-1."""
+    """Return words as they appear in a text that was decoded as Latin-1."""
     return tuple(word.encode("utf-8", "surrogateescape").decode("latin-1") for word in words)
 
 
-# Characters of a file of settings; of a longer one nothing is shown, and none is committed.
+# maximum characters of a settings file; a longer one is neither shown nor committed
 MAX_SETTINGS = 1024 * 1024
 
-# Characters of a setting's value by which it is judged.
+# characters of a setting's value that are checked
 _MAX_VALUE = 4 * 1024
 
-# Secrets that are found in one file; nobody reads more.
+# maximum secrets reported for a file
 _MAX_NEW = 100
 
 
 class SecretFile(StrEnum):
-    """The part of a secret file that may be shown."""
+    """What may be shown of a secret file."""
 
     NAMES = "names"  # settings: names are shown, values are not
-    NOTHING = "nothing"  # keys and key stores: nothing is
+    NOTHING = "nothing"  # keys and key stores: nothing is shown
 
 
 _KEY_NAMES = frozenset({
@@ -476,7 +474,7 @@ _KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
 
 _SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
 
-# Files that say by their name that they hold nothing else, in a format of settings.
+# files in a settings format whose names say that they hold secrets only
 _SETTINGS_FILE = re.compile(
     r"(?:secrets?|credentials?|client_secret[\w-]*)\.(?:json|ya?ml|toml|ini|properties|conf|cfg|txt)"
 )
@@ -488,9 +486,9 @@ _HARMLESS = frozenset({
 })  # fmt: skip
 
 
-@lru_cache(maxsize=4096)  # asked several times about each file of a search
+@lru_cache(maxsize=4096)  # a search asks several times about each file
 def secret_file(path: str) -> SecretFile | None:
-    """Return the kind of secret file that `path` (`/`-separated) names, None for an ordinary one.
+    """Return the kind of secret file that `path` (`/`-separated) is by its name, None for others.
 
     Case does not matter.
     """
@@ -521,9 +519,9 @@ def secret_file(path: str) -> SecretFile | None:
 
 
 def is_secret_path(path: str) -> bool:
-    """Return whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
+    """Return whether `path` is named like a file with secrets: `.env`, `id_rsa`, `*.pem`.
 
-    `.env.example` does not.
+    `.env.example` is not.
     """
     return secret_file(path) is not None
 
@@ -533,7 +531,7 @@ _SETTING = re.compile(
     r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
 )
 
-# Not the beginning of a list, as in JSON.
+# not the beginning of a list, as in JSON
 _SECTION = re.compile(r"[ \t]*\[{1,2}\w")
 
 _SOUNDS_SECRET = re.compile(
@@ -575,7 +573,7 @@ def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
             continue
         first, value = at, found["value"].strip()
         quote = value[:1] if value[:1] in ("'", '"', "`") else ""
-        # it goes on until it is closed; one that never is takes this line alone
+        # it ends at the closing mark; without one it is this line only
         if quote and quote not in value[1:]:
             end = next(
                 (n for n in range(at + 1, min(len(lines), at + 200)) if quote in lines[n]), at
@@ -591,9 +589,9 @@ def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
 
 
 def redact_values(text: str) -> tuple[str, int]:
-    """Return a file of settings with its values redacted, and how many were.
+    """Return a settings file with its values redacted, and the number of them.
 
-    Names, comments and line numbers stay. Of one that is longer than MAX_SETTINGS nothing is shown.
+    Names, comments and line numbers stay. Nothing is shown of a file longer than MAX_SETTINGS.
     """
     if len(text) > MAX_SETTINGS:
         return MARK.format("value") + "\n" * text.count("\n"), 1
@@ -615,10 +613,10 @@ def redact_values(text: str) -> tuple[str, int]:
 
 
 def secret_values(path: str, text: str) -> tuple[str, ...]:
-    """Return what is to be redacted wherever else it turns up, of a secret file's text.
+    """Return what to redact anywhere else, from a secret file's text.
 
-    Of settings: values that sound or look secret, not `true`, `8080` or `localhost`. Of key files:
-    their lines and words.
+    Of settings: values that look secret or are named so, not `true`, `8080` or `localhost`. Of key
+    files: their lines and words.
     """
     values: list[str] = []
     match secret_file(path):
@@ -642,7 +640,7 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
 
 
 def git_config_secrets(text: str) -> tuple[str, ...]:
-    """Return the secrets of a git configuration: passwords, and headers for signing in."""
+    """Return the secrets of a git configuration: passwords, and authorization headers."""
     headers = re.findall(
         r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)",
         text,
@@ -697,11 +695,11 @@ def find_secrets(
 ) -> list[tuple[int, str]]:
     """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
 
-    What stands in `before`, the file as it was, is not new. `known` are values that are secret
-    whatever they look like. With `path` a file of settings is looked at value by value, and a key
-    store is a secret as a whole.
+    `before` is the file's old content: what it has is not new. `known` are values that are always
+    secret. With `path` a settings file is checked value by value, and a key store is a secret as a
+    whole.
     """
-    # what is looked for is ASCII, and nothing is quicker
+    # the patterns are ASCII, and Latin-1 is the fastest
     text, old = data.decode("latin-1"), before.decode("latin-1")
     if path.casefold().endswith(_KEY_STORES) and data and data != before:
         return [(1, "key store")]
@@ -722,7 +720,7 @@ def find_secrets(
             break
     if secret_file(path) is SecretFile.NAMES:
         if len(data) > MAX_SETTINGS:
-            found.append((1, "more settings than can be looked through"))
+            found.append((1, "too many settings to check"))
         else:
             found += [
                 (one.first, f"value of {one.name}")

@@ -1,4 +1,4 @@
-"""Long tool results cut in the middle: the model keeps the beginning and the end."""
+"""Cut long tool results in the middle: the model gets the beginning and the end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-# Words of a result that the model is given; half from each end.
+# words of a result that the model gets, half from each end
 WORDS_KEPT = 1000
 
-# The same limit for text that has few spaces (one long line of minified code), in characters.
+# the same in characters, for text with few spaces (minified code)
 CHARS_KEPT = 60_000
 
 _WORD = re.compile(r"\S+")
@@ -42,7 +42,7 @@ class Cut:
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text with their ends.
 
-    Only a newline ends one, as in `grep` and in every editor's count.
+    Only a newline ends a line, as in `grep` and in editors.
     """
     return list(each_line(text))
 
@@ -50,7 +50,7 @@ def lines_of(text: str) -> list[str]:
 def each_line(text: str) -> Iterator[str]:
     """Yield the lines of `lines_of` one by one."""
     start = 0
-    # in pieces: two million lines in one go would keep all other threads waiting
+    # in pieces: splitting two million lines at once would block all threads
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)
         yield from _LINE.findall(text, start, end)
@@ -58,12 +58,11 @@ def each_line(text: str) -> Iterator[str]:
 
 
 def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:
-    """Return a text that is too long without its middle, None for any other text.
+    """Return a text without its middle if it is too long, else None.
 
-    Too long are more than `words` words (2 or more), or more than `chars` characters.
-
-    The first and last halves of the words are kept. Whole characters always: a cut is never inside
-    a code point, nor between a letter and its accents.
+    Too long is more than `words` words (2 or more), or more than `chars` characters. The first and
+    last halves of the words are kept. A cut never splits a code point, nor a letter and its
+    accents.
     """
     opening = (
         [m.end() for m in islice(_WORD.finditer(text), words + 1)]
@@ -94,12 +93,12 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
 
 
 def _last_words(text: str, count: int) -> int:
-    """Return where the last `count` words of a text begin; it has more."""
+    """Return where the last `count` words of a longer text begin."""
     reach = _PIECE
     while True:
         start = max(0, len(text) - reach)
         begins = [m.start() for m in _WORD.finditer(text, start)]
-        if len(begins) > count or not start:  # the first may be the end of a word only
+        if len(begins) > count or not start:  # the first may be only the end of a word
             return begins[-count]
         reach *= 2
 
@@ -107,21 +106,18 @@ def _last_words(text: str, count: int) -> int:
 def _count_words(text: str, start: int, end: int) -> int:
     """Count the words in a part of a text.
 
-    In pieces: to split megabytes in one go keeps all other threads waiting.
+    In pieces: splitting megabytes at once would block all threads.
     """
     count = 0
     for at in range(start, end, _PIECE):
         count += len(text[at : min(at + _PIECE, end)].split())
-        # one word in two pieces
+        # the word continues in the next piece
         count -= at > start and not text[at - 1].isspace() and not text[at].isspace()
     return count
 
 
 def fold(text: str, width: int) -> str:
-    """Return a text with long lines broken, so that each part of it has a line number.
-
-    Long are lines of more than `width` characters (over 32).
-    """
+    """Break the lines longer than `width` (over 32) characters, so that each part has a number."""
     out: list[str] = []
     for line in each_line(text):
         at = 0
@@ -134,10 +130,7 @@ def fold(text: str, width: int) -> str:
 
 
 def _whole(text: str, at: int) -> int:
-    """Return `at`, moved before the character that it would cut in two.
-
-    By 32 at most, as no writing needs more.
-    """
+    """Return `at`, moved before the character that it would split, by at most 32."""
     for _ in range(32):
         if not 0 < at < len(text) or not (
             unicodedata.combining(text[at]) or text[at] in _JOINS or text[at - 1] == "\u200d"

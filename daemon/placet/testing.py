@@ -1,4 +1,4 @@
-r"""Test an agent without a model, a sandbox or a repository: placet's tools on files of your own.
+r"""Test an agent without a model, a sandbox or a repository: run placet's tools on your files.
 
 The tools, the scope, the wall around paths and the redaction of secrets are the real ones. The
 worktree is a temporary folder, deleted with the dispatcher; commands are not run but answered from
@@ -55,7 +55,7 @@ from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import CompleteStep, Finish, GiveUp, SubmitPlan
 from placet.tools.registry import TOOLS
 
-# A command's answer: a `Ran`, or exit code, standard output and standard error.
+# a command's answer: a `Ran`, or exit code, standard output and standard error
 Answer = Ran | tuple[int, str, str]
 
 Answers = Mapping[str, Answer] | Callable[[Sequence[str]], Answer]
@@ -63,7 +63,7 @@ Answers = Mapping[str, Answer] | Callable[[Sequence[str]], Answer]
 
 @dataclass(slots=True)
 class _Steps:
-    """The receiver of the control tools: it takes everything down and ends nothing."""
+    """Receives the control calls: it records them and ends nothing."""
 
     root: Root
     plans: list[Any] = field(default_factory=list)
@@ -84,7 +84,7 @@ class _Steps:
             case GiveUp(reason=reason):
                 self.gave_up = reason
                 return {"gave_up": True}
-        raise ToolError("unknown_tool", f"{type(args).__name__} steers nothing here.")
+        raise ToolError("unknown_tool", f"{type(args).__name__} is no control call.")
 
     def _commit(self, step: int, summary: str) -> str:
         if step in (number for number, _ in self.done):
@@ -95,18 +95,18 @@ class _Steps:
 
 
 class InMemoryToolDispatcher:
-    """Every tool on files that are the test's own: what is written is what is read afterwards.
+    """Runs the tools on a test's files.
 
     `files` are the worktree's at first, content by path. `scope` is the approved one; by default
-    everything may be written and nothing run. `commands` answers commands: by their words
-    ("python -m pytest"; for `bash` the shell's text), or by a function of the argument list.
-    `failures` makes the n-th call (from 0) of a tool fail:
-    `{("write_file", 1): ToolError("disk_full", "…")}`; a plain text is its message. `knowledge` are
-    the notes of the vault's Knowledge folder, None for a vault without one. `secrets` are redacted
-    in every result. `tools` are those that can be called, by default all.
+    everything may be written and nothing run. `commands` answers commands: by their words ("python
+    -m pytest"; for `bash` the shell's text), or by a function of the argument list. `failures`
+    makes the n-th call (from 0) of a tool fail: `{("write_file", 1): ToolError("disk_full", "…")}`;
+    a plain text is its message. `knowledge` are the notes of the vault's Knowledge folder, None for
+    a vault without one. `secrets` are redacted in every result. `tools` are those that can be
+    called, by default all.
 
-    `calls` is every call so far: name and arguments. Safe in several threads. Raises ToolError for
-    a path in `files` or `knowledge` that no tool could name.
+    `calls` is every call so far: name and arguments. Thread-safe. Raises ToolError for a path in
+    `files` or `knowledge` that no tool could name.
     """
 
     def __init__(
@@ -173,13 +173,13 @@ class InMemoryToolDispatcher:
         return self._steps.gave_up
 
     def offered(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that can be called, as a model is offered them."""
+        """Return the tools as a model is offered them."""
         return tuple(tool.spec() for tool in self._box.tools.values())
 
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """Carry one call out, or fail it where a failure was asked for; never raise.
+        """Run a call, or fail it if `failures` says so; never raise.
 
-        The result's `content` is the text that a model would be given.
+        The result's `content` is the text for the model.
         """
         with self._lock:
             failure = self._failures.get((name, self._counts[name]))
@@ -194,7 +194,7 @@ class InMemoryToolDispatcher:
 def _filled(
     held: ExitStack, folder: Path, files: Mapping[str, str | bytes], *, writable: bool
 ) -> Root:
-    """Make a folder with these files; return its `Root`, which `held` closes."""
+    """Make a folder with these files; return its `Root`, which the stack `held` closes."""
     folder.mkdir()
     root = held.enter_context(Root(folder, writable=writable))
     for path, content in files.items():
@@ -217,14 +217,14 @@ def _answered(
     *,
     cancelled: Callable[[], bool],  # noqa: ARG001 - as run
 ) -> Ran:
-    """Answer a command instead of running it. Raises ToolError for one without an answer."""
+    """Answer a command instead of running it. Raises ToolError if there is no answer."""
     words = argv[-1] if argv[:1] == ["bash"] and "-c" in argv else shlex.join(argv)
     if callable(commands):
         answer = commands(argv)
     elif words in commands:
         answer = commands[words]
     else:
-        raise ToolError("command_not_found", f"no answer is known to the command: {words}")
+        raise ToolError("command_not_found", f"there is no answer for the command: {words}")
     if isinstance(answer, Ran):
         return answer
     code, stdout, stderr = answer

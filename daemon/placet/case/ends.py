@@ -140,7 +140,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.INTERNAL_ERROR: EndVerdict(
         FailureClass.DAEMON,
-        "placet itself made a mistake.",
+        "This is a bug in placet.",
         "Please report it, with the error above. Trying again may work.",
     ),
 }

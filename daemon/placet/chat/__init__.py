@@ -1,1 +1,1 @@
-"""The turn of a model: messages, budget, guards, retries. Pure."""
+"""A model's turn as pure functions: messages, budget, guards, retries."""

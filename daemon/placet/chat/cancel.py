@@ -1,4 +1,4 @@
-"""`Cancel`: the one way to tell work that runs in another thread to stop."""
+"""Stop work that runs in another thread."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from placet.errors import End, Interrupted, Stop
 
 
 class Cancel:
-    """An order to stop, set by one thread and looked at by others; it is never taken back.
+    """A cancel flag that one thread sets and others poll; it is never cleared.
 
-    With a reason, a person ended the work. Without one it stays as it is recorded and is taken up
-    again later.
+    With a reason, you stopped the mission. Without one, the work stays as recorded and resumes
+    later.
     """
 
     __slots__ = ("_is_set", "reason")
@@ -19,31 +19,25 @@ class Cancel:
         self._is_set = False
 
     def set(self, reason: str = "") -> None:
-        """Order to stop; an order without a reason leaves an earlier reason as it is."""
+        """Cancel. Without a reason, an earlier reason stays."""
         self.reason = reason or self.reason
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Return whether the order was given."""
+        """Return whether it was cancelled."""
         return self._is_set
 
     def must_leave(self) -> bool:
-        """Return whether everything is to be left at once.
-
-        The order was given then, and not by a person.
-        """
+        """Return whether the work must stop at once: it was cancelled without a reason."""
         return self._is_set and not self.reason
 
     def check(self) -> None:
-        """Raise an error once the order to stop was given.
-
-        Raises Stop(stopped_by_person) after one with a reason, Interrupted after one without.
-        """
+        """Raise Stop(stopped_by_person) if cancelled with a reason, Interrupted if without one."""
         if self.reason:
             raise self.stop()
         if self._is_set:
-            raise Interrupted("the work was told to stop")
+            raise Interrupted("the work was interrupted")
 
     def stop(self) -> Stop:
-        """Return the end of a mission that a person stopped."""
+        """Return the end of a mission that you stopped."""
         return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {self.reason}")

@@ -1,4 +1,4 @@
-"""Long conversations made shorter: old tool results replaced by one line each."""
+"""Shorten a long conversation: replace old tool results by one line each."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from placet.chat.budget import IMAGE_TOKENS, prompt_likely
 from placet.chat.messages import Ask, Block, ToolUse, Turn, Usage
 from placet.errors import at_most
 
-# Characters of a result from which on it is replaced. Longer than any stub, so that no stub is
-# replaced again.
+# Only results of at least so many characters are replaced. A stub is shorter, so it is not replaced
+# again.
 WORTH_STUBBING = 500
 
-# A compaction that frees less than this part of the budget is left for later: each one costs the
-# cached prefix.
+# A compaction must free at least this part of the budget, as each one invalidates the cached
+# prefix.
 LEAST_GAIN = 4
 
-# How many turns at the end keep their results: the last three rounds, or where that frees too
-# little the last one alone.
+# How many turns at the end keep their results: the last three rounds, or, if that frees too little,
+# only the last one.
 KEEP_TURNS = (6, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A compaction as the record keeps it: with these numbers it is the same, byte for byte."""
+    """The parameters of a compaction, as recorded: they reproduce it byte for byte."""
 
     keep_last: int
     budget_chars: int
@@ -36,11 +36,11 @@ def make_room(
 ) -> Compaction | None:
     """Return how to shorten the conversation of `ask` before it is sent.
 
-    None where it fits, or nothing worth it could go. It has to fit `context_tokens` together with
-    its answer. `last` is what its last reply used; `full` says that the model had no room left
-    then: all that can go goes. `name` as in `compacted`.
+    None if it fits, or if too little could be removed. It has to fit `context_tokens` together with
+    its answer. `last` is the usage of its last reply. `full`: the model had no room left then, so
+    everything possible is removed. `name` as in `compacted`.
     """
-    # a small model's answers are short, whatever is allowed
+    # a small model's answers are short, even if more is allowed
     room = max(context_tokens - ask.max_tokens, context_tokens // 2)
     needed = prompt_likely(ask, last)
     if needed <= room and not full:
@@ -55,11 +55,11 @@ def compacted(
 ) -> tuple[Turn, ...]:
     """Replace old tool results by one line each if the conversation is longer than the budget.
 
-    `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the
-    last `keep_last` turns and everything that the model said stay as they are. Feed the result back
-    with the next turns added: what was replaced stays so, byte for byte, and between two
-    compactions no turn changes, so the cached prefix holds. Nothing happens where it would free
-    less than a LEAST_GAIN-th of the budget. Raises ValueError for a `keep_last` below 1.
+    `name` keeps a whole text and returns the path to read it. The first turn, the last `keep_last`
+    turns and everything that the model said stay. Pass the result in again with the next turns
+    added: then what was replaced stays the same byte for byte, and the cached prefix holds between
+    two compactions. Nothing is replaced if that frees less than a LEAST_GAIN-th of the budget.
+    Raises ValueError for a `keep_last` below 1.
     """
     if how.keep_last < 1:
         raise ValueError("the newest turn cannot be replaced before it was read")
@@ -106,7 +106,7 @@ def _chars(turns: Sequence[Turn]) -> int:
 def _size(block: Block) -> int:
     content = block.get("content")
     if block.get("type") == "image":
-        return IMAGE_TOKENS * 4  # what its base64 has of characters says nothing of its tokens
+        return IMAGE_TOKENS * 4  # the length of its base64 does not tell its tokens
     if isinstance(content, list):
         return sum(_size(part) for part in content) + _size({**block, "content": ""})
     return len(json.dumps(block, ensure_ascii=False))

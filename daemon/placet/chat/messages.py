@@ -1,8 +1,7 @@
-"""Conversation types and the Model protocol.
+"""Define a conversation's types and the Model protocol.
 
 The assistant's blocks are kept exactly as they came (plain JSON objects, thinking blocks too) and
-are sent back unchanged: the Messages API requires it, and byte-equal prefixes are what prompt
-caching lives on.
+sent back unchanged: the Messages API requires it, and prompt caching needs byte-equal prefixes.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from typing import Any, Protocol
 
 from placet.errors import PlacetError
 
-# One content block as the Messages API writes it: `{"type": "text", "text": …}`, `tool_use`,
-# `tool_result`, …
+# one content block of the Messages API: `{"type": "text", "text": …}`, `tool_use`, `tool_result`, …
 Block = Mapping[str, Any]
 
 
 class Purpose(StrEnum):
     """The purpose of a conversation.
 
-    The scripted model picks its replies by it, the journal names it.
+    The scripted model chooses its replies by it, and the journal names it.
     """
 
     PLAN = "plan"
@@ -31,10 +29,7 @@ class Purpose(StrEnum):
 
 
 class StopReason(StrEnum):
-    """The model's stop reason, as the Messages API names it.
-
-    `unknown` for one that this version has not heard of.
-    """
+    """The model's stop reason, as the Messages API names it; `unknown` for a new one."""
 
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
@@ -102,7 +97,7 @@ class Usage:
 
     @property
     def prompt_tokens(self) -> int:
-        """All tokens of the prompt, read from a cache, written to it, or neither."""
+        """All tokens of the prompt: uncached, read from the cache and written to it."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
@@ -130,22 +125,21 @@ class Reply:
 
 
 class ModelErrorKind(StrEnum):
-    """The possible reactions to a failed call."""
+    """What to do after a failed call."""
 
     # overload, rate limit, reset, cut stream, time-out, connection refused: try again
     TRANSIENT = "transient"
-    # no key, no credit, unknown model: a person must fix it, then it goes on
+    # no key, no credit, unknown model: wait until a person fixes it
     PERMANENT = "permanent"
-    BAD_REQUEST = "bad_request"  # this very request cannot succeed: trying again is pointless
+    BAD_REQUEST = "bad_request"  # this request cannot succeed: a retry is pointless
     CANCELLED = "cancelled"  # the daemon is stopping, or the mission was stopped
 
 
 class ModelError(PlacetError):
-    """A model call failed. `retry_after_s` is the server's wish, None where it said nothing.
+    """A model call failed. `retry_after_s` is the server's Retry-After, None without one.
 
-    `served` says that the server may have worked on it, and charge for it; `used` is what it had
-    told of that by then, None for nothing. The message never carries the request, its headers or
-    the key.
+    `served`: the server may have worked on it, and may charge for it. `used` is the usage that it
+    reported by then, None for none. The message never has the request, its headers or the key.
     """
 
     def __init__(
@@ -166,11 +160,11 @@ class ModelError(PlacetError):
 
 
 class Model(Protocol):
-    """A source of replies. One call is one attempt; retrying is the caller's decision."""
+    """A source of replies. One call is one attempt; the caller decides on retries."""
 
     @property
     def provider(self) -> str:
-        """The provider's name in the configuration; `scripted` says so wherever it shows."""
+        """The provider's name in the configuration."""
         ...
 
     @property

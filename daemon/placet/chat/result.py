@@ -1,4 +1,4 @@
-"""The result of a mission as values: steps, files, commands, cost, reason for its end."""
+"""Describe the result of a mission: steps, files, commands, cost, reason for its end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from placet.errors import End, dollars
 class Spent:
     """The usage of a conversation so far.
 
-    `cost_usd` is None as soon as one reply's price is unknown. `input_tokens` counts what was
-    written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are what
-    calls without an answer may have used, at most; the cost counts them too. `working_s` is the
-    time in model and tool calls.
+    `cost_usd` is None once the price of a reply is unknown. `input_tokens` includes cache writes,
+    not cache reads. `lost_tokens` and `lost_usd` are the most that calls without an answer may have
+    used; the cost includes them. `working_s` is the time in model and tool calls.
     """
 
     replies: int = 0
@@ -34,18 +33,18 @@ class Spent:
 
     @property
     def tokens(self) -> int:
-        """All tokens: of prompts, cached or not, of answers, and of calls that brought none."""
+        """All tokens: of prompts, cached or not, of answers, and of calls without an answer."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.lost_tokens
 
     def cost(self, unknown: str) -> str:
-        """Return the cost for people, and how much of it calls that were cut off may have had."""
+        """Return the cost as text, and how much of it interrupted calls may have caused."""
         cost = dollars(self.cost_usd, unknown)
         if self.lost_tokens and self.lost_usd:
-            cost += f" (of which at most {dollars(self.lost_usd)} for calls that were cut off)"
+            cost += f" (of which at most {dollars(self.lost_usd)} for interrupted calls)"
         return cost
 
     def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:
-        """Count one reply in."""
+        """Count a reply."""
         self.replies += 1
         self.working_s += took_s
         self.last_usage = usage
@@ -55,7 +54,7 @@ class Spent:
         self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
 
     def lose(self, amount: Amount) -> None:
-        """Count a call in that brought no answer."""
+        """Count a call without an answer."""
         self.lost_tokens += amount.tokens
         self.lost_usd = (
             None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
@@ -77,14 +76,14 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A command that ran, and its exit code (None where it did not end by itself)."""
+    """A command that ran, and its exit code (None if it was killed)."""
 
     command: str
     exit_code: int | None
 
 
 MOST_FILES = 200
-"""Changed files that a row or a report names at most; it says how many more there are."""
+"""Maximum changed files in a row or a report, which says how many more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +102,13 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Git's view of a successful branch at the end, relative to the branch `into` (empty: none).
+    """The state of a successful branch at the end, relative to the branch `into` (empty: none).
 
-    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what
-    is peculiar about the repository, `unseen` files of the person's checkout whose uncommitted
-    changes the mission did not see. `remote` is where the branch would be pushed to, and
-    `remote_default` the branch there of the same name as `into`, else its default one; empty where
-    unknown. `bare`: there is no checkout to merge in.
+    `conflicts` are the files that would conflict if it were merged now, `notes` warnings about the
+    repository, `unseen` files with uncommitted changes in the person's checkout, which the mission
+    did not see. `remote` is where the branch would be pushed to, and `remote_default` the branch
+    there of the same name as `into`, else its default one; empty if unknown. `bare`: there is no
+    checkout to merge in.
     """
 
     into: str
@@ -125,9 +124,9 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Drifted:
-    """Changes under a plan while it waited or ran: sentences for people, and the new basis.
+    """Changes under a plan while it waited or ran: sentences about them, and the new basis.
 
-    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the
+    `tip` is the commit of its branch now, `based_on` the digests there of the files that the
     planning read.
     """
 
@@ -141,9 +140,9 @@ class Drifted:
 class WorkDone:
     """The work of a mission, however it ended. Files and lines come from git, never from the model.
 
-    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
-    scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
-    commit has; `not_kept` are files that are nowhere, as nobody could look for secrets in them.
+    `kept` is the ref with what is on no branch (a failed attempt's work; files outside the scope),
+    "" if there is none. `left_out` are changed files outside the scope, which no commit has.
+    `not_kept` are files that were lost, because they could not be searched for secrets.
     """
 
     branch: str = ""
@@ -161,10 +160,10 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end of a mission that did what it was to do.
+    """The end of a successful mission.
 
-    `commit` is the last one, empty if nothing was changed; `after` is None then.
-    `ignored` is what the scope allows, commands made and git ignores: it is in no commit.
+    `commit` is the last one; if nothing was changed it is empty and `after` is None. `ignored` are
+    files that the scope allows, commands made and git ignores: no commit has them.
     """
 
     work: WorkDone
@@ -179,9 +178,9 @@ class Finished:
 class Stopped:
     """The end of a mission that failed.
 
-    `error` is the structured error, if there was one. `kept_commit` is what the ref `kept` names.
-    `drift` is there where files changed under the plan. `left_at` is the worktree, where it could
-    not be tidied away. `last_words` are what the model said last: shortened, without secrets.
+    `error` is the structured error, if there was one. `kept_commit` is the commit of the ref
+    `kept`. `drift` is set if files changed under the plan. `left_at` is the worktree, if it could
+    not be removed. `last_words` are the last text of the model: shortened, without secrets.
     """
 
     work: WorkDone

@@ -1,4 +1,4 @@
-"""The reaction to a failed model call: retry, rest, wait for a person, or end.
+"""Decide what follows a failed model call: retry, release the worker, wait for you, or end.
 
 Pure: the caller counts the attempts and draws the jitter.
 """
@@ -15,13 +15,12 @@ from placet.chat.messages import ModelError, ModelErrorKind
 class RetryPolicy:
     """Backoff settings. All times are in seconds.
 
-    The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a
-    longer one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a
-    worker never sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server
-    that is back is noticed soon; a server's wish holds up to `longest_rest_s`. An outage never
-    becomes an error, however long it lasts: a person may stop the work, or have given it a limit of
-    time. The defaults are judgement: five quick attempts in about half a minute, then one every
-    minute or two. Raises ValueError for a policy that contradicts itself.
+    The wait grows by `factor` from `first_wait_s`. Up to `longest_wait_s` the worker sleeps. For a
+    longer wait the worker is released and the scheduler resumes the job. The backoff grows up to
+    `longest_backoff_s`, so that a server that is back is noticed soon; a server's Retry-After
+    counts up to `longest_rest_s`. An outage never becomes an error, however long it lasts. The
+    defaults are a judgement: five attempts in about half a minute, then one every minute or two.
+    Raises ValueError for contradictory settings.
     """
 
     first_wait_s: float = 1.0
@@ -48,16 +47,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Wait `after_s` here, then call again."""
+    """Wait `after_s` in the worker, then call again."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Hand the job back; the scheduler may take it up again after `after_s`.
+    """Release the worker; the scheduler resumes the job after `after_s`.
 
-    `asked` says that it is the server's wish.
+    `asked`: the server sent a Retry-After.
     """
 
     after_s: float
@@ -66,14 +65,14 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A person must fix something first (a key, credit, a model's name); then the job goes on."""
+    """You must fix something first (a key, credit, a model's name); then the job resumes."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoRetry:
-    """No further attempt can help; the job ends as a failure."""
+    """No retry can help; the job ends as a failure."""
 
     reason: str
 
@@ -84,10 +83,10 @@ Decision = Retry | Sleep | Blocked | NoRetry
 def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
     """Decide what follows `error`.
 
-    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …);
+    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …).
     `jitter` is a random number from 0 to 1, which takes up to half off the backoff. A server's
-    `retry_after_s` is never undercut, except by `policy.longest_rest_s`. Raises ValueError for a
-    cancelled call: nobody waits for its answer, so there is nothing to decide.
+    `retry_after_s` is respected up to `policy.longest_rest_s`. Raises ValueError for a cancelled
+    call, as nobody waits for its answer.
     """
     if attempt < 1 or not 0 <= jitter <= 1:
         raise ValueError("attempt counts from 1, jitter is from 0 to 1")
@@ -116,7 +115,7 @@ def _after_transient(
 
 
 def _backoff_s(attempt: int, policy: RetryPolicy) -> float:
-    # Multiplied up rather than raised to a power: a thousandth attempt must not overflow.
+    # A loop, not a power: the thousandth attempt must not overflow.
     wait_s = policy.first_wait_s
     for _ in range(attempt - 1):
         if wait_s >= policy.longest_backoff_s:

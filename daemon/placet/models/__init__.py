@@ -1,7 +1,7 @@
-"""Model providers: names in the configuration, and their modules.
+"""Open the model of a provider that the configuration names.
 
-A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()` and a
-`check(settings, env)`, and one line in `PROVIDERS`. Importing this package imports none of them.
+A provider is a module with `open_model(settings, env) -> Model`, perhaps `prepare()` and
+`check(settings, env)`, and a line in `PROVIDERS`. Importing this package imports none of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROVIDERS: dict[str, str] = {
 def check(settings: ModelTable, env: Mapping[str, str]) -> bool | None:
     """Ask the provider's server about the key and the model; return False if it does not say.
 
-    Return None for a provider without a `check`, which has no server to ask. Raises UserError and
+    Return None for a provider without a `check`, which has no server. Raises UserError and
     ModelError as `open_model` and `Model.reply` do.
     """
     ask = getattr(importlib.import_module(PROVIDERS[settings.provider]), "check", None)
@@ -31,7 +31,7 @@ def check(settings: ModelTable, env: Mapping[str, str]) -> bool | None:
 
 
 def prepare(provider: str) -> None:
-    """Start, in the background, whatever the first call of a provider's model would wait for."""
+    """Start to load, in a thread, what the first call of a provider's model needs."""
     begin = (
         getattr(importlib.import_module(PROVIDERS[provider]), "prepare", None)
         if provider in PROVIDERS
@@ -44,9 +44,8 @@ def prepare(provider: str) -> None:
 def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name, with the key of the environment `env`.
 
-    `settings.script` is the path of the scripted provider's file. It makes no connection. Raises
-    UserError (exit code 2) for wrong settings, ModelError (permanent) for a missing or unusable
-    key.
+    It opens no connection. Raises UserError (exit code 2) for wrong settings, ModelError
+    (permanent) for a missing or unusable key.
     """
     where = PROVIDERS.get(settings.provider)
     if where is None:

@@ -1,9 +1,8 @@
-"""The Messages API, at its vendor's or at any server that speaks it.
+"""Call the Messages API, at Anthropic or at any server that speaks it.
 
-The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes
-1 to 4 s and 41 MB. The SDK's own retries are off: it retries neither a cut stream, nor a reset in
-mid-stream, nor an error event, and it obeys a `retry-after` of any length. One call here is one
-attempt; `chat.retry` decides about the next one.
+Only this module imports the SDK, and only when needed (`prepare`): it takes 1 to 4 s and 41 MB. The
+SDK's retries are off: it retries neither a broken stream nor an error event, and it obeys a
+`retry-after` of any length. One call here is one attempt; `chat.retry` decides on the next.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     import anthropic
     import httpx2
 
-_POLL_S = 0.25  # `Model.reply` promises to look at `cancelled` every 0.5 s
+_POLL_S = 0.25  # `Model.reply` promises to poll `cancelled` every 0.5 s
 _CONNECT_S = 10.0
-_WHOLE_ANSWER = 10  # a whole answer may take so many times as long as the longest silence in it
+_WHOLE_ANSWER = 10  # a whole answer may take so many times the longest silence
 _HAS_NO_SUCH_PATH = (404, 405, 501)
 
 
@@ -53,7 +52,7 @@ def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
 
 
 def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
-    """Ask the server about the key and the model, for no tokens; return False if it does not say.
+    """Ask the server about the key and the model, without tokens; return False if it does not say.
 
     Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.
     """
@@ -63,9 +62,9 @@ def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
 
 
 class AnthropicModel:
-    """One model at one server. Several threads may use it at once.
+    """One model at one server. Thread-safe.
 
-    Its one client and the connections live in a thread of their own, which ends with the model.
+    Its client and connections live in a thread of their own, which ends with the model.
     """
 
     provider = "anthropic"
@@ -89,7 +88,7 @@ class AnthropicModel:
             text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             text.encode()
         except (TypeError, ValueError) as error:
-            # a lone surrogate from a file's name, a date, NaN; the SDK would raise the same later
+            # a lone surrogate from a file's name, a date, NaN: the SDK would fail later
             raise ModelError(
                 ModelErrorKind.BAD_REQUEST,
                 f"the conversation cannot be written as JSON ({type(error).__name__})",
@@ -106,7 +105,7 @@ class AnthropicModel:
             error.used = joined.used if error.served else None
             raise
         finally:
-            # a task that is cancelled closes its connection at once, so the server stops writing
+            # cancelling the task closes its connection, so the server stops writing
             attempt.cancel()
 
     def is_known(self) -> bool:
@@ -149,7 +148,7 @@ class AnthropicModel:
 
         whole_s = _WHOLE_ANSWER * self._timeout_s
         try:
-            # `messages.create` would take 2 MB for its types, and make the JSON again
+            # `messages.create` would need 2 MB for its types and encode the JSON again
             async with (
                 asyncio.timeout(whole_s),
                 await client.post(
@@ -179,7 +178,7 @@ class AnthropicModel:
             raise self._server.transient(
                 f"the connection broke in mid-stream ({type(error).__name__})"
             ) from None
-        except BUGS as error:  # the SDK's, about what the server sent
+        except BUGS as error:  # raised by the SDK about what the server sent
             raise self._malformed(error) from None
 
     async def _receive(self, response: httpx2.Response, joined: JoinedEvents, text: str) -> Reply:
@@ -204,7 +203,7 @@ class AnthropicModel:
         )
 
     def _malformed(self, error: Exception) -> ModelError:
-        """Return the error of an answer that cannot be read; its text might quote the answer."""
+        """Return the error for an unreadable answer; the exception's text may quote it."""
         return self._server.transient(f"the answer is malformed ({type(error).__name__})")
 
     def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
@@ -216,7 +215,7 @@ class AnthropicModel:
 
         if isinstance(cause, OverLimit):
             raise self._server.transient(str(cause)) from None
-        # only a connection's own error is quoted: others (an invalid header) would quote the key
+        # Only a connection error is quoted: others (an invalid header) would quote the key.
         if isinstance(cause, httpx2.ConnectError):
             raise self._server.transient(f"cannot connect ({cause})", served=False) from None
         if isinstance(
@@ -237,7 +236,7 @@ class AnthropicModel:
 
 
 def _json_of(data: str) -> object:
-    """Return what an error event tells, as text if it is no JSON."""
+    """Return what an error event says, as text if it is no JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -255,13 +254,13 @@ class _Wire:
     """A client of the SDK and its event loop, in a thread of its own. Needs the SDK."""
 
     def __init__(self, server: ModelServer, timeout_s: float) -> None:
-        import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
+        import asyncio  # with ssl it costs 2.4 MB, which an idle daemon saves
 
         import anthropic
         import httpx2
 
         timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
-        # A redirect is not followed: whoever is asked elsewhere would get the key.
+        # Redirects are off: the other server would get the key.
         http_client = anthropic.DefaultAsyncHttpxClient(
             verify=_tls(urlsplit(server.url).scheme),
             timeout=timeout,
@@ -287,18 +286,18 @@ class _Wire:
             self._loop.close()
 
     def run(self, work: Callable[[anthropic.AsyncAnthropic], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Start work on the loop."""
+        """Start a coroutine on the loop."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work(self._client), self._loop)
 
     def close(self) -> None:
-        """End the loop and close the client."""
+        """Stop the loop and close the client."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Limit the bytes of an answer. One that is compressed, or names a codec, could still grow."""
+    """Limit the bytes of an answer. A compressed one could still grow, so it is refused."""
     import httpx2
 
     if response.headers.get("content-encoding", "identity") != "identity":
@@ -325,7 +324,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 @cache
 def _tls(scheme: str) -> ssl.SSLContext:
-    """Read the machine's certificates, once a process: 70 ms and 3 MB. HTTP needs none."""
+    """Read the machine's certificates once a process: 70 ms and 3 MB. HTTP needs none."""
     import ssl
 
     import httpx2
@@ -338,7 +337,7 @@ def _tls(scheme: str) -> ssl.SSLContext:
 
 
 def _import_sdk() -> None:
-    """Import the SDK, and freeze its 3,000 modules: collecting them stops threads for 160 ms."""
+    """Import the SDK and freeze its 3,000 modules: collecting them blocks threads for 160 ms."""
     gc.disable()
     try:
         importlib.import_module("anthropic")
@@ -349,7 +348,7 @@ def _import_sdk() -> None:
 
 @cache
 def prepare() -> threading.Thread:
-    """Start to import the SDK, which takes seconds; return the thread. Safe to repeat."""
+    """Import the SDK in a thread, which takes seconds; return the thread. Can be repeated."""
     loading = threading.Thread(target=_import_sdk, name="sdk", daemon=True)
     loading.start()
     return loading

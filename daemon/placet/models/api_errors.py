@@ -1,4 +1,4 @@
-"""The meaning of the Messages API's errors: kind, words that may be shown, time to wait."""
+"""Map the Messages API's errors to a kind, a safe message and a time to wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY_CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """A model at a server, as its errors name it; none of them shows the key."""
+    """A model at a server, as errors name it; no error shows the key."""
 
     name: str
     url: str
@@ -32,13 +32,13 @@ class ModelServer:
         return f"{self.name} at {urlsplit(self.url).netloc}"
 
     def transient(self, what: str, *, served: bool = True) -> ModelError:
-        """Return the error of a call that may be tried again."""
+        """Return the error of a call that may be retried."""
         return ModelError(ModelErrorKind.TRANSIENT, f"{self}: {what}", served=served)
 
     def refused(
         self, status: int, body: object, headers: Mapping[str, str], request: str
     ) -> ModelError:
-        """Return the error that an answer tells of; no word of `request` is quoted."""
+        """Return the error of an error answer; no word of `request` is quoted."""
         said = body if isinstance(body, Mapping) else {}
         inner = said.get("error", said)
         inner = inner if isinstance(inner, Mapping) else {"message": inner}
@@ -65,8 +65,8 @@ def _is_type(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= _TYPE_CHARACTERS and value.isidentifier()
 
 
-# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is
-# not among them, as other servers say it for everything that is wrong.
+# The API's names, https://platform.claude.com/docs/en/api/errors; without `invalid_request_error`,
+# which other servers use for any error.
 _BY_TYPE = {
     "overloaded_error": ModelErrorKind.TRANSIENT,
     "rate_limit_error": ModelErrorKind.TRANSIENT,
@@ -79,7 +79,7 @@ _BY_TYPE = {
     "not_found_error": ModelErrorKind.PERMANENT,
     "request_too_large": ModelErrorKind.BAD_REQUEST,
 }
-# codes of causes that a person must remove, with any status (SDK, `_error_classes.py`)
+# codes of causes that a person must fix, with any status (SDK, `_error_classes.py`)
 _FOR_A_PERSON = frozenset(
     {
         "contract_spend_limit_reached",
@@ -98,9 +98,9 @@ _PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
 
 
 def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
-    """Return the kind of an error answer by its type, code and status, never by its words.
+    """Return the kind of an error answer by its type, code and status, never by its text.
 
-    Status 200 is an error event in a stream that had begun well.
+    Status 200 means an error event in a stream.
     """
     if error_code in _FOR_A_PERSON or 300 <= status < 400:
         return ModelErrorKind.PERMANENT
@@ -117,13 +117,13 @@ def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
 
 
 def quoted(words: str, *, key: str, request: str, name: str) -> str:
-    """Return the server's words as the end of a sentence; a remark if they quote the request.
+    """Return the server's text as the end of a sentence; a remark if it quotes the request.
 
     Some servers quote what they were sent; our messages go into journal, notes and logs.
     """
     line = " ".join(words[:_READ_CHARACTERS].split())[:_QUOTED_CHARACTERS]
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-    nameless = line.replace(name, "")  # the model's name may be said, however long it is
+    nameless = line.replace(name, "")  # the model's name may be quoted, however long it is
     echoes = any(
         nameless[at : at + _ECHO_CHARACTERS] in request
         for at in range(len(nameless) - _ECHO_CHARACTERS + 1)
@@ -140,7 +140,7 @@ def quoted(words: str, *, key: str, request: str, name: str) -> str:
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
     """Return the seconds that the server asks to wait; None if it gives no readable time.
 
-    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds;
+    `retry-after` has seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds;
     `now_s` is Unix time. A past date is 0.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
@@ -166,7 +166,7 @@ _ADVICE = {
 
 
 def advice(status: int) -> str:
-    """Return what a person can do about an error with this status."""
+    """Return what you can do about an error with this status."""
     if 300 <= status < 400:
         return (
             "Redirects are not followed, because the other server would get the key: write the"

@@ -1,8 +1,8 @@
-"""The Messages API as values: a request's JSON, an answer out of its events, the meaning of errors.
+"""Convert between values and the Messages API: write a request, join an answer from its events.
 
 Tools are offered without `strict`: the API compiles all strict schemas of a request into one
-grammar and refuses the whole request if that grows too large, at an undocumented size; placet
-checks every input itself anyway.
+grammar and refuses the request if that is too large, at an undocumented size. placet checks every
+input itself.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from placet.errors import megabytes
 _CACHED = {"type": "ephemeral"}
 
 MAX_REPLY_BYTES = 32_000_000
-"""Longest answer as it is sent. 128,000 tokens take about 20 MB if each is an event of its own."""
+"""Longest answer on the wire. 128,000 tokens take about 20 MB if each one is an event."""
 
 MAX_ERROR_BYTES = 1_000_000
-"""Longest answer of a server that refuses a request."""
+"""Longest error answer."""
 
 _MAX_EVENT_BYTES = 4_000_000
 _MAX_CONTENT_CHARACTERS = 4_000_000
 _MAX_BLOCKS = 1_000
-_MAX_DEPTH = 100  # pydantic stores up to 255, and a block lies within other values
+_MAX_DEPTH = 100  # pydantic's limit is 255, and a block is nested in other values
 
 
 class OverLimit(ValueError):  # noqa: N818 - named for what happened, as Stop is
-    """An answer is larger than any model's; the message is for people."""
+    """An answer is longer than any model's; the message is for people."""
 
 
 class EventReader:
-    """Reads server-sent events, in time linear in their bytes.
+    """Reads server-sent events in time linear in their bytes.
 
-    The SDK's decoder copies all of an unfinished event with each piece that arrives.
+    The SDK's decoder copies an unfinished event with each piece that arrives.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class EventReader:
     def read(self, piece: bytes) -> Iterator[tuple[str, str]]:
         """Yield name and data of each event that ends in `piece`.
 
-        Raises OverLimit for an event that is too long, ValueError for bytes that are no UTF-8.
+        Raises OverLimit for an event that is too long, ValueError for bytes that are not UTF-8.
         """
         *ends, rest = piece.split(b"\n")
         for end in ends:
@@ -93,7 +93,7 @@ Received = tuple[Mapping[str, Any], Mapping[int, str]]
 class JoinedEvents:
     """Joins the events of one answer.
 
-    The SDK's helper parses a call's input again with each piece, in the square of its length.
+    The SDK's helper parses a call's input again with each piece, which takes quadratic time.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class JoinedEvents:
                 if self.message is None:
                     raise ValueError("the end of a message that has not begun")
                 self.message["stop_reason"] = event["delta"].get("stop_reason")
-                counts = event.get("usage") or {}  # not every server counts
+                counts = event.get("usage") or {}  # not every server counts tokens
                 self.message["usage"] = {
                     **(self.message.get("usage") or {}),
                     **{key: count for key, count in counts.items() if count is not None},
@@ -157,7 +157,7 @@ class JoinedEvents:
         return told if told != Usage() else None
 
     def received(self) -> Received:
-        """Return the joined message. Raises TypeError for pieces that are no text."""
+        """Return the joined message. Raises TypeError for pieces that are not text."""
         inputs: dict[int, str] = {}
         for (index, key), pieces in self._pieces.items():
             if key == "input":
@@ -170,10 +170,10 @@ class JoinedEvents:
 def request_of(ask: Ask, name: str) -> dict[str, Any]:
     """Return the request's arguments for `ask`.
 
-    All before the last turn is the same, byte for byte, in every request of a conversation. Three
-    cache marks: the tools, the system prompt (both outlive the conversation, and hold if a turn of
-    more than 20 blocks puts the third out of reach), and, at the top, the last block. Turns without
-    blocks are left out, because the API refuses them; for more see `_content`.
+    Everything before the last turn is the same, byte for byte, in every request of a conversation.
+    Three cache marks: the tools, the system prompt (both outlive the conversation, and still hit if
+    a turn of more than 20 blocks puts the third out of reach), and the last block. The API refuses
+    turns without blocks, so they are left out; for more see `_content`.
     """
     request: dict[str, Any] = {
         "max_tokens": ask.max_tokens,
@@ -203,10 +203,10 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
 
 
 def _content(turn: Turn) -> list[dict[str, Any]]:
-    """Return a turn's blocks as they are sent.
+    """Return the blocks to send for a turn.
 
-    The API refuses thinking at the end of a turn, so an answer that broke off in its thinking goes
-    without it; one of nothing else is replaced by a sentence of ours.
+    The API refuses thinking at the end of a turn, so an answer that was cut off while thinking is
+    sent without it. An answer of thinking only is replaced by a fixed sentence.
     """
     blocks = [dict(block) for block in turn.blocks]
     while turn.role == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
@@ -226,7 +226,7 @@ def reply_of(received: Received, name: str) -> Reply:
     """Return the reply in a received message; raises ModelError (transient) for an unusable one.
 
     Blocks stay as they came, except for what the API would refuse later: keys that are null, and
-    text blocks without text. The input of a call that `max_tokens` cut off is `{}`, never a part.
+    empty text blocks. The input of a call that `max_tokens` cut off is `{}`, never a part.
     """
     message, inputs = received
     reason = message.get("stop_reason")
@@ -270,12 +270,12 @@ _MODEL_NAME_CHARACTERS = 200
 
 
 def _model_name(value: Any) -> str:
-    """Return the server's name for the model; empty for one that no row could show."""
+    """Return the server's name for the model; "" for one that a journal row cannot have."""
     is_name = isinstance(value, str) and len(value) <= _MODEL_NAME_CHARACTERS
     return value if is_name and value.isprintable() else ""
 
 
-# the model was stopped in the middle of a block
+# the answer was cut off in the middle of a block
 _BREAKING_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL)
 
 
@@ -324,7 +324,7 @@ def _usage(usage: Any) -> Usage:
 
 
 MOST_TOKENS = 1_000_000_000
-"""Largest believable count of tokens. A server that says more counts as one that does not count."""
+"""Largest plausible token count. A larger one is treated as missing."""
 
 
 def _count(value: Any) -> int:
@@ -333,5 +333,5 @@ def _count(value: Any) -> int:
 
 
 def _malformed(what: str) -> ModelError:
-    # transient: asked again, a model seldom makes the same mistake
+    # transient: a model seldom repeats such a mistake
     return ModelError(ModelErrorKind.TRANSIENT, what, served=True)

@@ -1,4 +1,4 @@
-"""A model that replays a file: for the demo, for tests, and for trying placet without a key.
+"""Replay a model's replies from a file: for the demo, tests, and trying placet without a key.
 
 The file is TOML. A conversation lists the model's replies to the requests that it names:
 
@@ -21,9 +21,9 @@ The file is TOML. A conversation lists the model's replies to the requests that 
     error = { kind = "transient", message = "busy", status = 529, retry_after_s = 1, times = 2 }
     text = "…"                  # what is said after the error has been raised twice
 
-The next reply follows from the number of assistant turns, so a killed daemon goes on where it was.
-Only an error's `times` is counted in memory, per conversation of a running daemon; without `times`
-the error is raised each time. It costs nothing and uses no network.
+The next reply follows from the number of assistant turns, so it survives a kill of the daemon. Only
+an error's `times` is counted in memory, per conversation; without `times` the error is raised each
+time. The model costs nothing and uses no network.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:  # noqa: 
 
 
 class ScriptedModel:
-    """The replies of one file. May be used from several threads at once."""
+    """The replies of one file. Thread-safe."""
 
     provider = "scripted"
 

@@ -1,4 +1,4 @@
-"""The model's server and its key, as settings and environment name them."""
+"""Find the model's server and its key in settings and environment."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from placet.host.config import http_host
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 CREDENTIAL = "anthropic_api_key"
-_NO_KEY = "placet-has-no-key"  # what a local server that asks for no key is sent
+_NO_KEY = "placet-has-no-key"  # sent to a local server that needs no key
 
 
 def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return the server's address and the key for it.
+    """Return the server's address and its key.
 
-    The address is `base_url`, else `ANTHROPIC_BASE_URL`, else the vendor's; the key is
-    `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`, and a server on loopback
-    needs none. Raises UserError for an invalid address, ModelError (permanent) for a missing or
-    unusable key.
+    The address is `base_url`, else `ANTHROPIC_BASE_URL`, else Anthropic's. The key is
+    `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`; a server on loopback needs
+    none. Raises UserError for an invalid address, ModelError (permanent) for a missing or unusable
+    key.
     """
     base_url = base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
     host = _host_of(base_url)
@@ -38,7 +38,7 @@ def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
 
 
 def is_without_key(base_url: str, env: Mapping[str, str]) -> bool:
-    """Return whether the server is asked without a key, as none is set and it needs none."""
+    """Return whether the server is called without a key: none is set and it needs none."""
     return server_of(base_url, env)[1] == _NO_KEY
 
 

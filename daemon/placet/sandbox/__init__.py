@@ -1,31 +1,30 @@
-"""The second of the two walls: around the processes that a mission starts.
+"""Run a mission's commands in a box.
 
-An agent reaches the machine in two ways, and each has a wall of its own. Its file tools run inside
-the daemon, and name paths: the wall around paths (`placet.disk.confine`) opens every one by handle
-below one root. Its commands are programs that may do anything that the daemon's user may: they run
-in a box, which this package builds. Neither wall relies on the other, and neither on what the model
-was told.
+An agent reaches the machine in two ways. Its file tools run inside the daemon, behind the wall
+around paths (`placet.disk.confine`), which opens every path by handle below one root. Its commands
+are programs that could do whatever the daemon's user may, so they run in a box. Neither wall relies
+on the other, or on what the model was told.
 
-A box promises this, at the strongest level:
+At the strongest level a box promises:
 
-- It sees the worktree, the system's own folders and the tool chains on PATH (`visible_paths`), and
+- It sees the worktree, the system's folders and the tool chains on PATH (`visible_paths`), and
   nothing else: not the home, not the vault, no other repository's files, no process outside.
-- It writes in the worktree and in a temporary folder of its own, never to `.git`: what git does
-  there, the daemon does, with the repository's programs switched off (`placet.git.run`).
-- It has no network unless the plan was approved with it, and never a unix socket.
-- It gets an environment of a few names, in which no key of the daemon's is.
-- It ends when its command ends, with everything that the command started, however that hid; also
-  if the daemon is killed meanwhile (`run`, `launcher`, `cleanup`).
+- It writes only in the worktree and in a private temporary folder, never to `.git`: the daemon runs
+  git, with the repository's programs switched off (`placet.git.run`).
+- It has no network unless the approved plan has it, and never a unix socket.
+- Its environment has a few names, and no key of the daemon's.
+- It ends when its command ends, with everything that the command started, also if the daemon is
+  killed (`run`, `launcher`, `cleanup`).
 - It cannot use up the machine: time, memory, processes, output and disk have limits
   (`box.BoxLimits`).
 
-The level is found, not assumed. At start the daemon attacks itself: `probe` runs each of `attacks`
-in a real box, from the best level down, and takes the first level that blocks all that it promises
-to block. The gaps of each level are listed (`probe.GAPS`). A plan is approved for a level: if the
-machine offers a weaker one later, the plan waits for a person. No command is ever run at a weaker
-level because the wanted one failed; that is an error.
+The level is measured, not assumed. At start the daemon attacks itself: `probe` runs each of
+`attacks` in a real box, from the best level down, and takes the first level that blocks all that it
+promises to block. `probe.GAPS` lists what a level does not promise. A plan is approved for a level:
+if the machine later offers a weaker one, the plan waits for you. No command runs at a weaker level
+because the wanted one failed; that is an error.
 
-What is not promised: a flaw in the kernel opens every box, and two commands of one mission are not
-walled off from each other. A box keeps a mission's commands in; what they leave in the worktree is
-still only a proposal, which the commit checks against the plan and a person reads.
+Not promised: a flaw in the kernel opens every box, and two commands of one mission are not isolated
+from each other. What commands leave in the worktree is only a proposal, which the commit checks
+against the plan and you review.
 """

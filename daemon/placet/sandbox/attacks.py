@@ -1,8 +1,8 @@
-"""The attacks that the wall must withstand; run inside a box as `python -I -S -c SOURCE TARGETS`.
+"""Attack the wall from inside a box. Runs as `python -I -S -c SOURCE TARGETS`.
 
 Standard library only. TARGETS is a JSON object of what to attack (see `probe`). Prints a JSON
-object: attack -> true where it was blocked. Each attack runs in a process of its own: it came
-through if it returns without an exception.
+object: attack -> true if it was blocked. Each attack runs in a child process. It got through if it
+returns without an exception.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def _outside(name: str) -> Path:
 
 
 def read_secret() -> None:
-    """Read a file of the person outside the worktree."""
+    """Read a file outside the worktree."""
     _expect(_TARGETS["canary"] in _outside("secret").read_text())
 
 
 def list_home() -> None:
-    """See something in the person's home that is no tool chain."""
+    """See something in the user's home that is no tool chain."""
     _expect(
         {entry.name for entry in Path(_TARGETS["home"]).iterdir()} - set(_TARGETS["home_tools"])
     )
@@ -70,7 +70,7 @@ def replace_git_file() -> None:
 
 
 def inherit_environment() -> None:
-    """Find anything of the daemon's environment in one's own."""
+    """Find anything of the daemon's environment in its own."""
     ours = {
         "PATH",
         "HOME",
@@ -143,12 +143,12 @@ def connect_abstract() -> None:
 
 
 def new_user_namespace() -> None:
-    """Become root in a user namespace of one's own, and reach that much more of the kernel."""
+    """Become root in a new user namespace, which exposes more of the kernel."""
     _libc("unshare", _CLONE_NEWUSER)
 
 
 def chmod_outside() -> None:
-    """Open up a file outside the worktree."""
+    """Change the mode of a file outside the worktree."""
     _outside("secret").chmod(0o666)
 
 
@@ -207,7 +207,7 @@ def fill_tmp() -> None:
 
 
 def reserve_disk() -> None:
-    """Reserve space on the disk without writing, which takes all at once."""
+    """Reserve disk space without writing, which takes it all at once."""
     with Path("reserved").open("wb") as file:
         _libc("fallocate", file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(4096))
 
@@ -228,7 +228,7 @@ def keep_privileges() -> None:
     _expect(_libc("prctl", _PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0)
 
 
-# The order matters once: nothing can be done to the daemon's stand-in after the signal.
+# The order matters once: after the signal the stand-in for the daemon is dead.
 ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
     read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp,
@@ -245,13 +245,13 @@ LINUX_ONLY = frozenset((
 
 
 def blocked(attack: Callable[[], None]) -> bool:
-    """Try it in a child; an exception, a signal or five seconds of nothing count as blocked."""
+    """Try an attack in a child: `blocked` means an exception, a signal or 5 s without a result."""
     child = os.fork()
     if child == 0:
         signal.alarm(5)
         try:
             attack()
-        except Exception:  # whatever stopped it, it was stopped
+        except Exception:  # any exception means that it was blocked
             os._exit(1)
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0

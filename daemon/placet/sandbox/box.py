@@ -1,4 +1,4 @@
-"""A command's box, as values: how strong its wall is, what it sees, its limits, its result."""
+"""Define a command's box: the level of its wall, what it sees, its limits, its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Level(IntEnum):
 
     @property
     def title(self) -> str:
-        """The level's name for people."""
+        """The level's name in messages."""
         return ("none", "sandbox-exec", "Landlock + seccomp", "bubblewrap + seccomp")[self]
 
 
@@ -29,15 +29,15 @@ class BoxLimits:
     """A command's limits. Raises ValueError for a value that is not positive.
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address
-    space: node, wasm, Java and Go reserve tens of gigabytes of addresses that they never touch, and
-    RLIMIT_AS kills them at start. A command that makes the machine's shared memory grow by that
-    much is killed. `processes` holds at level 3 for the box, and below for the person's processes
-    of that moment plus so many; where the kernel does not hold root to it, a command that has more
-    is killed. `file_bytes` is for any one file; `tmp_bytes` for the private temporary folder and,
-    separately, /dev/shm, both of which are memory (level 3). `output_bytes` of each stream are
-    kept, half from its head and half from its tail; after `kill_output_bytes` of both the command
-    is killed. It is killed, too, when the disk of the worktree has lost `disk_bytes` or `files`
-    while it ran, or has less than `free_bytes` left; with less than that none is started.
+    space: node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, and
+    RLIMIT_AS would kill them at start. A command is also killed if the machine's shared memory
+    grows by that much. `processes` counts those in the box at level 3. Below it counts all
+    processes of the user, added to those at the start; if the kernel does not enforce that (root),
+    the command is killed. `file_bytes` is for one file. `tmp_bytes` is for the private temporary
+    folder and, separately, /dev/shm; both are in memory (level 3). `output_bytes` of each stream
+    are kept, half from its head and half from its tail; after `kill_output_bytes` of both the
+    command is killed. It is also killed if the worktree's disk has lost `disk_bytes` or `files`
+    while it ran, or has less than `free_bytes` left. With less than that no command starts.
     """
 
     timeout_s: float = 120.0
@@ -61,12 +61,12 @@ class BoxLimits:
 class Box:
     """A command's view of the machine.
 
-    `worktree` is writable, except for its `.git`; `read_only` are further paths shown read-only
-    (the main repository's `.git`, with the worktree's own folder in it; Landlock keeps them so only
-    outside the worktree); `readable` are extra tool chains, read-only too; no tool chain is shown
-    whole in which something `hidden` or the worktree lies. `network` shares the machine's network
-    and allows internet sockets; unix sockets stay forbidden. Raises ValueError for a path that is
-    not absolute and plain, and for a worktree inside a read-only path.
+    `worktree` is writable, except for its `.git`. `read_only` are further paths shown read-only
+    (the main repository's `.git`, with the worktree's git folder in it; Landlock enforces this only
+    outside the worktree). `readable` are extra tool chains, read-only too; no tool chain that
+    contains the worktree or something `hidden` is shown whole. `network` shares the machine's
+    network and allows internet sockets; unix sockets stay forbidden. Raises ValueError for a path
+    that is not absolute and plain, and for a worktree inside a read-only path.
     """
 
     worktree: Path
@@ -94,9 +94,9 @@ class Box:
 class Ran:
     """The result of a command.
 
-    `exit_code` is None where the command was killed, and `killed` says why: `time`, `cancelled`, or
-    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. Such a limit is named in
-    the last line of `stderr`. A command that died by a signal has 128 + its number.
+    `exit_code` is None if the command was killed, and `killed` says why: `time`, `cancelled`, or
+    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. The last line of `stderr`
+    names such a limit. A command that died by a signal has 128 + its number.
     """
 
     exit_code: int | None

@@ -1,4 +1,4 @@
-"""Cleaning up behind commands: a replaced `.git`, odd files, and boxes that a dead daemon left."""
+"""Clean up after commands: restore a replaced `.git`, delete odd files, kill abandoned boxes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _GONE_S = 5.0
 
 @contextmanager
 def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
-    """Restore `worktree/.git`, if it is a file, on the way out.
+    """Restore `worktree/.git`, if it is a file, when the context ends.
 
-    Landlock only adds rights and never takes one away below a folder, so a command that may write
-    in the worktree may replace its `.git`, a pointer of one line. A `.git` folder cannot be
-    restored; `strict` then raises UserError.
+    Landlock cannot remove a right below a folder that is writable, so a command may replace the
+    worktree's `.git`, a pointer of one line. A `.git` folder cannot be restored; `strict` then
+    raises UserError.
     """
     path = worktree / ".git"
     before = _read(path)
@@ -43,8 +43,8 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
 
 
 def _put_back(path: Path, content: bytes) -> None:
-    """Put the file where it was, and delete whatever is there."""
-    # nobody is left who could take the name
+    """Write the file again, and delete whatever is there instead."""
+    # no process of the command is left that could take this name
     away = path.with_name(f".git.{secrets.token_hex(8)}.removed")
     path.parent.chmod(path.parent.stat().st_mode | stat.S_IRWXU)
     with suppress(FileNotFoundError):
@@ -69,9 +69,9 @@ def _read(path: Path) -> bytes | None:
 
 
 def drop_odd(worktree: Path) -> None:
-    """Delete what is neither file, folder nor link: git would wait for a pipe named `.gitignore`.
+    """Delete pipes, sockets and devices: git would block on a pipe named `.gitignore`.
 
-    Folders without permissions are opened: git asks for such names in them too.
+    Folders without permissions get them back: git looks for such names in them too.
     """
     ahead = [str(worktree)]
     while ahead:
@@ -80,21 +80,22 @@ def drop_odd(worktree: Path) -> None:
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 os.chmod(folder, 0o700)  # noqa: PTH101 - as below
             with os.scandir(folder) as entries:
-                for entry in entries:  # there may be many: no Path of each
+                for entry in entries:  # no Path objects: there may be many entries
                     if entry.is_dir(follow_symlinks=False):
                         ahead.append(entry.path)
                     elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                         os.unlink(entry.path)  # noqa: PTH108
         except OSError:
-            continue  # too deep for any path: git does not get there either
+            continue  # the path is too long, also for git
 
 
 def end_left_behind(worktrees: Path) -> int:
-    """End every box whose worktree is in the folder `worktrees`; return how many were told to.
+    """Kill every box whose worktree is below `worktrees`; return the number of signals sent.
 
-    bwrap, killed with its daemon as it starts, can leave a child that waits without end. The caller
-    is the only one who runs something there (it holds the vault's lock), and does not yet. A
-    person's own shell in a box is left alone. Linux only: elsewhere there is no bwrap.
+    If bwrap is killed together with its daemon while it starts, it can leave a child that waits for
+    ever. The caller holds the vault's lock and has started no command yet, so every box there is
+    abandoned. A user's shell in `placet sandbox` is left alone. Linux only: bwrap runs nowhere
+    else.
     """
     told = 0
     with ExitStack() as stack:
@@ -106,7 +107,7 @@ def end_left_behind(worktrees: Path) -> int:
                 continue
             stack.callback(os.close, process)
             if pid not in dict(_boxes(worktrees, [str(pid)])):
-                continue  # another process has its number by now
+                continue  # the number was reused by another process
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(process, number)
                 ended.register(process, select.POLLIN)
@@ -120,7 +121,7 @@ def end_left_behind(worktrees: Path) -> int:
 
 
 def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int, signal.Signals]]:
-    """Give the processes that are boxes there, each with the signal that ends all that is in it."""
+    """Give the processes that are boxes below `worktrees`, with the signal that kills each."""
     below = os.fsencode(worktrees) + b"/"
     for pid in (
         [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
@@ -130,7 +131,7 @@ def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
-            continue  # ended meanwhile, or another person's
+            continue  # ended, or another user's
         options = words[: words.index(b"--")] if b"--" in words else []
         if b"--new-session" in options and any(
             one == b"--bind" and two.startswith(below) for one, two in pairwise(options)
@@ -139,5 +140,5 @@ def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int
         elif b"session=1" in options and any(
             word.startswith(b"worktree=" + below) for word in options
         ):
-            # the launcher: at SIGKILL it would leave what it has adopted
+            # the launcher: SIGKILL would orphan the processes that it adopted
             yield int(pid), signal.SIGTERM

@@ -1,19 +1,19 @@
-"""The process between the daemon and a command at levels 0 to 2: it restricts and ends the command.
+"""Restrict a command at levels 0 to 2, and kill everything that it started when it ends.
 
 Run as `python -I -S launcher.py ITEM… -- PROGRAM ARG…`; single-threaded, standard library only, so
-that it may fork. Its child sets limits, enters Landlock and seccomp as asked and becomes the
-command. The launcher itself stays outside as the reaper of everything that the command leaves
-behind: when the command ends, when the daemon closes the lifeline (a kill -9 of the daemon does),
-or on SIGTERM, it kills all descendants, those that daemonised too, and only then exits.
+that it may fork. Its child sets limits, enters Landlock and seccomp as asked, and becomes the
+command. The launcher itself stays unrestricted and is the subreaper of all descendants. It kills
+them, also those that daemonised, when the command ends, when the daemon closes the lifeline (a kill
+-9 of the daemon does that too), or on SIGTERM; then it exits.
 
-With Landlock a process stands in between, in a domain of its own that no signal leaves and in which
-the command's is nested. One `kill(-1)` of it ends all that the command ever started, at one moment:
+With Landlock there is a process in between, in a domain that no signal leaves and in which the
+command's domain is nested. Its `kill(-1)` kills everything that the command started at one moment;
 a search for processes one by one may always be late.
 
-Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` where the wall failed
-and nothing was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`,
-`worktree=PATH` (for the search for what was left behind in it), `limit=NAME:N`, `processes=N`,
-`session=1`, and for Landlock `landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`.
+Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` if the wall failed and
+nothing was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `worktree=PATH`
+(for the search for abandoned boxes), `limit=NAME:N`, `processes=N`, `session=1`, and for Landlock
+`landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`.
 """
 
 # Importing pathlib would make the start a third slower.
@@ -86,7 +86,7 @@ def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Take all capabilities from root's command; it may still read and write what root owns."""
+    """Drop all capabilities of root's command; it may still read and write what root owns."""
     with open("/proc/sys/kernel/cap_last_cap") as last:
         for capability in range(int(last.read()) + 1):
             _prctl(_PR_CAPBSET_DROP, capability)
@@ -99,7 +99,7 @@ def _seccomp(program: bytes) -> None:
 
 
 def _become(items: list[tuple[str, str]], command: list[str]) -> None:
-    """In the child: restrict it and become the command; raises OSError where the wall fails."""
+    """In the child: apply the restrictions and become the command; raises OSError if that fails."""
     one = dict(items)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them
         signal.signal(number, signal.SIG_DFL)
@@ -128,7 +128,7 @@ def _become(items: list[tuple[str, str]], command: list[str]) -> None:
             _seccomp(program)
     try:
         os.execv(command[0], command)  # noqa: S606  this is what a launcher is for
-    except OSError as error:  # the command's own fault, said as a shell says it
+    except OSError as error:  # the command's fault; report it as a shell does
         os.write(2, f"cannot execute {command[0]}: {error.strerror}\n".encode())
         os._exit(127)
 
@@ -188,10 +188,10 @@ def _kill_all(group: int) -> None:
 
 
 def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> int:
-    """In the process between launcher and command: start it, wait, and end all that it started.
+    """Start the command, wait for it or for the tether, and kill all that it started.
 
-    Waits for the command's end or the tether's. Returns the command's exit code. Raises OSError
-    where signals are not kept in: then nothing was started.
+    Runs in the process between launcher and command. Returns the command's exit code. Raises
+    OSError, before anything starts, if Landlock does not keep signals in.
     """
     signal.set_wakeup_fd(-1)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -200,7 +200,7 @@ def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> i
         os.kill(os.getppid(), 0)
     except PermissionError:
         pass
-    else:  # it must never be sent to everybody
+    else:  # else `kill(-1)` would reach every process of the user
         raise OSError(1, "Landlock does not keep signals in")
     child = os.fork()
     if child == 0:
@@ -237,7 +237,7 @@ def _kill(pid: int) -> None:
 
 
 def _wait(child: int, lifeline: int, wake: int) -> int | None:
-    """Return the child's exit code (128 + signal), or None where the daemon let go first."""
+    """Return the child's exit code (128 + signal), or None if the lifeline was closed first."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)  # and POLLHUP, which is always reported
     poll.register(wake, select.POLLIN)
@@ -257,7 +257,7 @@ _ended: list[int] = []
 
 
 def main() -> int:
-    """Start the command, wait for its end or the daemon's, end everything; return the exit code."""
+    """Start the command, wait for its end or the daemon's, kill all; return the exit code."""
     cut = sys.argv.index("--")
     items = [(key, value) for key, _, value in (item.partition("=") for item in sys.argv[1:cut])]
     one = dict(items)
@@ -289,7 +289,7 @@ def main() -> int:
         os.write(status, f'{{"exit-code": {code}}}\n'.encode())
     elif "landlock" in one:
         os.close(held)
-        os.waitpid(child, 0)  # it ends all others first
+        os.waitpid(child, 0)  # it kills all others first
     _kill_all(child)
     return 0 if code is None else code
 

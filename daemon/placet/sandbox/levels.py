@@ -1,15 +1,16 @@
-"""The command that starts a box, at each level.
+"""Make the command line that starts a box, at each level.
 
-Level 3 is bubblewrap (0.8 or newer). bwrap dies with its parent only from some moment of its start
-on, and so does its child with it: if one is killed earlier the other goes on. So the command says
-that all is set up and waits for the daemon's word, which the dead do not give. Inside, `prlimit`
-sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set within.
-Outside, `choom` offers the box to the out-of-memory killer before the daemon; it needs a writable
-/proc, which the box must not have: where the daemon is root's, so are the files in /proc/sys.
+Level 3 is bubblewrap (0.8 or newer). `--die-with-parent` takes effect some time after bwrap starts,
+and for its child later still: if the daemon is killed before that, one of the two survives. So the
+command reports that all is set up and waits for an answer from the daemon; a dead daemon never
+gives one. Inside the box, `prlimit` sets the limits: since Linux 5.14 RLIMIT_NPROC counts per user
+namespace, so it must be set within. Outside, `choom` makes the out-of-memory killer choose the box
+before the daemon. It needs a writable /proc, which the box must not have: root could write
+/proc/sys.
 
 Level 2 is Landlock, level 1 (macOS) a profile for `sandbox-exec`, level 0 nothing: all three run
-below `launcher`. The profile is written from Apple's language as other tools use it, and not tested
-on this project's machines; the attacks that `probe` runs at start decide whether it holds.
+below `launcher`. The profile follows what other tools use, as Apple does not document the language,
+and is not tested on this project's machines. The attacks that `probe` runs at start decide.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start of the process that the daemon talks to.
+    """How to start the process that the daemon talks to.
 
-    `passed` are the child's ends. bwrap or the launcher writes to `status`; its end of file is
-    their end. Closing `lifeline` tells the launcher to take everything down. Where there is
-    a `word` the command says when it could begin and waits for the answer; the other end is its
-    standard input.
+    `passed` are the child's ends of pipes. bwrap or the launcher writes to `status`; its end of
+    file means that the process ended. Closing `lifeline` tells the launcher to kill everything. If
+    `word` is set, the command writes to it when it is ready and waits for an answer; the other end
+    is its standard input.
     """
 
     command: list[str]
@@ -58,7 +59,7 @@ class Start:
     stdin: socket.socket | None = None
 
     def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
-        """Start it and let go of the child's ends."""
+        """Start it, and close the child's ends."""
         fds = tuple(end.fileno() for end in self.passed)
         if self.stdin is not None:
             options["stdin"] = self.stdin
@@ -74,10 +75,10 @@ class Start:
 
 @contextmanager
 def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> Iterator[Start]:
-    """Prepare everything that the level needs, and clear it away afterwards.
+    """Prepare everything that the level needs, and remove it afterwards.
 
-    `terminal` is for a person at a terminal. Raises ToolError for a program that cannot be started,
-    UserError where the level cannot.
+    `terminal`: somebody uses the command at a terminal. Raises ToolError for a program that cannot
+    be started, UserError if the level cannot be built.
     """
     if not argv:
         raise ToolError("empty_command", "there is no command to run")
@@ -132,7 +133,7 @@ def _bubblewrapped(
     word = stdin = None
     if not terminal:
         word, stdin = map(stack.enter_context, socket.socketpair())
-        # It says a line to its standard input, and begins when one comes back.
+        # It writes a line to its standard input, and starts when one comes back.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
     fds = {"status_fd": status_end.fileno(), "filter_fd": rules.fileno()}
@@ -163,7 +164,7 @@ def _options(
     """Return bwrap's options; the command follows them.
 
     `filter_fd` holds the seccomp program, `status_fd` receives bwrap's JSON status. `terminal`
-    keeps the session, for a person at a terminal; else the command gets a new one.
+    keeps the session; else the command gets a new one.
     """
     size = ("--size", str(box.limits.tmp_bytes))
     return [
@@ -239,7 +240,7 @@ def _launched(
     if level is Level.LANDLOCK:
         passed.append(stack.enter_context(_filter(box, shared_ipc=True)))
         items += [f"filter={passed[-1].fileno()}", *_landlock(box, seen, scratch)]
-        environment["GIT_CONFIG_NOSYSTEM"] = "1"  # /etc/gitconfig is there but closed: git gives up
+        environment["GIT_CONFIG_NOSYSTEM"] = "1"  # git gives up on an unreadable /etc/gitconfig
     elif level is Level.SEATBELT:
         command = ["/usr/bin/sandbox-exec", "-p", profile(box, seen, scratch), *command]
     launch = [sys.executable, "-I", "-S", str(_LAUNCHER), *items, "--", *command]

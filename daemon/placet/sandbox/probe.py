@@ -24,8 +24,7 @@ from placet.sandbox.run import run
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")
-# Small, so that the attacks on the limits are quick; and a disk that is nearly full says nothing
-# about the wall.
+# Small limits make their attacks quick. A nearly full disk says nothing about the wall.
 _LIMITS = BoxLimits(
     timeout_s=20,
     memory_bytes=GIB,
@@ -42,8 +41,8 @@ NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
 
 GAPS: dict[Level, frozenset[str]] = {
     Level.BUBBLEWRAP: frozenset(),
-    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is put
-    # back.
+    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is
+    # restored.
     Level.LANDLOCK: frozenset({"chmod_outside", "stat_outside", "fill_tmp", "replace_git_file"}),
     Level.SEATBELT: frozenset({"fill_tmp", "stat_outside", "allocate", "fork_many"}),
     Level.NONE: frozenset(NAMES),
@@ -55,8 +54,8 @@ GAPS: dict[Level, frozenset[str]] = {
 class Finding:
     """The result of one attack at one level.
 
-    `attack` is one of NAMES, or `start` where the box itself could not be built. `promised`: the
-    level claims to block it. `detail` says what it is, or why the box did not start.
+    `attack` is one of NAMES, or `start` if the box itself could not be built. `promised`: the level
+    claims to block it. `detail` describes the attack, or says why the box did not start.
     """
 
     attack: str
@@ -68,18 +67,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The level that holds, and every finding on the way down to it."""
+    """The level that holds, and every finding of the levels that were tried."""
 
     level: Level
     findings: tuple[Finding, ...]
 
 
 def probe(wanted: Level | None = None) -> Probe:
-    """Run every attack in a real box, from the best level of this platform (or `wanted`) downwards.
+    """Run every attack in a real box, from the best level of this platform (or `wanted`) down.
 
-    Returns the first level at which all its promised attacks are blocked; NONE if there is none.
-    With `wanted` NONE the attacks run without a wall, which shows that they work. About 0.3 s a
-    level. Leaves nothing behind.
+    Returns the first level that blocks all attacks that it promises to block; NONE if none does.
+    With `wanted` NONE the attacks run without a wall, which shows that they work. Takes about 0.3 s
+    a level. Leaves nothing behind.
     """
     candidates = (
         (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
@@ -99,8 +98,7 @@ def probe(wanted: Level | None = None) -> Probe:
 def make_undumpable() -> None:
     """Make this process's memory and environment unreadable to all but root (Linux).
 
-    Also ends core dumps and debuggers. Children are not affected: a program that is started is
-    dumpable again.
+    Also prevents core dumps and debuggers. Programs that it starts are not affected.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -115,7 +113,7 @@ def _attack(level: Level) -> list[Finding]:
             for a in attacks.ATTACKS
             if sys.platform == "linux" or a not in attacks.LINUX_ONLY
         }
-        # the kernel lets root, who is killed for it with all else
+        # the kernel does not limit root, and placet kills the whole box: run it alone
         alone = {"fork_many"} if os.geteuid() == 0 else set()
         try:
             ran = run(_try(targets, names - alone), box, level)
@@ -131,7 +129,7 @@ def _attack(level: Level) -> list[Finding]:
             )
     except json.JSONDecodeError:
         return [_not_started(level, f"the attacks did not finish: {ran.stderr.strip()[-500:]}")]
-    # in the box it may have landed in the private temporary folder
+    # the box may have written into its private temporary folder instead
     results["write_outside"] = not written
     gaps = GAPS[level]
     says = {attack.__name__: (attack.__doc__ or "").strip() for attack in attacks.ATTACKS}
@@ -157,7 +155,7 @@ def _not_started(level: Level, why: str) -> Finding:
 
 
 def _outside(stack: ExitStack) -> Path:
-    """Make a folder, better none below the temporary folder: some boxes may write in that one."""
+    """Make a folder, if possible outside /tmp, in which some boxes may write."""
     for place in (Path("/var/tmp"), Path.home()):  # noqa: S108  made with mkdtemp
         with suppress(OSError):  # read-only, full or missing
             return Path(stack.enter_context(_folder(dir=place)))

@@ -1,4 +1,4 @@
-"""Run one command in a box: read it in bounded memory, and leave no process behind."""
+"""Run a command in a box with bounded memory, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from placet.sandbox.levels import Start, starting
 
 
 class Kept:
-    """Head and tail of a stream, `limit // 2` bytes each; memory stays below twice the limit."""
+    """Head and tail of a stream, `limit // 2` bytes each, in less than twice as much memory."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(1, limit // 2)
@@ -32,7 +32,7 @@ class Kept:
         self.fed = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream."""
+        """Add the next piece of the stream."""
         self.fed += len(data)
         room = self._half - len(self._head)
         if room > 0:
@@ -48,44 +48,41 @@ class Kept:
         return max(0, self.fed - 2 * self._half)
 
     def text(self) -> str:
-        """Return what is kept as text.
+        """Return what was kept, as text.
 
-        A gap is named in a line of its own and never splits a character.
+        A line names the number of bytes left out. No character is split.
         """
         if not self.left_out:
             return (self._head + self._tail).decode("utf-8", "replace")
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = self._tail[-self._half :]
-        # At most three bytes of a character can continue it; a later one is broken output, shown as
-        # such.
+        # At most three continuation bytes belong to a split character; more are broken output,
+        # shown as such.
         start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
         return (
             f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"
         )
 
 
-# Limit the resources of a running command that no kernel limit covers.
-#
-# RLIMIT_FSIZE bounds one file and not how many there are, on the disk or in memory
-# (memfd_create(2), which RLIMIT_DATA does not count); RLIMIT_NPROC does not bind root. So the
-# disk's free space, the machine's shared memory and the number of tasks are looked at while the
-# command runs. A hostile tree cannot lie about free space: it counts files that were deleted and
-# are still open, and folders too deep to be walked, and asking costs the same for any tree.
+# Limit the resources of a running command that no kernel limit covers. RLIMIT_FSIZE limits one
+# file, not their number, on the disk or in memory (memfd_create(2), which RLIMIT_DATA does not
+# count). RLIMIT_NPROC does not bind root. So the disk's free space, the machine's shared memory and
+# the number of tasks are polled. Free space cannot be faked: it includes deleted files that are
+# open and folders too deep to walk, and asking costs the same for any tree.
 
-_PERIOD_S = 0.05  # a disk takes some 100 MB in that time
-# that often tasks are counted one by one, whatever the machine's number of them says
+_PERIOD_S = 0.05  # a disk writes about 100 MB in that time
+# how often tasks are counted one by one, even if the machine's total has not grown
 _COUNT_PERIOD_S = 1.0
 
 
 class CommandUsage:
-    """The resource usage of one command; made before it starts.
+    """The resource usage of one command; created before it starts.
 
-    Others who write to the same disk count too: better one command too many is ended than one
-    too few.
+    Others who write to the same disk count too. It is better to kill one command too many.
     """
 
     def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
-        """Measure the start; raises ToolError `disk_full` where a disk has no room."""
+        """Measure the start; raises ToolError `disk_full` if a disk has too little space."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
         for folder in folders:
@@ -93,15 +90,15 @@ class CommandUsage:
             if room < limits.free_bytes:
                 raise ToolError(
                     "disk_full",
-                    f"The disk has {room:,} bytes left, and a command starts only where there are "
-                    f"{limits.free_bytes:,}. A person can make room, or lower "
+                    f"The disk has {room:,} bytes left, and a command needs "
+                    f"{limits.free_bytes:,} to start. A person can free space, or lower "
                     "limits.free_disk_bytes.",
                 )
             self._least.append(
                 (folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files)
             )
         self._tasks = _all_tasks() + limits.processes
-        # The two private temporary file systems are shared memory too, and have their own limit.
+        # The two private temporary file systems are shared memory too, with a limit of their own.
         self._shared = _shared_memory() + limits.memory_bytes + 2 * limits.tmp_bytes
         self._next_s = now_s + _PERIOD_S
         self._next_count_s = now_s + _COUNT_PERIOD_S
@@ -120,8 +117,8 @@ class CommandUsage:
                 return "disk"
         if _shared_memory() > self._shared:
             return "memory"
-        # All tasks of the machine are one number, and where that has not grown it is seldom worth
-        # asking whose they are.
+        # Asking whose the tasks are is slow. The machine's total is one number: look closer if it
+        # grew.
         if _binds_not() and (now_s >= self._next_count_s or _all_tasks() > self._tasks):
             self._next_count_s = now_s + _COUNT_PERIOD_S
             if tasks_below(launcher) > self._limits.processes:
@@ -130,14 +127,14 @@ class CommandUsage:
 
 
 def _left(folder: Path) -> tuple[int, int]:
-    """Return the bytes and the files that the folder's disk has room for."""
+    """Return the free bytes and the free inodes of the folder's disk."""
     found = os.statvfs(folder)
-    # btrfs counts no files
+    # btrfs has no inode count
     return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize
 
 
 def _shared_memory() -> int:
-    """Return the bytes of shared memory on this machine; 0, and so no limit, except on Linux."""
+    """Return the bytes of shared memory on this machine; 0 (no limit) except on Linux."""
     if sys.platform != "linux":
         return 0
     with open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - asked twenty times a second
@@ -155,7 +152,7 @@ def _all_tasks() -> int:
 
 
 def tasks_below(ancestor: int) -> int:
-    """Return the number of threads, as RLIMIT_NPROC counts, of a process' descendants (Linux)."""
+    """Return the number of threads of a process' descendants, as RLIMIT_NPROC counts (Linux)."""
     parents: dict[int, int] = {}
     threads: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - half the cost, and there may be thousands
@@ -163,7 +160,7 @@ def tasks_below(ancestor: int) -> int:
             with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - as above
                 fields = stat.read().rpartition(b")")[2].split()
         except OSError:
-            continue  # ended meanwhile
+            continue  # ended in between
         parents[int(name)], threads[int(name)] = int(fields[1]), int(fields[17])
     below: set[int] = set()
     new = {pid for pid, parent in parents.items() if parent == ancestor}
@@ -173,10 +170,10 @@ def tasks_below(ancestor: int) -> int:
     return sum(threads[pid] for pid in below)
 
 
-_POLL_S = 0.1  # how often `cancelled` is asked
-_DRAIN_S = 0.5  # how long output is read after the command ended
-_DEATH_S = 5.0  # how long a killed box may take to be gone
-_LAUNCHER_DEATH_S = 60.0  # the same where the launcher looks for what is to be killed one by one
+_POLL_S = 0.1  # how often `cancelled` is polled
+_DRAIN_S = 0.5  # how long to read output after the command ended
+_DEATH_S = 5.0  # how long a killed box may take to end
+_LAUNCHER_DEATH_S = 60.0  # the same for the launcher, which kills processes one by one
 _PIECE = 64 * 1024
 
 
@@ -192,18 +189,17 @@ def run(
     *,
     cancelled: Callable[[], bool] = never,
 ) -> Ran:
-    """Run `argv` (no shell) in `box` at `level` and return how it ended.
+    """Run `argv` (no shell) in `box` at `level` and return its result.
 
-    When it returns, no process of the command is left, whatever it did: at the command's own end,
-    at the time limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed,
-    written or started too much (see `BoxLimits`). Background processes do not outlive the command
-    that started them. Standard input is empty. Safe to call from any thread.
+    No process of the command is left when this returns. It is killed at the time limit, when
+    `cancelled` (polled every 0.1 s) says so, and when it exceeds a limit (see `BoxLimits`).
+    Background processes do not outlive the command. Standard input is empty. Thread-safe.
 
-    Raises ToolError for a program that is not there or not allowed, or a full disk, and UserError
-    where the wall cannot be built or breaks: no weaker level is tried.
+    Raises ToolError for a program that is missing or not allowed, or a full disk, and UserError if
+    the wall cannot be built or breaks: no weaker level is tried.
     """
     began = time.monotonic()
-    # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
+    # Below level 3 the temporary folder is on the machine's disk, without a limit of its own.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
     usage = CommandUsage((box.worktree, *temporary), box.limits, began)
     with starting(argv, box, level, terminal=False) as start:
@@ -231,7 +227,7 @@ def run(
 
 
 def _exceeded(verdict: str, limits: BoxLimits) -> str:
-    """Return the line for people about a limit that was exceeded, empty for other verdicts."""
+    """Return the sentence about an exceeded limit, "" for other verdicts."""
     used_up = {
         "output": f"more than {limits.kill_output_bytes} bytes of output",
         "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while "
@@ -243,10 +239,10 @@ def _exceeded(verdict: str, limits: BoxLimits) -> str:
 
 
 def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
-    """Run `argv` in the same box with the caller's own terminal or pipes; return the exit code.
+    """Run `argv` in the same box with the caller's terminal or pipes; return the exit code.
 
-    For a person at a terminal, from the main thread: no time limit, and Ctrl-C goes to the command.
-    A command that died by a signal gives 128 + its number. Raises as `run`.
+    Call it from the main thread: Ctrl-C goes to the command. There is no time limit. A command that
+    died by a signal gives 128 + its number. Raises as `run`.
     """
     with starting(argv, box, level, terminal=True) as start:
         before = signal.signal(signal.SIGINT, lambda *_: None)
@@ -269,13 +265,13 @@ class _Watch:
         self._ended = False
         self._inner: int | None = None
         self._inner_pid = 0
-        self._waits = False  # the command said that it could begin, and was not told to
+        self._waits = False  # the command was ready, and was not told to start
         self.stdout = Kept(box.limits.output_bytes)
         self.stderr = Kept(box.limits.output_bytes)
         self.verdict = ""
 
     def follow(self, deadline: float, cancelled: Callable[[], bool]) -> None:
-        """Read until the command has ended, or end it; sets `verdict` to why it was killed."""
+        """Read until the command has ended, or kill it and set `verdict` to the reason."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         ended: float | None = None  # when reading must stop
@@ -297,7 +293,7 @@ class _Watch:
                     try:
                         data = os.read(key.fd, _PIECE)
                     except ConnectionResetError:
-                        data = b""  # the command was killed before it read the word
+                        data = b""  # the command was killed before it read the answer
                     key.data(data)
                     if not data:
                         ready.unregister(key.fileobj)
@@ -336,60 +332,55 @@ class _Watch:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Let the command begin: now it can be killed with all that it starts."""
-        # The namespace's first process dies with bwrap from the moment on in which it waits for its
-        # child: it sleeps then.
+        """Let the command start: from now on it can be killed with all that it starts."""
+        # The namespace's first process dies with bwrap once it sleeps and waits for its child.
         until = time.monotonic() + _DEATH_S
         while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
             time.sleep(0.0005)
         assert self._start.word is not None
-        with suppress(OSError):  # its own end came first
+        with suppress(OSError):  # it ended first
             self._start.word.send(b"\n")
         self._waits = False
 
     def _kill(self) -> None:
-        """Begin the end: of the namespace's first process, or of all that the launcher adopted."""
+        """Start to kill the namespace's first process, or all that the launcher adopted."""
         self._ended = True
         if self._start.lifeline is not None:
             self._start.lifeline.close()
         elif self._inner is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
-        # Else bwrap is starting. Killed now it might leave its child; and what waits for a word
-        # does nothing.
+        # Else bwrap is starting. Killed now it might leave its child, which waits for the answer
+        # and does nothing.
 
     def close(self) -> None:
-        """Wait until everything is dead; raises UserError if the kernel keeps a process."""
+        """Wait until everything is dead; raises UserError if a process cannot be killed."""
         if not self._ended:
             self._kill()
         if self._start.lifeline is None:
             self._learn_inner()
         try:
-            # The launcher is never killed: it is who ends the others.
+            # The launcher is not killed: it kills the others.
             self._process.wait(_DEATH_S if self._start.lifeline is None else _LAUNCHER_DEATH_S)
         except subprocess.TimeoutExpired:
             if self._start.lifeline is None:
                 self._process.kill()
                 self._process.wait()
-            raise UserError(
-                "a command was killed, but the kernel does not let go of its processes"
-            ) from None
+            raise UserError("a command was killed, but some of its processes do not end") from None
         finally:
             if self._inner is not None:
-                with suppress(ProcessLookupError):  # bwrap may have been killed by another
+                with suppress(ProcessLookupError):  # somebody else may have killed bwrap
                     signal.pidfd_send_signal(self._inner, signal.SIGKILL)
-                # The namespace's first process ends only after all the others have.
+                # The namespace's first process ends after all the others.
                 end = select.poll()
                 end.register(self._inner, select.POLLIN)
                 gone = end.poll(_DEATH_S * 1000)
                 os.close(self._inner)
                 if not gone:
-                    raise UserError(
-                        "a command was killed, but the kernel does not let go of its processes"
-                    )
+                    raise UserError("a command was killed, but some of its processes do not end")
 
     def _learn_inner(self) -> None:
-        """Wait until bwrap, told to end as it started, names the namespace's first process."""
+        """Wait until bwrap, killed while it started, names the namespace's first process."""
         until = time.monotonic() + _DEATH_S
         said = select.poll()
         said.register(self._start.status, select.POLLIN)
@@ -405,7 +396,7 @@ class _Watch:
 
 
 def _state(pid: int) -> str:
-    """Return the letter of a process' state, as in proc(5); empty where it is gone."""
+    """Return the letter of a process' state, as in proc(5); "" if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -421,11 +412,11 @@ def _said(status: bytes) -> dict[str, int | str]:
 def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
     """Return the command's exit code.
 
-    Raises UserError where the wall failed, at the start or later.
+    Raises UserError if the wall failed, at the start or later.
     """
     if "exit-code" in said and "error" not in said:
         return int(said["exit-code"])
-    reason = said.get("error") or stderr.strip()[-500:] or "it ended without a word"
+    reason = said.get("error") or stderr.strip()[-500:] or "it ended without a message"
     raise UserError(
         f"the sandbox ({level.title}) failed: {reason}",
         "`placet doctor` says which level holds on this machine",

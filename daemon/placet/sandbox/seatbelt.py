@@ -1,4 +1,4 @@
-"""Level 1: a profile for macOS' sandbox-exec."""
+"""Write a profile for macOS' sandbox-exec (level 1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAC_SYSTEM = (
 
 
 def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
-    """Return the profile: everything is denied, then what the box may do is allowed.
+    """Return the profile: it denies everything, then allows what the box may do.
 
     The last matching rule wins, so `.git` and the read-only paths come after the worktree.
     """

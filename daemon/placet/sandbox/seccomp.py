@@ -1,11 +1,11 @@
-"""The filter on system calls, as a classic BPF program made here: no library, x86-64 and arm64.
+"""Make the system call filter as a classic BPF program, without a library, for x86-64 and arm64.
 
 It forbids what no build or test needs and what the wall's other parts leave open: sockets, new
-namespaces, mounts, tracing, io_uring (which would go round the filter), kernel keys, BPF, modules,
-and typing into the terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so
-that libc and libuv use their older ways; what reserves space on a disk without writing (all of it,
-faster than anybody looks) with EOPNOTSUPP, so that libc and everybody else write. Numbers: Linux
-`asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
+namespaces, mounts, tracing, io_uring (which bypasses the filter), kernel keys, BPF, modules, and
+typing into the terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so
+that libc and libuv use their older ways; fallocate, which reserves a whole disk faster than placet
+polls, with EOPNOTSUPP, so that programs write instead. Numbers: Linux `asm/unistd_64.h` and
+`asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import struct
 
-# name: (x86-64, arm64); None where the call does not exist.
+# name: (x86-64, arm64); None if the call does not exist
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -67,13 +67,13 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "open_by_handle_at": (304, 265),
 }
 _ABSENT: dict[str, tuple[int, int]] = {
-    "clone3": (435, 435),  # its flags are in memory, where a filter cannot look
+    "clone3": (435, 435),  # its flags are in memory, which a filter cannot read
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
 _FALLOCATE = (285, 47)
-# Without an IPC namespace these reach the person's own shared memory and queues.
+# Without an IPC namespace these reach the user's shared memory and queues.
 _SHARED_IPC: dict[str, tuple[int, int]] = {
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -99,7 +99,7 @@ _STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF
 _X32_BIT = 0x40000000
 
 MACHINES = frozenset(_ARCHES)
-"""Machines (`os.uname().machine`) that a filter can be made for."""
+"""Supported machines (`os.uname().machine`)."""
 
 
 def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -111,14 +111,14 @@ def _refuse(number: int) -> bytes:
 
 
 def _argument(index: int) -> bytes:
-    """Load the low half of an argument; each one looked at here is an int or fits its low half."""
+    """Load the low half of an argument; each one checked here is an int or fits the low half."""
     return _op(_LOAD, _OFFSET_ARGS + 8 * index)
 
 
 def _when(number: int, body: bytes) -> bytes:
     """Return `body` for this call only.
 
-    Every way through it returns, so the number stays loaded after it.
+    Every path through `body` returns, so the number stays loaded after it.
     """
     return _op(_EQUAL, number, 0, len(body) // 8) + body
 

@@ -1,22 +1,24 @@
-"""The paths visible in a box: tool chains yes, the person's home no.
+"""Choose the paths visible in a box: tool chains yes, the user's home no.
 
-The rule, in order:
+The rules, in order:
+
 1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
-2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the
-   worktree and are not the home itself or above it; last the folder of the interpreter that runs
-   the daemon. Each entry is readable.
+2. PATH is the daemon's: absolute entries that are readable, are not inside the worktree, and are
+   not the home itself or above it; last the folder of the daemon's interpreter. Each entry is
+   readable.
 3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder
    readable.
-4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment
-   readable, and the Python it was made from.
+4. An entry of a virtual environment (`pyvenv.cfg` next to `bin`) makes the whole environment
+   readable, and the Python that it was made from.
 5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and
-   `share` readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
-6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes
-   before them; ~/.cargo itself, which may hold credentials, stays invisible.
+   `share` readable; not `share` in ~/.local (key rings, mail), and no sibling of ~/bin.
+6. rustup's programs are proxies that need the home, so the default tool chain's `bin` comes before
+   them; ~/.cargo itself, which may hold credentials, stays invisible.
 7. No folder that contains the worktree, the vault or the daemon's state (`Box.hidden`) is readable
    whole: only its `bin`, `lib` and the like.
-8. What a person adds (`Box.readable`).
-Nothing else is there.
+8. `Box.readable`, which users configure.
+
+Nothing else is visible.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ SYSTEM = tuple(
     Path("/", name)
     for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store")
 )
-"""Folders of the system that every box may read, where they exist."""
+"""System folders that every box may read, if they exist."""
 
 ETC = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
@@ -45,7 +47,7 @@ ETC = (
     "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services",
     "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
-"""Files of /etc that tools read and that hold no secret, not even from root."""
+"""Files of /etc that tools read and that hold no secret."""
 
 _MANAGERS = (
     ".pyenv", ".rbenv", ".nodenv", ".nvm", ".volta", ".asdf", ".sdkman/candidates",
@@ -69,7 +71,7 @@ def see(box: Box) -> VisiblePaths:
     return _see(os.environ.get("PATH", ""), home, rustup, (box.worktree, *box.hidden), box.readable)
 
 
-@lru_cache(maxsize=64)  # 9 ms of looking at folders, which would be half the price of a command
+@lru_cache(maxsize=64)  # cached: it takes 9 ms, which would be half the cost of a command
 def _see(
     path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]
 ) -> VisiblePaths:
@@ -85,7 +87,7 @@ def _see(
 
 
 def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
-    """Return the folder, or if something hidden is in it, its parts that have nothing hidden."""
+    """Return the folder, or, if it contains something hidden, its parts that do not."""
 
     def has(folder: Path) -> bool:
         return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
@@ -143,7 +145,7 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
 
 
 def _open_folder(path: Path) -> bool:
-    """Return whether this is a folder that we may read; PATH may have been inherited from root."""
+    """Return whether this is a folder that we may read; PATH may be inherited from root."""
     return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
 
 
@@ -170,7 +172,7 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
 
 
 def _whole(prefix: Path, home: Path) -> list[Path]:
-    """Return the prefix, unless it would show the home, or all of the machine."""
+    """Return the prefix, unless it would show the home or the whole machine."""
     if (
         not _open_folder(prefix)
         or home.is_relative_to(prefix)
@@ -187,7 +189,7 @@ def _rust_tool_chain(entry: Path, rustup: Path) -> list[Path]:
     try:
         name = tomllib.loads(settings.read_text("utf-8")).get("default_toolchain")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return []  # rustup itself will say so when it is run
+        return []  # rustup reports that when it runs
     binaries = settings.parent / "toolchains" / str(name) / "bin"
     return [binaries] if _open_folder(binaries) else []
 

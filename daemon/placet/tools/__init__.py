@@ -1,1 +1,1 @@
-"""The tools that a model can call."""
+"""The tools that a model can call, one file each."""

@@ -1,4 +1,4 @@
-"""The arguments of a tool: their schema, and their check that names every problem at once."""
+"""Describe a tool's arguments to the model, and check them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placet.errors import ToolError, counted
 
 
 class Args(BaseModel):
-    """Base of every tool's arguments: unknown names are errors."""
+    """Base of every tool's arguments; unknown names are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -22,18 +22,17 @@ A = TypeVar("A", bound=Args)
 
 
 def checked(tool: str, args: type[A], given: Mapping[str, Any]) -> A:
-    """Return what a model gave as the arguments of `tool`.
+    """Check what a model gave as the arguments of `tool`, and return it.
 
-    Raises ToolError `invalid_arguments` with every problem.
+    Raises ToolError `invalid_arguments` that lists every problem.
     """
     try:
         if other := {key: value for key, value in given.items() if key != "path"}:
             json.dumps(other, ensure_ascii=False).encode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
-        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing
-        # else may.
+        # A path may have bytes that are not UTF-8, written as lone surrogates. No other text may.
         is_half = isinstance(error, UnicodeEncodeError)
-        why = "half of a surrogate pair is no text" if is_half else "they are no JSON"
+        why = "a lone surrogate is not valid text" if is_half else "they are not JSON"
         raise _invalid(tool, args, [f"arguments: {why}"]) from error
     try:
         return args.model_validate(dict(given))
@@ -60,13 +59,13 @@ def _invalid(tool: str, args: type[Args], problems: list[str]) -> ToolError:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question about the known word that is nearest, "" if none is near."""
+    """Return a question about the most similar known word, "" if none is similar."""
     close = difflib.get_close_matches(word[:100], list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def schema(args: type[Args]) -> dict[str, Any]:
-    """Return the JSON Schema of arguments, without the titles that only repeat the names."""
+    """Return the JSON Schema of arguments without titles, which only repeat the names."""
 
     def bare(node: Any) -> Any:
         if isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""Define a tool, and check, run and redact each call of one."""
+"""Define tools; check, run and redact each call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from placet.secrets import redact, redacted
 from placet.tools.arguments import A, Args, checked, did_you_mean, schema
 from placet.tools.output import Results, Shown, present
 
-# Characters of a call's target that a journal row holds.
+# maximum characters of a call's target in a journal row
 MAX_TARGET = 200
 
 
-# The receiver of the calls that steer a conversation: the planner's, the mission's or a test's. It
-# gets the call's arguments and returns its result, or the arguments themselves if they end the
-# conversation; it raises ToolError for the model.
+# Receives the control calls: the planner, the mission or a test. It gets the call's arguments and
+# returns its result, or the arguments themselves if they end the conversation. It raises ToolError
+# for the model.
 Steer = Callable[[Args], Any]
 
 
@@ -55,7 +55,7 @@ class Location:
     prefix: str = ""
 
     def shown(self, path: str) -> str:
-        """Return a path of `files` as the model names it."""
+        """Return a path in `files` as the model names it."""
         return self.prefix + path
 
 
@@ -72,12 +72,12 @@ def _keep(_since_ns: int) -> str:
 class Workplace:
     """The place where tools work, and their permissions there.
 
-    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None if the
-    vault has none. `box` and `level` are the wall around commands; `unboxed`: a person wrote that
-    none is needed. `secrets` are known values that are redacted wherever they turn up.
-    `results` keeps long results, so that what was cut can be read on. `refuse` raises ToolError for
-    files that a commit could not hold. `undo` gives a full disk back: it deletes what was written
-    since a moment (in ns of the system's clock), and says what it did.
+    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None if the vault
+    has none. `box` and `level` are the wall around commands; `unboxed`: the settings allow commands
+    without one. `secrets` are known values that are redacted in every result. `results` keeps long
+    results, so that the model can read what was cut. `refuse` raises ToolError for files that git
+    would not commit. `undo` frees a full disk: it deletes what was written since a moment (in ns of
+    the system's clock), and returns what it did.
     """
 
     root: Root
@@ -97,8 +97,7 @@ class Workplace:
     def readable(self, path: str) -> Location:
         """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.
 
-        A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one
-        that was meant.
+        If a name exists only in another Unicode form (macOS decomposes `é`), that one is meant.
         """
         canonical = self.root.relative(path)
         first, _, rest = canonical.partition("/")
@@ -117,14 +116,14 @@ class Workplace:
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.
 
-        Raises ToolError `outside_scope`, which says what would have been allowed, and
-        `other_spelling` for a name that is there already in another Unicode form: nobody
-        wants two files that look the same. Passes on what `refuse` raises.
+        Raises ToolError `outside_scope`, which says what is allowed, and `other_spelling` for a
+        name that exists in another Unicode form: two files must not look the same. Passes on what
+        `refuse` raises.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
-        if not self.root.denied.protects(canonical):  # else the write itself says so
+        if not self.root.denied.protects(canonical):  # else the write reports it
             self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:
@@ -162,7 +161,7 @@ def _as_spelt(files: Root, path: str) -> str:
 
 
 def refusal(said: Mapping[str, Any]) -> ToolError:
-    """Return the scope's structured refusal as the error that a tool raises."""
+    """Return the ToolError for a refusal of the scope."""
     rest = {key: value for key, value in said.items() if key not in ("error", "error_type")}
     return ToolError(said["error_type"], said["error"], refused=True, **rest)
 
@@ -175,10 +174,10 @@ def _anywhere(_scope: Scope, _level: Level) -> str:
 class Tool(Generic[A]):
     """One tool.
 
-    `about` is the model's description of it. `run` returns a value for `output.present`, or raises
-    ToolError. `subject` are the arguments that a journal row names. `unusable` gives the reason why
-    the tool cannot work with a scope at a level of the sandbox, "" if it can: a tool that cannot is
-    not offered.
+    `about` is its description for the model. `run` returns a value for `output.present`, or raises
+    ToolError. `subject` are the arguments that a journal row names. `unusable` returns why the tool
+    cannot work with a scope at a level of the sandbox, "" if it can. An unusable tool is not
+    offered.
     """
 
     name: str
@@ -208,8 +207,8 @@ class Tool(Generic[A]):
 class Outcome:
     """The result of a call.
 
-    `content` goes to the model, and with it `image`, a PNG in base64 ("" for none). `refused`:
-    policy said no. `took_s` is the duration in seconds.
+    `content` goes to the model, with `image`, a PNG in base64 ("" for none). `refused`: a policy
+    refused the call. `took_s` is the duration in seconds.
     """
 
     content: str
@@ -224,17 +223,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The real dispatcher: these tools, at this place of work."""
+    """The real dispatcher: a set of tools in a workplace."""
 
     tools: Mapping[str, Tool[Any]]
     place: Workplace
 
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """Carry one call out. An error is a result, never an exception.
+        """Run a call. An error is a result, not an exception.
 
-        Only the exceptions by which a control tool leaves the conversation pass through. Known
-        secrets and known formats of tokens are redacted in every result, and in what a control tool
-        is given: it becomes notes and commit messages.
+        Only the exceptions by which a control tool leaves the conversation pass. Known secrets and
+        known token formats are redacted in every result, and in the arguments of control tools,
+        which become notes and commit messages.
         """
         tool = self.tools.get(name)
         if tool is None:
@@ -253,10 +252,11 @@ class Toolbox:
         except ToolError as error:
             return self.failed(error)
         except UserError as error:
-            # The box broke: a person must act, and the model must know that it cannot.
+            # The box failed. A person must act, and the model must know that it cannot.
             return self.failed(ToolError("sandbox_failed", str(error)))
         except PermissionError as error:
-            # A command may have shut a folder; elsewhere the fault is the machine's: work waits.
+            # A command may have removed a folder's permissions. Any other error is the machine's:
+            # work waits.
             if not self.place.has(error.filename):
                 raise
             return self.failed(

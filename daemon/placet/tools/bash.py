@@ -1,4 +1,4 @@
-"""`bash`: a piece of shell in the box, if the plan asked for a shell and the sandbox holds one."""
+"""`bash`: run shell text in the box, if the plan allows a shell and the sandbox can hold one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets stay out of commits: files are searched before they are committed or kept."""
+"""Keep secrets out of commits: search files before they are committed or saved."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from placet.note.paths import show
 from placet.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
 from placet.tools.text import known_secrets
 
-# Largest changed file that is searched; a larger one is not committed.
+# maximum size of a searched file; a larger one is not committed
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
 
-# Secrets that an error names.
+# maximum secrets that an error names
 MAX_NAMED = 20
 
 
@@ -27,9 +27,9 @@ def refuse_secrets(
 ) -> None:
     """Raise ToolError `secret_in_commit` if committing these files would add a secret.
 
-    The error has files and lines. `known` are values that are secret whatever they look like; no
-    file may be named by one either. A secret that the mission's base has already is not added.
-    Raises ToolError `unchecked` for a file that cannot be searched.
+    The error has files and lines. `known` are values that are always secret, also in a file's name.
+    A secret that the mission's base has already is not added. Raises ToolError `unchecked` for a
+    file that cannot be searched.
     """
     found: list[str] = []
     with _files(tree) as files:
@@ -52,7 +52,7 @@ def refuse_secrets(
 
 
 def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError `not_kept_here` if a commit would not hold one of these files as it is.
+    """Raise ToolError `not_kept_here` if a commit would not store one of these files as it is.
 
     Such files pass through git LFS or another required filter, or are in a submodule.
     """
@@ -65,7 +65,7 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
 
 
 def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError if no commit would hold one of the files: `not_kept_here`, `ignored_file`."""
+    """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file."""
     refuse_not_kept(tree, paths)
     for path, rule in ignored(tree, paths).items():
         why = (
@@ -85,10 +85,10 @@ def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
 
 
 def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> list[str]:
-    """Redact the secrets that these files of a worktree have beyond its base, and their names.
+    """Redact the secrets in these files of a worktree; return those that cannot be searched.
 
-    Secret is what looks so, the values `own`, and those in the worktree's secret files. Returns the
-    files that cannot be searched, which may hold any: they are as they were.
+    Secret is what looks secret, the values `own`, and the values in secret files. What the base has
+    already stays. Files that cannot be searched are not changed.
     """
     unsearched: list[str] = []
     with _files(tree) as files:
@@ -110,13 +110,13 @@ def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ())
             if (tree.path / path).is_symlink():
                 files.delete(path)
                 continue
-            text = data.decode("latin-1")  # every byte as it is
+            text = data.decode("latin-1")  # keeps every byte
             shown = (
                 redact_values(text)[0]
                 if secret_file(path) is SecretFile.NAMES
                 else redact(text, latin(known))[0]
             )
-            if shown == text:  # a key store: there is nothing in it to keep
+            if shown == text:  # a key store: remove all of it
                 shown = ""
             files.write(path, shown.encode("latin-1"))
     return unsearched
@@ -152,9 +152,9 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
 def secrets_in_commit(
     repo: Repo, base: str, commit: str, paths: Sequence[str], known: Sequence[str] = ()
 ) -> list[str]:
-    """Return the secrets that these files of a commit add to the commit `base`, in words.
+    """Return sentences on the secrets that these files add to the commit `base`.
 
-    `known` are as in `refuse_secrets`. A file that is too large to be searched is named, too.
+    `known` are as in `refuse_secrets`. A file that is too large to search is listed, too.
     """
     found: list[str] = []
     for path in paths:

@@ -1,7 +1,6 @@
-"""Define the calls that steer a conversation, from `submit_plan` to `give_up`.
+"""Define the calls that control a conversation, from `submit_plan` to `give_up`.
 
-Each hands its arguments to `Workplace.steer`, the planner's or the mission's, and does nothing
-else; the tools that act are one file each.
+Each passes its arguments to `Workplace.steer`, which is the planner's or the mission's.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Words = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
 
 
 class ActionArgs(Args):
-    """A literal action of a step: one tool call, carried out exactly as written."""
+    """A literal action of a step: one tool call that runs exactly as written."""
 
     tool: str = Field(description="Name of the tool to call.")
     params: dict[str, Any] = Field(default_factory=dict, description="Its arguments.")

@@ -1,4 +1,4 @@
-"""`edit_file`: replace a piece of a file by another."""
+"""`edit_file`: replace a piece of a file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
         # The model sees and writes plain newlines; a file with CRLF keeps its own.
         old = old.replace("\n", "\r\n")
         new = new.replace("\r\n", "\n").replace("\n", "\r\n")
-    # Only between the secrets: otherwise trying pieces would reveal one letter by letter.
+    # Only between the secrets: else trying pieces would reveal them letter by letter.
     pieces = outside(before, place.secrets)
     count = sum(piece.count(old) for piece, secret in pieces if not secret)
     if count == 0:

@@ -1,4 +1,4 @@
-"""`glob`: files by a pattern of their paths."""
+"""`glob`: find files by a pattern of their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`grep`: lines that match a regular expression; a pattern that explodes is an error, no hang."""
+"""`grep`: find lines that match a regular expression, with limits on the pattern and the time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _run(place: Workplace, args: Grep) -> str:
 def file_filter(glob: str) -> Callable[[str], bool]:
     """Return a predicate for the paths that a glob matches; "" matches any.
 
-    A glob without a slash is for names in any folder. Raises ToolError `bad_glob`.
+    A glob without a slash matches names in any folder. Raises ToolError `bad_glob`.
     """
     if not glob:
         return lambda _: True
@@ -103,7 +103,7 @@ def _listed(found: list[str], more: str = "") -> str:
 
 
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    import regex  # here: an idle daemon does without it
+    import regex  # not needed while idle
 
     if expanded(pattern) > MAX_EXPANDED:
         raise ToolError(

@@ -1,4 +1,4 @@
-"""`list_directory`: the entries of a folder."""
+"""`list_directory`: list the entries of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for the model: long texts are cut in the middle, and kept so that it can read on."""
+"""Present results to the model: cut long texts in the middle, and keep them for reading on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
 
-# Prefix of a kept result's name; `read_file` takes such names.
+# prefix of a kept result's name, which `read_file` accepts as a path
 RESULTS = "@result/"
 
-# Total size of kept results; the oldest go first.
+# maximum total size of kept results; the oldest are dropped
 MAX_KEPT_CHARS = 8_000_000
 
-# Longest line of a kept result, in characters: short enough to be given whole when asked for.
+# longest line of a kept result, in characters: short enough to be read without a cut
 FOLD = 900
 
 _LONG_LINE_WORDS = WORDS_KEPT // 2 - 50
@@ -28,9 +28,9 @@ _LONG_LINE_CHARS = CHARS_KEPT // 4
 
 
 class Results:
-    """Long results of one conversation, whole, under names derived from their content.
+    """The long results of one conversation, under names derived from their content.
 
-    Safe in several threads.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class Results:
         return name
 
     def get(self, name: str) -> str | None:
-        """Return a kept text, None for one that is not kept (any longer)."""
+        """Return a kept text, None if it is unknown or was dropped."""
         with self._lock:
             return self._kept.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Redacted lines of the text `path`; `first` is the number of the first one there."""
+    """Redacted lines of the text `path`; `first` is the number of the first one."""
 
     text: str
     path: str
@@ -75,16 +75,16 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The result as the model is given it: text, and for a picture the PNG in base64."""
+    """A result for the model: text, and for a picture the PNG in base64."""
 
     content: str
     image: str = ""
 
 
 def present(result: Any, results: Results) -> Shown:
-    """Return a tool's result as the model is given it; `results` keeps what is cut.
+    """Return a tool's result for the model; `results` keeps what is cut.
 
-    JSON stays JSON: its texts and lists are cut, never its syntax.
+    JSON stays valid: its texts and lists are cut.
     """
     match result:
         case Passage():
@@ -99,7 +99,7 @@ def present(result: Any, results: Results) -> Shown:
 
 
 def _sendable(text: str) -> str:
-    """Return the text without NUL, bytes that are not UTF-8 escaped: neither can be sent."""
+    """Return the text without NUL and with non-UTF-8 bytes escaped: neither can be sent."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     try:
@@ -119,7 +119,7 @@ def _passage(passage: Passage, results: Results) -> str:
         return passage.text
     lines = islice(each_line(passage.text), made.first - 1, made.last)
     if any(len(line) > _LONG_LINE_CHARS or len(line.split()) > _LONG_LINE_WORDS for line in lines):
-        # asking for such a line would only cut it again
+        # reading such a line on would only cut it again
         return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)
     first, last = (passage.first - 1 + line for line in (made.first, made.last))
     return made.joined(
@@ -152,7 +152,7 @@ def _structure(value: Any, results: Results) -> str:
     shown = dict(value)
     sizes = {key: _words(one) for key, one in value.items() if isinstance(one, str | list)}
     words, chars = WORDS_KEPT, CHARS_KEPT
-    # The shortest first: what it leaves of its share goes to the longer ones.
+    # Shortest first: what it leaves of its share goes to the longer ones.
     for before, key in enumerate(sorted(sizes, key=lambda key: sizes[key])):
         one, left = value[key], len(sizes) - before
         shorten = _text if isinstance(one, str) else _items
@@ -163,7 +163,7 @@ def _structure(value: Any, results: Results) -> str:
 
 
 def _words(value: Any) -> int:
-    """Count the words of a value as the model reads it: an escaped newline separates words too."""
+    """Count the words of a value as the model sees it: an escaped newline separates words too."""
     match value:
         case str():
             return len(value.split())

@@ -1,4 +1,4 @@
-"""`read_file`: the text of a file, whole or some of its lines."""
+"""`read_file`: read a file, or some of its lines."""
 
 from __future__ import annotations
 

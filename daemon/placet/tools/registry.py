@@ -1,4 +1,4 @@
-"""List every tool, and say which ones planning and missions get."""
+"""List every tool, and choose those for planning and for missions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOOLS: tuple[Tool[Any], ...] = (
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
 
-# Names that a plan's steps may list.
+# names that a plan may list
 PLANNABLE = frozenset(tool.name for tool in TOOLS if tool.effect is not Effect.CONTROL)
 
 _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call of a shell

@@ -512,7 +512,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     vault.drop("Say hello.\n")
     troupe.until("request.detected")
     until(lambda: "no worker is running for it" in vault.click("why", "say-hello").stdout, "", 30)
-    assert "say-hello  waits for a worker" in vault.click("status").stdout
+    assert re.search("say-hello +waits for a worker", vault.click("status").stdout)
     assert [one["state"] for one in look(vault.site)["work"]] == ["waiting"]
 
     team_workers.beat("ann", slots=1, owner=OWNER)
@@ -534,7 +534,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     (case,) = asked(vault, "status")["cases"]
     assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
     by = "worker ann is working on it"
-    assert f"planning   say-hello  {by}" in vault.click("status").stdout
+    assert re.search(f"planning +say-hello +{by}", vault.click("status").stdout)
     assert by in vault.click("show", "say-hello").stdout
     assert f": {by}." in vault.click("why", "say-hello").stdout
 
@@ -550,8 +550,8 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     host.wait(30)
     assert "daemon    not running (placet run)" in vault.click("team", "status").stdout
     status = vault.click("status").stdout
-    assert f"say-hello  {by}" in status
-    assert "say-goodbye  its plan is written when a daemon runs" in status
+    assert re.search(f"say-hello +{by}", status)
+    assert re.search("say-goodbye +.* when a daemon runs", status)
     said = vault.click("why", "say-hello").stdout
     assert by in said
     assert "The result waits for the daemon: placet run" in said
@@ -589,7 +589,7 @@ def test_the_remark_that_no_worker_is_there_goes_once_one_is(
     team_workers.beat("ann", slots=1, owner=OWNER)
     named(troupe, "say-hello")
     until(lambda: "no worker is running" not in vault.click("status").stdout, "no old remark", 30)
-    assert "say-hello  waits for a worker" in vault.click("status").stdout
+    assert re.search("say-hello +waits for a worker", vault.click("status").stdout)
 
 
 def test_no_line_of_a_team_is_wider_than_the_terminal(
@@ -598,7 +598,7 @@ def test_no_line_of_a_team_is_wider_than_the_terminal(
     team_workers.beat("a-worker-with-a-rather-long-name", labels="gpu,any,large")
     team_workers.beat("b", version="9")
     found = look(troupe.vault.site)
-    with patch("placet_team.worker_status.on_terminal", return_value=True):
+    with patch("placet.cli.view.on_terminal", return_value=True):
         for width in ("40", "80"):
             with patch.dict(os.environ, {"COLUMNS": width}):
                 for shown in (workers_text(found), status_text(found)):

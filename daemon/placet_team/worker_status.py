@@ -9,7 +9,7 @@ from typing import Any
 from placet.case.case import CASE_JSON, Case
 from placet.case.life_cycle import WORKING
 from placet.cli.site import Site
-from placet.cli.view import AT_WORK, age_s, drawn, on_terminal, table, words
+from placet.cli.view import AT_WORK, age_s, drawn, table, words
 from placet.errors import UserError, age, counted
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
@@ -37,7 +37,6 @@ _SAID = {
     GIVEN_BACK: "worker {} is done; the daemon reads the result next",
 }
 _SEE = "See the team: placet team status"
-_PIPE_COLUMNS = 1000
 
 
 def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
@@ -227,5 +226,4 @@ def _drawn(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:
     if not rows:
         return ""
     cells = [[words(cell) for cell in row] for row in rows]
-    width = 0 if on_terminal() else _PIPE_COLUMNS
-    return drawn(table(cells, heads=heads, whole=(0,), indent=0), width=width)
+    return drawn(table(cells, heads=heads, whole=(0,), indent=0))

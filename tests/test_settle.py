@@ -18,15 +18,14 @@ def test_two_equal_looks_far_enough_apart_settle_a_file():
     assert not early.settled
     assert early.again_in_s == SETTLE_S / 2
     late = look(early.looks, {"x": A}, 10.0 + SETTLE_S)
-    assert late.settled == late.fresh == {"x"}
+    assert late.settled == {"x"}
     assert late.again_in_s is None
 
 
-def test_a_settled_file_stays_settled_but_is_fresh_once():
+def test_a_settled_file_stays_settled():
     settled = look(look(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
     again = look(settled.looks, {"x": A}, 1.01)
     assert again.settled == {"x"}
-    assert not again.fresh
     assert again.again_in_s is None
 
 
@@ -117,7 +116,7 @@ def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
                 del missing[path]
             elif path in present:
                 missing[path] = now
-        assert verdict.fresh <= verdict.settled <= there.keys()
+        assert verdict.settled <= there.keys()
         assert not verdict.gone & there.keys()
         looks, present = verdict.looks, there
     first = look(looks, present, now + 1)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from placet.case.settle import FileHistory, look
+from placet.case.settle import FileHistory, Fingerprint, look
 from placet.disk import watch
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Stale
@@ -53,6 +53,7 @@ class SmallLoop:
     read: dict[str, bytes] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    as_read: dict[str, Fingerprint] = field(default_factory=dict)
     again_s: float | None = 0.0
     now_s: Callable[[], float] = time.monotonic
 
@@ -70,10 +71,12 @@ class SmallLoop:
         )
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
         self.gone |= verdict.gone
-        for path in verdict.fresh:
-            if scan.found[path].kind is EntryKind.FILE:
+        for path in verdict.settled:
+            now = scan.found[path].fingerprint
+            if scan.found[path].kind is EntryKind.FILE and self.as_read.get(path) != now:
                 try:
                     self.read[path], _ = self.vault.read(path)
+                    self.as_read[path] = now
                 except Stale:
                     self.looks = FileHistory(
                         {p: s for p, s in self.looks.seen.items() if p != path}

@@ -41,7 +41,6 @@ class Seen(NamedTuple):
 
     fingerprint: Fingerprint
     since_s: float
-    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,12 @@ class FileHistory:
 class SettleVerdict:
     """The result of one look.
 
-    `settled`: every path that is there and may be acted upon. `fresh`: those of them that settled
-    in this very look. `gone`: paths that were missing long enough. `again_in_s`: seconds until the
-    next look can say more; None when nothing is pending.
+    `settled`: every path that is there and may be acted upon. `gone`: paths that were missing long
+    enough. `again_in_s`: seconds until the next look can say more; None when nothing is pending.
     """
 
     looks: FileHistory
     settled: frozenset[str]
-    fresh: frozenset[str]
     gone: frozenset[str]
     again_in_s: float | None
 
@@ -85,19 +82,17 @@ def look(
     """
     below = tuple(f"{folder}/" for folder in unlisted)
     seen: dict[str, Seen] = {}
-    fresh: set[str] = set()
+    settled: set[str] = set()
     pending: list[float] = []
     for path, fingerprint in present.items():
         before = earlier.seen.get(path)
         same = before is not None and before.fingerprint == fingerprint
         since_s = before.since_s if before is not None and same else now_s
-        was_settled = before is not None and same and before.settled
-        settled = was_settled or now_s - since_s >= SETTLE_S
-        if not settled:
+        if now_s - since_s >= SETTLE_S:
+            settled.add(path)
+        else:
             pending.append(since_s)
-        elif not was_settled:
-            fresh.add(path)
-        seen[path] = Seen(fingerprint, since_s, settled)
+        seen[path] = Seen(fingerprint, since_s)
     missing: dict[str, float] = {}
     gone: set[str] = set()
     wanted = frozenset(expected)
@@ -115,8 +110,7 @@ def look(
             missing[path] = since_s
     return SettleVerdict(
         FileHistory(seen, missing),
-        settled=frozenset(path for path in present if seen[path].settled),
-        fresh=frozenset(fresh),
+        settled=frozenset(settled),
         gone=frozenset(gone),
         again_in_s=max(0.0, min(pending) + SETTLE_S - now_s) if pending else None,
     )

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from placet.case.case import NoteSeen
 from placet.case.notes import look_at, trace_of
-from placet.case.settle import SETTLE_S, FileHistory, look
+from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, look
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.disk.scan import FolderProblem, Found, Scan
@@ -63,15 +63,14 @@ class Intake:
     all_plans_read: bool = False
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
-    # identity (device, inode) of the file that was read last
-    _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # fingerprint of the file that was read last
+    _read_as: dict[str, Fingerprint] = field(default_factory=dict)
     _looks: FileHistory = field(default_factory=FileHistory)
     # places that a certain look found empty
     _empty: frozenset[str] = frozenset()
     # restless files, and when `absent` can say more
     _written: frozenset[str] = frozenset()
     _again_at_s: float = inf
-    _to_read: set[str] = field(default_factory=set)
     # unreadable files, and when to retry
     _read_again: dict[str, float] = field(default_factory=dict)
     _unlisted: set[FolderProblem] = field(default_factory=set)
@@ -90,7 +89,7 @@ class Intake:
         )
         self._looks = verdict.looks
         unlisted = verdict.looks.seen.keys() - found.keys()
-        changed = self._read(found, verdict.fresh, verdict.settled, unlisted)
+        changed = self._read(found, verdict.settled)
         shut = {
             p.path: f"placet does not see the notes in this folder: {p.why}."
             for p in scan.problems
@@ -98,7 +97,7 @@ class Intake:
         }
         changed |= shut != self._shut
         self._shut = shut
-        unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
+        unread = found.keys() - {p for p in verdict.settled if self._is_read(p, found[p])}
         self._note_restless(found, unread)
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
         young, second = (
@@ -115,13 +114,13 @@ class Intake:
         empty = verdict.gone if self.is_certain else frozenset()
         changed |= bool(empty - self._empty)
         self._empty = empty
-        self._written = frozenset(p for p in unread if self._read_as.get(p) != _file(found[p]))
+        self._written = frozenset(p for p in unread if self._is_unknown(p, found[p]))
         changed |= self._forget(verdict.looks)
         unsure = (
             (frozenset(verdict.looks.missing) - empty) | (found.keys() - verdict.settled) | unlisted
         )
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
-        if self._to_read:
+        if unread & verdict.settled:
             waits.append(SETTLE_S)
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
 
@@ -194,7 +193,7 @@ class Intake:
         A new file can be one, and so can a file that the next look reads. A file that was read
         before and is changing now cannot, nor one that keeps changing for longer than `young_s`.
         """
-        never_read = self._read_as.get(path) != _file(thing)
+        never_read = self._is_unknown(path, thing)
         since_s, looks = self._restless[path]
         return path in settled or (
             never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS)
@@ -225,46 +224,45 @@ class Intake:
         self._unlisted = unlisted
         return not unlisted
 
-    def _read(
-        self,
-        found: Mapping[str, Found],
-        fresh: frozenset[str],
-        settled: frozenset[str],
-        unlisted: Set[str],
-    ) -> bool:
+    def _is_read(self, path: str, thing: Found) -> bool:
+        """Return whether a file was read since it changed, or could not be and is tried later."""
+        return path in self._read_again or self._read_as.get(path) == thing.fingerprint
+
+    def _is_unknown(self, path: str, thing: Found) -> bool:
+        """Return whether this file was never read, not even before an edit in place."""
+        known, now = self._read_as.get(path), thing.fingerprint
+        return known is None or (known.dev, known.ino) != (now.dev, now.ino)
+
+    def _read(self, found: Mapping[str, Found], settled: Set[str]) -> bool:
         """Read the notes that are new or changed; return whether there were any."""
         now = self.clock.monotonic()
-        due = {path for path, at in self._read_again.items() if at <= now}
-        for path in due | fresh:
+        self._read_again = {path: at for path, at in self._read_again.items() if at > now}
+        there = sorted(path for path in settled if not self._is_read(path, found[path]))
+        for path in there:
             self.notes.pop(path, None)
             self.odd.pop(path, None)
-            self._read_again.pop(path, None)
-        self._to_read = (self._to_read | fresh | due) & (settled | unlisted)
-        there = sorted(self._to_read & settled)
-        for path in there:
-            self._to_read.discard(path)
-            self._read_one(path, found[path])
+            if self._read_one(path, found[path]):
+                self._read_as[path] = found[path].fingerprint
         return bool(there)
 
-    def _read_one(self, path: str, thing: Found) -> None:
+    def _read_one(self, path: str, thing: Found) -> bool:
+        """Read a note; return whether it need not be read again until the file changes."""
         if thing.kind is not EntryKind.FILE:
             self.odd[path] = _ODD[thing.kind]
-            return
+            return True
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (
                 f"This is a conflict copy of `{original}`, made by a sync tool. placet ignores it. "
                 "Compare the two, put what you want to keep into one, and delete the other."
             )
-            return
+            return True
         try:
             raw, read = self.vault.read(path)
-            if (read.size, read.mtime_ns) == (thing.fingerprint.size, thing.fingerprint.mtime_ns):
-                self.notes[path] = look_at(path, raw, self.vault.owner(path))
-                self._read_as[path] = _file(thing)
-            else:  # It changed while it was read, so the text may be incomplete.
-                self._to_read.add(path)
+            if (read.size, read.mtime_ns) != (thing.fingerprint.size, thing.fingerprint.mtime_ns):
+                return False  # It changed while it was read, so the text may be incomplete.
+            self.notes[path] = look_at(path, raw, self.vault.owner(path))
         except (Gone, NotSettled):
-            self._to_read.add(path)  # the folder may be there again at the next look
+            return False  # the folder may be there again at the next look
         except TooLarge:
             self.odd[path] = (
                 f"This file is too large for a note. A request may have {MAX_NOTE_CHARACTERS:,} "
@@ -275,6 +273,8 @@ class Intake:
         except VaultTrouble as error:
             self.odd[path] = f"This file cannot be read: {error}"
             self._read_again[path] = self.clock.monotonic() + READ_AGAIN_S
+            return False
+        return True
 
     def _difference(self, copy: str) -> str:
         """Return how a conflict copy differs from its original, "" if one cannot be read."""
@@ -289,11 +289,6 @@ class Intake:
         except Unreadable:
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
-
-
-def _file(thing: Found) -> tuple[int, int]:
-    """Return the file's identity (device, inode), which an edit in place keeps."""
-    return thing.fingerprint.dev, thing.fingerprint.ino
 
 
 _ODD = {

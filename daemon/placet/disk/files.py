@@ -119,7 +119,7 @@ class FileLock:
             # NFS locks exclusively only what may be written
             return os.open(self.path, os.O_RDWR | self._made | flags, 0o600)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
+            if self._made or error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
                 raise
             return os.open(self.path, os.O_RDONLY | flags)
 

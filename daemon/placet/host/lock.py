@@ -77,6 +77,8 @@ class VaultLock(FileLock):
                 exit_code=2,
             ) from error
         except OSError as error:
+            if self.handle >= 0:
+                super().__exit__()
             raise cannot_write(self.path, error) from error
         return self
 

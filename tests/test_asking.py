@@ -189,7 +189,8 @@ def test_every_later_opening_has_the_answers(vault: TestVault) -> None:
         tick(question(vault), "Good morning")
         run.settle()
         plan = vault.plan("hello")
-        plan.write_bytes(stamp(plan.read_bytes(), {"decision": "revise"}))
+        text = plan.read_bytes() + b"\n## Review Comments\n\n- Shorter, please.\n"
+        plan.write_bytes(stamp(text, {"decision": "revise"}))
         run.settle()
         question(vault, 2).unlink()
         run.settle()

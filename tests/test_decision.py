@@ -121,11 +121,29 @@ def test_changes_are_asked_for_by_the_property(vault: TestVault) -> None:
         decide(plan, "reject")
         run.settle()
         kept = vault.root / "Inbox/Rejected/hello_rejected.md"
+        kept.write_text(kept.read_text() + "\n- In Latin, please.\n")
         decide(kept, "revise")  # out of the rejected ones it is taken back, and revised
         run.settle()
     assert len(rows(vault, "plan.revised")) == 2
     assert rows(vault, "plan.taken_back")[-1]["via"] == "property"
     assert plan.exists()
+
+
+@pytest.mark.parametrize("key", ["decision: revise", "status: needs_revision"])
+def test_revise_without_comment_plans_nothing(vault: TestVault, key: str) -> None:
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        plan = planned(run)
+        name, _, value = key.partition(": ")
+        plan.write_bytes(stamp(plan.read_bytes(), {name: value}))
+        run.settle()
+        side = plan.with_name("hello_plan.placet.md")
+        assert "the plan has no open comment" in side.read_text()
+        assert not rows(vault, "plan.revision_requested")
+        assert not rows(vault, "plan.approved")
+        plan.write_text(plan.read_text() + "\n## Review Comments\n\n- In French, please.\n")
+        run.settle()
+        assert rows(vault, "plan.revised")
+        assert not side.exists()
 
 
 def test_the_property_is_refused_where_the_move_is(vault: TestVault) -> None:
@@ -300,6 +318,7 @@ def test_an_approved_plan_is_taken_back_by_the_property(
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         run.loop.stopping = True  # no work is started
+        plan.write_text(plan.read_text() + "\n## Review Comments\n\n- Shorter, please.\n")
         plan.rename(vault.active("hello"))
         look(run)
         assert rows(vault, "plan.approved")

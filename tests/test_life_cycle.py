@@ -198,14 +198,16 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
                 "reject and approve at once",
                 {**rest, "System/Active/r.md": stamped(raw, (("status", "rejected"),))},
             )
+        commented = raw if b"@placet" in raw else raw + b"\n> @placet Not so.\n"
         for status in ("review", "needs_revision", "rejected", "approved"):
+            text = commented if status == "needs_revision" else raw
             yield after(
-                f"set {path} to {status}", {**rest, path: stamped(raw, (("status", status),))}
+                f"set {path} to {status}", {**rest, path: stamped(text, (("status", status),))}
             )
         for said in ("approve", "reject", "revise"):
             counts = said == "approve"  # also where it has no effect before the note is moved
             put = plan_digest(raw) if counts else ""
-            decided = stamped(raw, (("decision", said),))
+            decided = stamped(commented if said == "revise" else raw, (("decision", said),))
             name, then = after(f"decide {said} in {path}", {**rest, path: decided}, put)
             yield name, replace(then, old=(path, decided)) if counts else then
         if world.old is not None and world.old[1] != raw:

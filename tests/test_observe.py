@@ -155,17 +155,16 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
         (
             State.REJECTED,
             "Inbox/Rejected/x.md",
-            "needs_revision",
+            "hold",
             "set `status: pending` in the request",
         ),
-        (
-            State.FAILED,
-            "Inbox/Requests/x_plan.md",
-            "needs_revision",
-            "revised set `status: pending`",
-        ),
+        (State.FAILED, "Inbox/Requests/x_plan.md", "pending", "no effect in `Inbox/Requests`"),
+        (State.FAILED, "Inbox/Plans/x_plan.md", "pending", "has no effect here"),
+        (State.FAILED, "Inbox/Plans/x_plan.md", "approved", "has no effect here"),
+        (State.REVIEW, "Inbox/Plans/x_plan.md", "approved", "has no effect here"),
         (State.COMPLETED, "Inbox/Rejected/x.md", "completed", "move it to `Inbox/Plans`"),
         (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
+        (State.REVIEW, "Inbox/Plans/x.md", "needs_revision", "the plan has no open comment"),
     ],
 )
 def test_a_plan_s_status_or_place_without_effect_is_explained(
@@ -409,6 +408,7 @@ def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: st
     def answer(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE:
             until(lambda: "status: approved" in vault.active().read_text())
+            edit(vault.active(), "## Scope", "> @placet Shorter, please.\n\n## Scope")
             edit(vault.active(), "status: approved", f"status: {status}")
             until(lambda: not vault.active().exists(), "it is moved to where that is decided")
         return greeter(ask)
@@ -493,6 +493,7 @@ def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_hav
     with looping(vault, model=lambda: Fake(answer)) as run:
         run.settle()
         broken = True
+        edit(vault.plan(), "## Scope", "> @placet Shorter, please.\n\n## Scope")
         edit(vault.plan(), "status: review", "status: needs_revision")
         run.settle()
         side = vault.plan().with_name("say-hello_plan.placet.md")

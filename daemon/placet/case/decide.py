@@ -12,7 +12,7 @@ from typing import assert_never
 
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import is_older
-from placet.case.callout import HOW_TO_REVIEW, box_of, with_box
+from placet.case.callout import box_of, with_box
 from placet.case.case import (
     SOMEBODY,
     SOMEONE,
@@ -51,7 +51,6 @@ from placet.case.events import (
     PlanApproved,
     PlanEdited,
     PlanGone,
-    PlanMisplaced,
     PlanningFailed,
     PlanRejected,
     PlanSuperseded,
@@ -195,8 +194,6 @@ def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for 
             _plan_edited(d, g)
         case PlanSuperseded():
             _superseded(d, g)
-        case PlanMisplaced():
-            _misplaced(d, g)
         case BoxStale():
             _box_stale(d, g)
         case PlanGone():
@@ -230,19 +227,11 @@ def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
 def _pending(d: DecisionBuilder, g: RequestPending) -> None:
     note = g.note
     d.void_work()
-    if g.request is not None:
-        d.keep_request(g.request)
-    else:
-        d.set(request_path="")  # it is gone: its last text is planned
+    d.keep_request(note)
     d.take_keys(g.asked)
     d.set_basis(g.plan)
-    # the plan itself was put back: a revision of it follows, with what the person wrote in it
-    if note.is_plan:
-        d.set_plan(basis_digest=note.digest)
-        d.text(plan_text(note.raw))
-    digest = d.case.request_digest
-    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.person, digest=digest, again=True)
-    d.stamp_request(g.request)
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, g.person, digest=note.digest, again=True)
+    d.stamp_request(note)
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan.path
     if old and d.case.acting is State.PLANNING:
         # the old plan makes room for the new one; its text stays where people find it
@@ -282,6 +271,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         approval=Approval(plan.digest, person.who, d.now, g.level),
         first_approved=plan.digest,
         stop="",
+        stopped_by=SOMEBODY,
         reported_edit="",
         request=replace(
             request,
@@ -365,16 +355,6 @@ def _deliver(d: DecisionBuilder, plan: NoteSeen, newest: bytes, heading: str, wh
     d.set_plan(digest=d.text(plan_text(text)))
     d.write_box(plan, box_of(replace(case, state=State.PLANNING, notice=""), plan.path))
     d.commands += [Move(plan.path, kept), Publish(plan_path(case), d.text(with_box(text, what)))]
-
-
-def _misplaced(d: DecisionBuilder, g: PlanMisplaced) -> None:
-    plan = g.note
-    d.spend_approval()
-    why = f"A plan does not belong in {plan.folder}."
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, digest=plan.digest, reason=why)
-    awaits = d.case.state is State.REVIEW and plan.status != "needs_revision"
-    why = " ".join([why, *HOW_TO_REVIEW])
-    d.put_back(plan, "Moved back here", why, TO_REVIEW if awaits else NO_APPROVAL)
 
 
 def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:

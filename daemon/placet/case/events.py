@@ -43,13 +43,9 @@ class RequestChanged:
 
 @dataclass(frozen=True, slots=True)
 class RequestPending:
-    """A person's wish for a new plan, in the request or in the plan that was put back.
-
-    `asked` is the request's content, None if no text of it is left.
-    """
+    """A person's wish for a new plan; `asked` is the content of the request `note`."""
 
     note: NoteSeen
-    request: NoteSeen | None
     plan: NoteSeen | None
     person: Person
     asked: Request | None = None
@@ -196,14 +192,6 @@ class PlanSuperseded:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMisplaced:
-    """A plan in a folder where none belongs."""
-
-    note: NoteSeen
-    kind: Literal[EventKind.PLAN_MISPLACED] = EventKind.PLAN_MISPLACED
-
-
-@dataclass(frozen=True, slots=True)
 class BoxStale:
     """A plan's box that is not the one that placet would write now."""
 
@@ -293,7 +281,6 @@ Gesture = (
     | FilesChanged
     | RejectionExplained
     | PlanSuperseded
-    | PlanMisplaced
     | BoxStale
     | PlanGone
 )

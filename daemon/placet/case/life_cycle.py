@@ -63,7 +63,6 @@ class EventKind(StrEnum):
     REJECTION_EXPLAINED = "reason for the rejection given"
     REVISION_ASKED = "changes asked for"
     PLAN_TAKEN_BACK = "plan moved back to Plans"
-    PLAN_MISPLACED = "plan moved among the requests"
     PLAN_EDITED = "plan edited while it is revised"
     PLAN_SUPERSEDED = "older revision in the place of the newest"
     PLAN_GONE = "plan taken away"
@@ -102,7 +101,6 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.REVIEW, K.BOX_STALE): S.REVIEW,
     (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
     (S.REVIEW, K.REVISION_ASKED): S.REVISING,
-    (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
     (S.REVIEW, K.PLAN_SUPERSEDED): S.REVIEW,
     (S.REVIEW, K.PLAN_GONE): S.WITHDRAWN,
     (S.REVISING, K.REQUEST_EDITED): S.REVISING,
@@ -111,7 +109,6 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.REVISING, K.PLAN_APPROVED): S.APPROVED,
     (S.REVISING, K.APPROVAL_REFUSED): S.REVISING,
     (S.REVISING, K.PLAN_REJECTED): S.REJECTED,
-    (S.REVISING, K.PLAN_MISPLACED): S.REVISING,
     (S.REVISING, K.PLAN_GONE): S.WITHDRAWN,
     (S.REVISING, K.PLAN_DRAFTED): S.REVIEW,
     (S.REVISING, K.PLANNING_FAILED): S.FAILED,
@@ -119,7 +116,6 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.APPROVED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.APPROVED, K.REVISION_ASKED): S.REVISING,
     (S.APPROVED, K.PLAN_REJECTED): S.REJECTED,
-    (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
     (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
     (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
     (S.APPROVED, K.MODEL_CHANGED): S.REVIEW,

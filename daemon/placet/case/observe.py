@@ -22,7 +22,6 @@ from placet.case.events import (
     PlanApproved,
     PlanEdited,
     PlanGone,
-    PlanMisplaced,
     PlanRejected,
     PlanSuperseded,
     PlanTakenBack,
@@ -49,20 +48,10 @@ from placet.case.notes import (
 from placet.case.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
 from placet.case.sorting import CaseNotes
 from placet.note.paths import Folder
-from placet.plan.comments import comments
+from placet.plan.comments import comments, open_comments
 
-# `status` of a failed plan in Inbox/Plans with which a person reviews it again; it rests as `error`
-_TAKEN_BACK = frozenset({"", "review", "approved", "needs_revision"})
 # `status` of a plan that no person writes to say something
 _NOBODYS = frozenset({"", "review", "error"})
-# why the mission stops, by the folder where its plan is now
-_STOPPED = {
-    Folder.REJECTED: "its plan was moved to Inbox/Rejected",
-    Folder.PLANS: "its plan was moved back to Inbox/Plans",
-    Folder.REQUESTS: "its plan was moved to Inbox/Requests",
-    Folder.QUESTIONS: "its plan was moved to Inbox/Questions",
-}
-_PENDING_PLAN = (Folder.REQUESTS, "pending", "")
 # by the property `decision`, or by `status`
 _DECIDED: Mapping[str, type[RevisionAsked] | type[PlanRejected]] = {
     REVISE: RevisionAsked,
@@ -73,9 +62,13 @@ _DECIDED: Mapping[str, type[RevisionAsked] | type[PlanRejected]] = {
 
 
 def _decided(plan: NoteSeen) -> tuple[str, type[RevisionAsked] | type[PlanRejected]] | None:
-    """Return the property that says no to a plan as it is, and what it asks for; or None."""
+    """Return the property that says no to a plan as it is, and what it asks for; or None.
+
+    A plan without an open comment is not revised: nobody could say what to change.
+    """
     for key, word in (("decision", decision_of(plan)), ("status", plan.status)):
-        if (what := _DECIDED.get(word)) is not None:
+        what = _DECIDED.get(word)
+        if what is PlanRejected or (what is not None and open_comments(body_of(plan.raw))):
             return f"{key}: {word}", what
     return None
 
@@ -111,22 +104,16 @@ def _candidates(
     if plan is None and not notes.plans:
         yield from _without_plan(case, request)
     elif plan is not None and not plan.problem:
-        if plan.folder in _STOPPED and case.acting is State.RUNNING and not case.stop:
-            yield StopAsked(plan, _STOPPED[plan.folder], BY_MOVE)
+        moved = plan.folder is not Folder.ACTIVE
+        if moved and case.acting is State.RUNNING and not case.stop:
+            yield StopAsked(plan, f"its plan was moved to {plan.folder}", BY_MOVE)
         if (look := _IN_FOLDER.get(plan.folder)) is not None:
             yield from look(case, plan, request, tools)
-        else:
-            yield PlanMisplaced(plan)
     if notes.request is None:
         if case.request_path:
             yield RequestGone(plan if plan is not None and not plan.problem else None)
-    elif request is None or request.folder is not Folder.REQUESTS or request.status == DRAFT:
-        return
-    else:
+    elif request is not None and request.folder is Folder.REQUESTS and request.status != DRAFT:
         yield from _of_request(case, request, plan)
-    # a plan that came back from a failed mission was set to pending; its request may be gone
-    if plan is not None and (plan.folder, plan.status, plan.problem) == _PENDING_PLAN:
-        yield RequestPending(plan, request, plan, BY_PROPERTY)
 
 
 def _of_asked(case: Case, notes: Sequence[NoteSeen], plan: NoteSeen | None) -> Iterable[Gesture]:
@@ -157,7 +144,7 @@ def _widening(note: NoteSeen, asking: Asking, plan: NoteSeen | None) -> Iterable
     """Give a person's word on a wider scope; only the note as it was written approves it."""
     no = _decided(note)
     person = BY_PROPERTY if note.folder is Folder.PLANS else BY_MOVE
-    if no is not None or note.folder is Folder.REJECTED:
+    if (no is not None and no[1] is PlanRejected) or note.folder is Folder.REJECTED:
         remarks = [comment.text for comment in comments(body_of(note.raw))]
         why = "\n".join([*filter(None, [rejection_in(note, Rejection()).reason]), *remarks])
         yield ScopeRefused(note, why, person)
@@ -171,7 +158,7 @@ def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterabl
     if request.digest != case.request_digest:
         yield RequestChanged(EventKind.REQUEST_EDITED, request, plan)
     if request.status in ASKS:
-        yield RequestPending(request, request, plan, BY_PROPERTY)
+        yield RequestPending(request, plan, BY_PROPERTY)
 
 
 def _without_plan(case: Case, request: NoteSeen | None) -> Iterable[Gesture]:
@@ -217,7 +204,7 @@ def _in_rejected(
         return
     if decision_of(plan) == APPROVE:
         yield _approval(case, plan, request, tools)
-    elif decision_of(plan) == REVISE:
+    elif _decided(plan) == (f"decision: {REVISE}", RevisionAsked):
         yield PlanTakenBack(plan, request, BY_PROPERTY)
     said = rejection_in(plan, case.rejection).reason
     if plan.status in ("", "rejected") and said not in ("", case.rejection.reason):
@@ -237,12 +224,11 @@ def _in_plans(
         no = None  # the newer one was written for that
     if failed and no is not None and no[1] is PlanRejected:
         yield PlanRejected(plan, request, BY_PROPERTY)
-    elif failed and plan.status == "pending":
-        yield RequestPending(plan, request, plan, BY_PROPERTY)
+    elif failed and no is not None:
+        yield PlanTakenBack(plan, request, BY_PROPERTY)
     elif case.acting not in (State.REVIEW, State.REVISING):
-        by_property = decision_of(plan) == REVISE
-        if not failed or plan.status in _TAKEN_BACK or by_property:
-            yield PlanTakenBack(plan, request, BY_PROPERTY if by_property else BY_MOVE)
+        if not failed or case.stopped_by.via:  # a stopped one lies where it was moved
+            yield PlanTakenBack(plan, request, BY_MOVE)
     elif no is not None:
         yield no[1](plan, request, BY_PROPERTY)
     if plan.digest != case.plan.basis_digest:

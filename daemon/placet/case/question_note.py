@@ -15,7 +15,6 @@ from placet.case.life_cycle import State
 from placet.case.notes import (
     APPROVE,
     REJECT,
-    REVISE,
     decision_of,
     in_capitals,
     same_moment,
@@ -242,7 +241,7 @@ def beside_asked(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) -> s
             "under a heading `## Rejection`: the agent can ask for less."
         )
     said = decision_of(note)
-    known = ("", APPROVE, REJECT, REVISE)
+    known = ("", APPROVE, REJECT)
     if said in known:
         return in_capitals(note.meta, "decision")
     return f"`decision: {said}` has no effect. {' '.join(HOW_TO_WIDEN)}"

@@ -22,6 +22,10 @@ from placet.errors import counted
 from placet.note.paths import Folder, show
 from placet.plan.comments import open_comments
 
+_NO_COMMENT = (
+    "You asked for changes, but the plan has no open comment, so nothing is planned. Write what to "
+    "change under `## Review Comments`, or at a step as `> @placet …`."
+)
 _NEW_PLAN = "For a new plan set `status: pending` in the request."
 _BACK = f"To review it again move it to `{Folder.PLANS}`."
 _APPROVED = (
@@ -36,17 +40,12 @@ _STATUSES = {
         " ".join(["The plan still waits for you.", *HOW_TO_REVIEW]),
     ),
     (Folder.PLANS, State.FAILED): (
-        frozenset({"", "review", "needs_revision", "approved", "error"}),
+        frozenset({"", "review", "needs_revision", "error"}),
         "To have this plan changed set `status: needs_revision`; to approve it again move it to "
         f"`{Folder.ACTIVE}`, to reject it to `{Folder.REJECTED}`.",
     ),
     (Folder.ACTIVE, State.APPROVED): _APPROVED,
     (Folder.ACTIVE, State.RUNNING): _APPROVED,
-    (Folder.REQUESTS, State.FAILED): (
-        frozenset({"", "error", "pending"}),
-        "To have this plan revised set `status: pending`; to reject it move it to "
-        f"`{Folder.REJECTED}`. {_BACK}",
-    ),
     (Folder.REJECTED, State.REJECTED): (
         frozenset({"", "rejected"}),
         f"This plan was rejected. {_BACK} {_NEW_PLAN}",
@@ -56,9 +55,6 @@ _WITHOUT_EFFECT = frozenset(
     {
         (Folder.REJECTED, State.COMPLETED),
         (Folder.REJECTED, State.WITHDRAWN),
-        (Folder.REQUESTS, State.COMPLETED),
-        (Folder.REQUESTS, State.WITHDRAWN),
-        (Folder.REQUESTS, State.REJECTED),
     }
 )
 
@@ -146,6 +142,13 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
         )
     if why := in_capitals(note.meta, "decision", "if_changed", "status"):
         return why
+    if note.folder in (Folder.REQUESTS, Folder.QUESTIONS):
+        return f"This is a plan. It has no effect in `{note.folder}`. {_BACK}"
+    revises = said == REVISE or (
+        note.status == "needs_revision" and case.acting is not State.REVISING
+    )
+    if revises and not open_comments(body_of(note.raw)):
+        return _NO_COMMENT
     if case.acting is State.PLANNING:
         return (
             "A new plan is being written for this request, so this one has no effect. To have this "

@@ -28,7 +28,6 @@ from placet.case.events import (
     PlanApproved,
     PlanGone,
     PlanSuperseded,
-    RequestChanged,
     RequestGone,
     RequestPending,
     RevisionAsked,
@@ -371,27 +370,18 @@ class Gestures:
 
         None, with the reason in `unplanned`, if the request cannot be used.
         """
-        note = gesture.note if isinstance(gesture, RequestChanged) else gesture.request
+        note = gesture.request if isinstance(gesture, RevisionAsked) else gesture.note
         if note is None:
-            path = case.request_path
-            gone = not path or self.intake.absent(case.trace_id, path)
-            if gone or isinstance(gesture, RevisionAsked):
-                return self._with_kept_keys(case, gesture)
-            if path in self.intake.notes and self.intake.notes[path].problem:
-                self._waits_for(path, gesture)
-            return None
+            return self._with_kept_keys(case, gesture)
         asked = self.requests.read(note)
         if not isinstance(asked, str):
             return replace(gesture, asked=asked)
         self.unplanned[note.path] = (
             f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
         )
-        self._waits_for(note.path, gesture)
-        return None
-
-    def _waits_for(self, path: str, gesture: LeadsToPlan) -> None:
-        if gesture.note.is_plan:
+        if isinstance(gesture, RevisionAsked):
             self.unplanned[gesture.note.path] = (
                 "The changes wait for the request: beside it stands what is wrong with "
-                f"`{show(path)}`."
+                f"`{show(note.path)}`."
             )
+        return None

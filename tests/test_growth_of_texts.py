@@ -56,7 +56,7 @@ def judged(text: str) -> None:
         left_out(plan)
 
 
-LEFT_OUT = "- [ ] Do this step only if ticked\n\n"
+LEFT_OUT = "- [ ] Do this step\n\n"
 ACTION = """### a
 
 ```toml
@@ -111,7 +111,7 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "quoted comments taken out": (lambda n: body(step="> @placet x\n" * n), uncommented, 4_000),
     "steps": (lambda n: body(step="### a\n\nx\n" * n), judged, 2_000),
     "steps with boxes": (
-        lambda n: body(step="### a\n- [x] Do this step only if ticked\n" * n),
+        lambda n: body(step="### a\n- [x] Do this step\n" * n),
         judged,
         1_000,
     ),
@@ -140,8 +140,8 @@ LINES = (
     "## Review Comments\n\n1. x\n",
     "1. x\n  - **Answer:** y\n",
     "### 1. a\n",
-    "### a\n- [ ] Do this step only if ticked\n",
-    "- [] Do this step only if ticked\n",
+    "### a\n- [ ] Do this step\n",
+    "- [] Do this step\n",
     "~~### 1. a~~\n",
     "> [!info|placet] x\n",
     "> x\n",

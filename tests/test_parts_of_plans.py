@@ -134,33 +134,18 @@ def patch(before: dict[str, str], after: dict[str, str]) -> str:
 
 def unticked(text: str, n: int, dice: random.Random) -> str:
     """Leave a step out in one of the ways in which people do it."""
-    head, box, title = f"### {n}. Step {n}\n", TICKED, f"Step {n}"
-    match dice.randrange(6):
-        case 0:
-            return text.replace(head, f"### ~~{n}. {title}~~\n", 1)
-        case 1:
-            return text.replace(head, f"~~{head[:-1]}~~\n", 1)
-        case 2:
-            return text.replace(head, f"### [ ] {n}. {title}\n", 1)
-        case way:
-            box = (TICKED.replace("x", " "), f"~~{TICKED}~~", f"- [ ] {BOX_WORDS} ")[way - 3]
-            return text.replace(f"{head}\n{TICKED}", f"{head}\n{box}", 1)
+    head = f"### {n}. Step {n}\n"
+    unticked = TICKED.replace("x", " ")
+    box = dice.choice([unticked, unticked.upper(), f"  {unticked} "])
+    return text.replace(f"{head}\n{TICKED}", f"{head}\n{box}", 1)
 
 
-def struck(text: str, entry: str, dice: random.Random) -> tuple[str, bool]:
-    """Strike or delete a line of the scope; return whether it can still be read as struck."""
+def without_entry(text: str, entry: str) -> str:
+    """Delete an entry of the scope."""
     several = f'    "{entry}",\n'
     line = several if several in text else f'"{entry}"'
     assert text.count(line) == 1
-    inner = line.strip()
-    ways = [line.replace(inner, f"~~{inner}~~"), line.replace(entry, f"~~{entry}~~")]
-    if line == several:
-        ways.append(f"~~{line[:-1]}~~\n")
-    else:
-        return text.replace(line, dice.choice(ways)), True
-    if dice.random() < 0.25:
-        return text.replace(line, ""), False
-    return text.replace(line, dice.choice(ways)), True
+    return text.replace(line, "")
 
 
 class NoJournal:
@@ -215,21 +200,15 @@ def one(number: int, dice: random.Random, got: Path, counts: Counter[str]) -> st
     out = {n for n in steps if dice.random() < 0.35}
     for n in out:
         text = unticked(text, n, dice)
-    left, marked = list(given.scope), set[str]()
+    left = list(given.scope)
     unused = [p for p in given.scope if not any(p in given.uses(n) for n in steps if n not in out)]
     chosen = dice.choice([unused, unused, given.scope])
     for entry in dice.sample(chosen, min(len(chosen), dice.choice([0, 0, 1, 2]))):
-        text, visible = struck(text, entry, dice)
+        text = without_entry(text, entry)
         left.remove(entry)
-        marked |= {entry} if visible else set()
     kept = [n for n in steps if n not in out]
     rest = Scope(tuple(left))
-    refused = (
-        not kept
-        or any(not rest.allows_write(p) for n in kept for p in given.writes[n - 1])
-        or any(given.needs[n - 1] & out for n in kept)
-        or any(given.names[n - 1] in marked for n in kept)
-    )
+    refused = not kept or any(not rest.allows_write(p) for n in kept for p in given.writes[n - 1])
     try:
         plan = parse_plan(text)
         problems = contradictions(plan)
@@ -238,7 +217,8 @@ def one(number: int, dice: random.Random, got: Path, counts: Counter[str]) -> st
     assert bool(problems) == refused, (text, problems, kept)
     counts["plans"] += 1
     counts["refused"] += refused
-    if refused:
+    # an edit of a file that a left-out step makes fails in the mission
+    if refused or any(given.needs[n - 1] & out for n in kept):
         return ""
     assert plan.left_out == tuple(sorted(out))
     assert plan.scope.write == tuple(left)

@@ -51,7 +51,7 @@ Two files, one test.
 
 ### 1. Write the form
 
-- [x] Do this step only if ticked
+- [x] Do this step
 
 Use the existing `Form` class:
 
@@ -79,7 +79,7 @@ X = r"\\d"
 
 ### 2. Test it
 
-- [x] Do this step only if ticked
+- [x] Do this step
 
 Tools: `run_command`
 

@@ -495,7 +495,7 @@ def longest_look() -> None:
         f"write = [{write}]\n```\n\n## Risks\n\nNone.\n\n## Review Comments\n\n",
         "- A comment.\n" * MAX_COMMENTS,
     ]
-    head = "### Do it\n\n- [x] Do this step only if ticked\n\n"
+    head = "### Do it\n\n- [x] Do this step\n\n"
     room = (MAX_NOTE_CHARACTERS - sum(map(len, parts))) // MAX_STEPS - len(head) - 2
     prose = ("Some prose about `file.py` here. " * room)[:room]
     text = "".join(parts).format(f"{head}{prose}\n\n" * MAX_STEPS)

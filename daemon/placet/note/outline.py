@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from placet import errors
-from placet.note.checkboxes import LONGEST_BOX, STRUCK_STEP, box_at
+from placet.note.checkboxes import LONGEST_BOX, box_at
 from placet.note.markdown import (
     ACTS,
     ENTITY,
@@ -87,7 +87,7 @@ def _means_something(line: str, at: int) -> bool:
         case "&":
             return ENTITY.match(line, at) is not None
         case "~":
-            return "~~~" in line[max(0, at - 2) : at + 3] or bool(STRUCK_STEP.match(line, at))
+            return "~" in (line[at - 1 : at], after)
         case "<":
             return after.isascii() and (after.isalpha() or after in tuple("/!?%"))
         case "!":
@@ -199,7 +199,7 @@ def _last_word(text: str) -> tuple[str, str]:
 def escaped_heading(text: str) -> str:
     """Return the text of a heading; hashes at its end would be taken for closing ones."""
     marked = _marks(text, escape=True)
-    head, last = _last_word(f"\\{marked}" if marked.startswith("~~") else marked)
+    head, last = _last_word(f"\\{marked}" if marked.startswith("[]") else marked)
     return f"{head}\\{last}" if re.fullmatch(r"\\*#+", last) else head + last
 
 
@@ -267,8 +267,6 @@ class Outline:
             found = HEADING.match(line)
             if found and len(found[1]) <= deepest:
                 cuts.append((len(found[1]), line[found.end() :], at))
-            elif deepest == 3 and STRUCK_STEP.match(line):  # a step's whole line was struck
-                cuts.append((3, line.replace("###", "", 1), at))
             at += 1
         ends = [cut[2] for cut in cuts[1:]] + [end]
         return [Part(*cut, stop) for cut, stop in zip(cuts, ends, strict=True)]

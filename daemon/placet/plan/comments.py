@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.note.checkboxes import title_of
+from placet.note.checkboxes import without_number
 from placet.note.frontmatter import read_note
 from placet.note.outline import (
     REJECTIONS,
@@ -94,14 +94,9 @@ def text_of(block: CommentBlock) -> str:
     return unescaped_text(SIGNED.sub("", said).split("\n"))
 
 
-_NUMBER = re.compile(
-    r"\A(?:step[ \t]+)?[0-9]{1,9}[ \t]*(?:[.):\u2013\u2014-][ \t]*|$)", re.IGNORECASE
-)
-
-
 def step_title(heading: str) -> str:
-    """Return what a step's raw heading says, without its number and the marks that leave it out."""
-    return one_line(unescaped_heading(title_of(heading, _NUMBER)[0]))
+    """Return what a step's raw heading says, without its number."""
+    return one_line(unescaped_heading(without_number(heading)))
 
 
 def comments_section(body: str) -> str:

@@ -6,18 +6,16 @@ import difflib
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from placet.errors import PlacetError
 from placet.note.checkboxes import (
     STRUCK_STEP,
-    Struck,
     boxes,
+    is_marked,
     number_in,
-    title_of,
-    without_struck,
+    without_number,
     wrong_with,
 )
 from placet.note.markdown import commented_lines, fence_at
@@ -56,12 +54,9 @@ class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
         super().__init__("\n".join(f"line {p.line}: {p.message}" for p in self.problems))
 
 
-_NUMBER = re.compile(
-    r"\A(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
-)
-
 _MOST_PROBLEMS = 50  # of a scope: each has its line looked for
 
+_UNTICK = "to leave the step out, untick the box below its heading"
 _EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'
 
 
@@ -116,7 +111,7 @@ class _PlanReader:
         steps = self.steps(sections["steps"])
         intro = [line for part in sections["steps"] for line in outline.texts(self.parts(part)[0])]
         summary = clean(f"{summary}\n\n{unescaped_text(intro)}")
-        scope, offered = self.scope(sections["scope"], others)
+        scope = self.scope(sections["scope"], others)
         risks = [item for part in sections["risks"] for item in items_of(outline.texts(part))]
         # A fence left open in the comments, at the end of the note, hides nothing of the plan.
         in_comments = any(part.end == whole for part in sections["review comments"])
@@ -128,8 +123,7 @@ class _PlanReader:
             raise PlanProblems(self.problems)
         said = ("\n".join(outline.texts(part)) for part in sections["review comments"])
         comments = unescaped_comments(clean("\n\n".join(said)))
-        kept = (scope, tuple(risks), comments, tuple(others), offered)
-        return Plan(title, summary, tuple(steps), *kept)
+        return Plan(title, summary, tuple(steps), scope, tuple(risks), comments, tuple(others))
 
     def parts(self, section: Part) -> list[Part]:
         return self.outline.parts(section.at + 1, section.end, 3)
@@ -165,18 +159,22 @@ class _PlanReader:
 
         One that slipped into a comment is a step's, too.
         """
-        self.boxes = boxes(self.whole.lines, section.at + 1, section.end, self.whole.code)
+        code = self.whole.code
+        self.boxes = boxes(self.whole.lines, section.at + 1, section.end, code)
         self.box_lines = sorted(self.boxes)
+        for at in range(section.at + 1, section.end):
+            if at not in code and STRUCK_STEP.match(self.outline.lines[at]):
+                self.problem(at, f"this step's title is struck; {_UNTICK}")
         lines = ("" if n in self.boxes else t for n, t in enumerate(self.outline.lines))
         self.outline = replace(self.outline, lines=tuple(lines))
 
     def step(self, number: int, part: Part) -> Step:
         self.seen(part.at, f"step {number}")
-        raw, left_out = title_of(part.heading, _NUMBER)
-        if STRUCK_STEP.match(self.outline.lines[part.at]) and not left_out:
-            self.problem(part.at, f"step {number}: a struck line needs `~~` at its end, too")
+        raw = without_number(part.heading)
+        if is_marked(raw):
+            self.problem(part.at, f"step {number}: its title has a box or `~~`; {_UNTICK}")
         title = one_line(unescaped_heading(raw))
-        left_out = self.box(number, part) or left_out
+        left_out = self.box(number, part)
         if not title:
             self.problem(part.at, f"step {number} has no title; write `### {number}. What to do`")
         description: list[str] = []
@@ -269,17 +267,14 @@ class _PlanReader:
                     self.problem(at, f"{where}: {error}")
         return out
 
-    def scope(
-        self, sections: Sequence[Part], others: list[Section]
-    ) -> tuple[Scope | None, Scope | None]:
-        """Return the scope without what is struck, and with it if anything is."""
+    def scope(self, sections: Sequence[Part], others: list[Section]) -> Scope | None:
         section = self.only(
             sections,
             f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}",
             "there is a second `## Scope`; a plan has one permission: join them",
         )
         if section is None:
-            return None, None
+            return None
         blocks = [
             (at, end) for at, end in self.outline.fences.items() if section.at < at < section.end
         ]
@@ -291,24 +286,27 @@ class _PlanReader:
         if fence is None or fence.language != "toml":
             why = "the scope needs one block that begins with a line ```toml and ends with ```:"
             self.problem(at, f"{why} {_EXAMPLE}")
-            return None, None
+            return None
         self.seen(at, "the scope")
         fenced = {n for first, last in blocks for n in range(first, last + 1)}
         prose = (n for n in range(section.at + 1, section.end) if n not in fenced)
-        if text := unescaped_text(self.outline.lines[n] for n in prose):
-            others.append(Section("Notes on the scope", text))
-        struck = without_struck(self.inside(at, end))
-        for line, why in struck.problems:
-            self.problem(at + 1 + line, f"scope: {why}")
-        table = self.toml(at, end, struck.left, decimals=True)
+        if notes := unescaped_text(self.outline.lines[n] for n in prose):
+            others.append(Section("Notes on the scope", notes))
+        text = self.inside(at, end)
+        if "~~" in text:
+            line = text[: text.index("~~")].count("\n")
+            why = "scope: `~~` takes nothing away; delete what you do not allow"
+            self.problem(at + 1 + line, why)
+            return None
+        table = self.toml(at, end, text, decimals=True)
         if table is None:
-            return None, None
+            return None
         try:
-            return scope_from(table), _offered(struck)
+            return scope_from(table)
         except ScopeProblems as error:
             for key, why in error.problems[:_MOST_PROBLEMS]:
                 self.problem(self.key_line(at, end, key), f"scope: `{key[:80]}`: {why}")
-        return None, None
+        return None
 
     def key_line(self, at: int, end: int, key: str) -> int:
         name = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
@@ -329,14 +327,6 @@ class _PlanReader:
                 ' texts need "quotes", lists [brackets]',
             )
             return None
-
-
-def _offered(struck: Struck) -> Scope | None:
-    """Return the scope with what is struck; None if nothing is, or if it was no scope so."""
-    with suppress(ValueError):
-        if struck.left != struck.whole:
-            return scope_from(toml_table(struck.whole, decimals=True))
-    return None
 
 
 def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:

@@ -117,8 +117,7 @@ class Plan:
     `comments` is the text under "Review Comments", `others` are sections that a person added:
     nothing that stands below the title is lost, except a rejection.
 
-    `steps` are all steps of the note, those that were left out too; `scope` is what is left of it,
-    `offered` what it was before lines of it were struck, None if none were.
+    `steps` are all steps of the note, those that were left out too.
     """
 
     title: str
@@ -128,7 +127,6 @@ class Plan:
     risks: tuple[str, ...] = ()
     comments: str = ""
     others: tuple[Section, ...] = ()
-    offered: Scope | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))

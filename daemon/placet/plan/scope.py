@@ -53,6 +53,7 @@ def glob_problem(pattern: str) -> str | None:
         (not body, 'is empty; name a file or folder, such as "src/**"'),
         (len(pattern) > MAX_PATTERN, f"is longer than {MAX_PATTERN} characters"),
         (re.search(r"[\0-\x1f\x7f]", pattern), "has a control character"),
+        ("~~" in pattern, "has `~~`, which a scope may not have"),
         ("\\" in pattern, "has a backslash; write / between folders"),
         (
             re.match(r"/|[A-Za-z]:", body),
@@ -405,6 +406,8 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
         return f"{shown} is longer than {MAX_COMMAND:,} characters"
     if any(re.search(r"[\0-\x1f\x7f]", word) for word in argv):
         return f"{shown} has a control character or a line break; write the command on one line"
+    if any("~~" in word for word in argv):
+        return f"{shown} has `~~`, which a scope may not have"
     if words := _SHELL_WORDS.intersection(argv):
         found = repr(min(words))
         return f"{shown} has {found}, but there is no shell; write one entry for each command"

@@ -20,7 +20,7 @@ from placet.plan.scope import Scope
 _WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
 _RUN_NOTE = "commands that may run; each may go on with more words"
 # Characters of a list on one line. A longer one, or one of several entries, is written as one entry
-# a line: for narrow screens, and so that one of them can be struck.
+# a line: for narrow screens, and so that one of them can be deleted.
 _WIDTH = 60
 
 

@@ -214,6 +214,7 @@ def test_a_decision_on_an_older_revision_approves_nothing(vault: TestVault) -> N
         plan = planned(run)
         decide(plan, "approve")
         old = plan.read_bytes()
+        plan.write_text(plan.read_text() + "\n## Review Comments\n\n- Shorter, please.\n")
         decide(plan, "revise")
         run.settle()
         assert len(rows(vault, "plan.revised")) == 1
@@ -270,6 +271,7 @@ def test_an_adopted_plan_can_be_revised_whatever_revision_it_says(
         found = plan.with_name("other_plan.md")
         found.write_text(other.replace("revision: 1", f"revision: {number}", 1))
         run.settle()
+        found.write_text(found.read_text() + "\n## Review Comments\n\n- Shorter, please.\n")
         decide(found, "revise")
         run.settle()
         assert read_note(found.read_bytes()).meta["revision"] == 2

@@ -13,7 +13,7 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
-from placet.case.approval import plan_problems
+from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
@@ -311,7 +311,7 @@ def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
     long = look_at(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo"
     )
-    assert f"more than {MAX_NOTE_CHARACTERS:,} are not read" in plan_problems(long, ())[0]
+    assert f"more than {MAX_NOTE_CHARACTERS:,} are not read" in str(valid_plan(long, ()))
 
 
 def test_an_entry_that_nobody_reviews_is_no_entry_and_a_long_command_is_not_looked_through() -> (

@@ -561,7 +561,6 @@ def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, obj
 def test_every_folder_has_a_line_in_each_table_by_folder() -> None:
     """Else a note in a new folder ends the daemon, or is no gesture."""
     assert set(sorting._STRANGER) == set(QUEUES) - {Folder.REQUESTS}
-    assert set(observing._STOPPED) == set(QUEUES) - {Folder.ACTIVE}
     assert set(observing._IN_FOLDER) == set(QUEUES) - {Folder.REQUESTS, Folder.QUESTIONS}
     assert set(builder._HOMES) == set(observing._IN_FOLDER)
 

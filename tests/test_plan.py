@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.case.approval import plan_problems
+from placet.case.approval import valid_plan
 from placet.case.callout import box_lines, box_of
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
@@ -1065,7 +1065,8 @@ def approved(text: str) -> list[str]:
     note = look_at(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + text.encode(), ""
     )
-    return list(plan_problems(note, ["write_file"]))
+    found = valid_plan(note, ["write_file"])
+    return found.split("\n") if isinstance(found, str) else []
 
 
 def with_parts(steps: str = "### a\n", scope: str = 'write = ["a"]', below: str = "") -> str:

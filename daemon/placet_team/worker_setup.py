@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
+from placet.agent.prompts import plannable
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
+from placet.case.approval import approved_in
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
@@ -139,7 +141,7 @@ class Machine:
         there = loose_refs(repo, names)
         move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
         try:
-            yield ports, mission_of(case, raw, token), carriers
+            yield ports, mission_of(case, approved_in(raw, plannable()), token), carriers
         finally:
             forget_worktree(repo, path)
             lost_mark(path).unlink(missing_ok=True)

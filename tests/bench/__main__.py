@@ -29,7 +29,7 @@ from bench.team import measured
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.approval import plan_problems
+from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
 from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
 from placet.case.life_cycle import State
@@ -504,7 +504,7 @@ def longest_look() -> None:
     looks: dict[str, Callable[[], object]] = {
         "read": lambda: look_at("Inbox/Plans/r_plan.md", raw, ""),
         "box": lambda: with_box(raw, box_of(case)),
-        "approval": lambda: plan_problems(look_at("System/Active/r.md", raw, ""), ()),
+        "approval": lambda: valid_plan(look_at("System/Active/r.md", raw, ""), ()),
         "comments": lambda: comments(text),
     }
     for name, look in looks.items():

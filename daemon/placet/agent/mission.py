@@ -83,8 +83,8 @@ from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
 from placet.plan.comments import placed
+from placet.plan.left_out import text_to_do
 from placet.plan.plan import agent_steps
-from placet.plan.render import render_plan
 from placet.secrets import redact, redacted
 from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
@@ -466,7 +466,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
     plan = work.mission.plan
 
     def texts(agents_md: str) -> list[str]:
-        text = render_plan(replace(plan, comments=""), boxes=False).strip()
+        text = text_to_do(work.mission.text, plan)
         said = [f"The approved plan:\n\n<plan>\n{text}\n</plan>"]
         if remarks := work.mission.remarks:
             listed = "\n".join(f"- {placed(one)}" for one in remarks)

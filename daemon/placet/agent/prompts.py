@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 from unicodedata import normalize
 
-from placet.case.approval import plan_in
+from placet.case.approval import approved_in
 from placet.chat.messages import Purpose
 from placet.disk.confine import Root
 from placet.errors import ToolError, counted
-from placet.note.frontmatter import parse_note, read_note
+from placet.note.frontmatter import parse_note
 from placet.note.paths import Folder
 from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
@@ -133,4 +133,4 @@ def plannable() -> frozenset[str]:
 
 def plan_of(raw: bytes) -> Plan:
     """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
-    return plan_in(read_note(raw).body, PLANNABLE)
+    return approved_in(raw, PLANNABLE).plan

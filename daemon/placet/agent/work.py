@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from placet.agent.limits import MissionLimits
-from placet.agent.prompts import plan_of
 from placet.agent.record import BRANCH, PLACE, Record, Recorded
 from placet.agent.tool_calls import changes_files, effect_of
 from placet.agent.workplace import Ports, checkpoint_ref
@@ -19,14 +18,16 @@ from placet.chat.budget import Complexity
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.chat.result import Drifted
+from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop
 from placet.git.commit import Pins, status
 from placet.git.run import Author, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
+from placet.journal.writes import BodyDamaged
 from placet.note.frontmatter import read_note
 from placet.plan.comments import Comment, open_comments
-from placet.plan.plan import Plan
+from placet.plan.plan import Approved, Plan
 from placet.tools.base import Workplace
 
 
@@ -34,12 +35,13 @@ from placet.tools.base import Workplace
 class Mission:
     """An approved plan to be carried out.
 
-    `token` fences every write of this holder of the lease. `remarks` are the comments that had no
-    answer when the plan was approved.
+    `text` is its body, as it was approved. `token` fences every write of this holder of the lease.
+    `remarks` are the comments that had no answer when the plan was approved.
     """
 
     case: Case
     plan: Plan
+    text: str
     complexity: Complexity
     token: int
     base_commit: str
@@ -47,12 +49,15 @@ class Mission:
     remarks: tuple[Comment, ...] = ()
 
 
-def mission_of(case: Case, raw: bytes, token: int) -> Mission:
-    """Return the mission of a case whose approved plan is the note `raw`."""
-    note = read_note(raw)
+def mission_of(case: Case, approved: Approved, token: int) -> Mission:
+    """Return the mission of a case; raises BodyDamaged if another text was approved."""
+    if sha256(approved.text) != case.approval.digest:
+        raise BodyDamaged(f"the approved text of {case.request_id} is another one")
+    note = read_note(approved.text)
     return Mission(
         case,
-        plan_of(raw),
+        approved.plan,
+        note.body,
         Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)),
         token,
         str(note.meta.get("base_commit") or ""),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from placet.case.callout import box_of, box_says
 from placet.case.case import Case, NoteSeen
@@ -14,11 +13,13 @@ from placet.case.notes import APPROVE, body_of, decision_of, same_moment
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import lost_keys
 from placet.chat.budget import Complexity
+from placet.codec import sha256
+from placet.note.frontmatter import plan_text
 from placet.note.paths import Folder
 from placet.plan.left_out import contradictions
 from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan
+from placet.plan.plan import Approved
 
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
@@ -51,11 +52,30 @@ def is_older(case: Case, plan: NoteSeen) -> bool:
     return isinstance(revision, int) and 0 < revision < case.plan.revision
 
 
-def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> str:
-    """Return why this note in System/Active is not approved, or an empty string if it is.
+def approval(
+    case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool = False
+) -> Approved | str:
+    """Return what this note in System/Active approves, or why it approves nothing.
 
     With `in_box` the reason is for the note's own box: lines are counted from there.
     """
+    if why := _denial(case, plan):
+        return why
+    if isinstance(approved := valid_plan(plan, tools, in_box=in_box), str):
+        return approved
+    # Only a text below its own box is approved: not an edited scope, a box that was taken away, the
+    # old note of a failed plan. A plan that was taken away, or could not be revised, still has its
+    # box of the review; but so has a copy of an approved one, whose approval is used up.
+    as_it_was = case.state is State.WITHDRAWN or (
+        case.state is State.FAILED and not case.outcome.report_path
+    )
+    states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
+    boxes = (box_of(replace(case, state=state), plan.path) for state in states)
+    return approved if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
+
+
+def _denial(case: Case, plan: NoteSeen) -> str:
+    """Return what in a note's properties, or in its case, denies that it is approved."""
     moment = plan.meta.get("approved_at")
     said = decision_of(plan)
     if case.state is State.COMPLETED:
@@ -96,42 +116,39 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, in_box: bool 
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
-    if lost := lost_keys(case, plan):
-        return lost
-    if problems := plan_problems(plan, tools, in_box=in_box):
+    return lost_keys(case, plan)
+
+
+def valid_plan(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Approved | str:
+    """Return the plan that a note states, or all that is wrong with its text, a sentence a line."""
+    try:
+        approved = approved_in(plan.raw, tools)
+    except PlanProblems as found:
+        return "\n".join(_with_lines(plan.raw, found, in_box=in_box))
+    body = body_of(plan.raw)
+    if problems := [*plan_excess(approved.plan), *comment_excess(body)]:
         return "\n".join(problems)
-    # Only a text below its own box is approved: not an edited scope, a box that was taken away, the
-    # old note of a failed plan. A plan that was taken away, or could not be revised, still has its
-    # box of the review; but so has a copy of an approved one, whose approval is used up.
-    as_it_was = case.state is State.WITHDRAWN or (
-        case.state is State.FAILED and not case.outcome.report_path
-    )
-    states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
-    boxes = (box_of(replace(case, state=state), plan.path) for state in states)
-    return "" if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
+    if problems := contradictions(approved.plan):
+        return "\n".join(problems)
+    return approved
 
 
-@lru_cache(maxsize=32)
-def plan_in(body: str, tools: frozenset[str]) -> Plan:
-    """Return the plan that a note's body states, whose steps may use `tools`; raises PlanProblems.
+def approved_in(raw: bytes, tools: Collection[str]) -> Approved:
+    """Return the plan of a note as an approval binds it; its steps may use `tools`.
 
-    The same text is parsed once, on the way from its approval to the start of its mission.
+    Raises PlanProblems.
     """
-    return parse_plan(body, tools)
+    text = plan_text(raw)
+    return Approved(text, parse_plan(body_of(raw), tools), sha256(text))
 
 
-def plan_problems(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Sequence[str]:
+def _with_lines(raw: bytes, found: PlanProblems, *, in_box: bool) -> Sequence[str]:
     """Return the problems of a plan's text, each a sentence with its line in the file.
 
     With `in_box` lines are counted from the plan's own box.
     """
-    body = body_of(plan.raw)
-    try:
-        known = plan_in(body, frozenset(tools))
-        return [*plan_excess(known), *comment_excess(body)] or contradictions(known)
-    except PlanProblems as found:
-        if in_box:
-            return [f"Line {p.line} below this box: {p.message}" for p in found.problems]
-        # an editor counts the properties and the box, too
-        above = plan.raw[: len(plan.raw) - len(body.encode())].count(b"\n")
-        return [f"Line {above + p.line}: {p.message}" for p in found.problems]
+    if in_box:
+        return [f"Line {p.line} below this box: {p.message}" for p in found.problems]
+    # an editor counts the properties and the box, too
+    above = raw[: len(raw) - len(body_of(raw).encode())].count(b"\n")
+    return [f"Line {above + p.line}: {p.message}" for p in found.problems]

@@ -265,10 +265,10 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
 
 def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     plan, person, request = g.note, g.person, d.case.request
-    text = plan_text(plan.raw)
+    text, left_out = g.approved.text, g.approved.plan.left_out
     d.void_work()
     d.set(
-        approval=Approval(plan.digest, person.who, d.now, g.level),
+        approval=Approval(g.approved.digest, person.who, d.now, g.level),
         first_approved=plan.digest,
         stop="",
         stopped_by=SOMEBODY,
@@ -292,7 +292,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         comment_count=len(open_comments(body_of(plan.raw))),
         revision=d.case.plan.revision,
         sandbox=g.level,
-        **({"steps_left_out": list(g.left_out)} if g.left_out else {}),
+        **({"steps_left_out": list(left_out)} if left_out else {}),
         **_claimed(plan, "approved_by"),
     )
     d.set(rejection=Rejection())

@@ -11,6 +11,7 @@ from placet.case.life_cycle import EventKind
 from placet.chat.result import Drifted
 from placet.errors import End
 from placet.note.frontmatter import Frontmatter
+from placet.plan.plan import Approved
 from placet.plan.scope import Scope
 
 # The gestures: what people do to a case's notes, and what the loop finds about an approved plan.
@@ -65,7 +66,7 @@ class RequestGone:
 
 @dataclass(frozen=True, slots=True)
 class PlanApproved:
-    """An approval without the steps `left_out`.
+    """An approval; `approved` is what it binds.
 
     `level` is how strong the box for commands is. `written` is the daemon's own text, without the
     keys that are stamped, if the approved one is another.
@@ -73,7 +74,7 @@ class PlanApproved:
 
     note: NoteSeen
     request: NoteSeen | None
-    left_out: tuple[int, ...]
+    approved: Approved
     person: Person
     level: int = 0
     written: bytes = b""

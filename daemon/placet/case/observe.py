@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from placet.case.approval import is_older, plan_in, refusal
+from placet.case.approval import approval, is_older
 from placet.case.callout import box_is_current, box_of
 from placet.case.case import Asking, Case, NoteSeen, Rejection, target
 from placet.case.events import (
@@ -190,10 +190,10 @@ def _approval(
 ) -> Gesture:
     """Return the approval that a note's place or `decision` asks for, or its refusal."""
     person = BY_MOVE if plan.folder is Folder.ACTIVE else BY_PROPERTY
-    if why := refusal(case, plan, tools, in_box=True):
-        return ApprovalRefused(plan, why, person)
-    kept = plan_in(body_of(plan.raw), frozenset(tools))
-    return PlanApproved(plan, request, kept.left_out, person)
+    approved = approval(case, plan, tools, in_box=True)
+    if isinstance(approved, str):
+        return ApprovalRefused(plan, approved, person)
+    return PlanApproved(plan, request, approved, person)
 
 
 def _in_rejected(

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from placet.case.approval import refusal
+from placet.case.approval import approval
 from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen
 from placet.case.explain import state_sentence
@@ -39,6 +39,7 @@ from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
+from placet.plan.plan import Plan
 
 
 def to_retry(site: Site, ident: str) -> tuple[Case, str]:
@@ -81,19 +82,23 @@ def _in_archive(folder: Vault, case: Case) -> str:
     return ""
 
 
-def approvable(case: Case, raw: bytes) -> NoteSeen:
-    """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
+def approvable(case: Case, raw: bytes) -> tuple[NoteSeen, Plan]:
+    """Return a plan as it was read, and what it states.
+
+    Raises UserError where the daemon would refuse it, and why.
+    """
     from placet.agent.prompts import plannable
 
     note = shown = look_at(case.plan.path, raw, "")
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
         shown = look_at(case.plan.path, with_box(raw, what), "")
-    if why := note.problem or lost_keys(case, note) or refusal(case, shown, plannable()):
+    why = note.problem or lost_keys(case, note) or approval(case, shown, plannable())
+    if isinstance(why, str):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )
-    return note
+    return note, why.plan
 
 
 def plan_text(site: Site, case: Case) -> bytes:
@@ -107,11 +112,9 @@ def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
     That is the plan's title, where it works, what it may do, what stands out, and its digest.
     Raises UserError for a plan that the daemon would refuse, with the same words.
     """
-    from placet.agent.prompts import plan_of
     from placet.host.config import portal_path
 
-    note = approvable(case, raw)
-    plan, config = plan_of(raw), site.in_force().config
+    (note, plan), config = approvable(case, raw), site.in_force().config
     portal = str(note.meta.get("portal") or "")
     is_known = not portal or portal in config.portals
     scope = plan.scope
@@ -216,7 +219,7 @@ def approve(
 ) -> Done:
     """Approve a plan whose digest begins with `bound`; remarks are written into it."""
     raw = _read(site, case, case.plan.path, seen)
-    note = approvable(case, raw)
+    note, _ = approvable(case, raw)
     if not note.digest.startswith(bound):
         raise _other_digest(case, case.plan.path, note.digest, bound)
     if remarks:  # they are part of what is approved, and may make too much of it

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from placet.activity import Action
+from placet.agent.prompts import plannable
 from placet.agent.workplace import Ports
+from placet.case.approval import approved_in
 from placet.case.case import CASE_JSON, Branch, Case, NoteSeen
 from placet.case.commands import COMMAND_JSON, Decision
 from placet.case.decide import decide
-from placet.case.events import Event
+from placet.case.events import Event, PlanApproved
 from placet.case.intents import Change
 from placet.case.life_cycle import OPEN
 from placet.case.waiting import Hold
@@ -36,6 +38,7 @@ from placet.loop.rows import of_case
 from placet.loop.threads import Threads
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import is_utf8
+from placet.plan.plan import Approved
 
 # Cases in memory are those that are not over, and those with a note in a watched folder. All others
 # stay in the journal, so memory and time depend on open work, not on the age of the vault.
@@ -158,6 +161,8 @@ class Cases:
     dirty: bool = True
     unmarked: bool = False
     cases: OpenCases = field(init=False)
+    # the approved plans by trace_id, each parsed once in this process
+    _approved: dict[str, Approved] = field(default_factory=dict)
     outbox: Outbox = field(init=False)
     waits: Waits = field(init=False)
     intents: Mailbox = field(init=False)
@@ -184,6 +189,8 @@ class Cases:
             decision = change.before(decision)
         job = self.threads.jobs.get(case.trace_id)
         committed = self.record(decision, writes=writes)
+        if isinstance(event, PlanApproved):
+            self._approved[case.trace_id] = event.approved
         if job is not None:
             if decision.case.generation != job.generation:
                 job.cancel.set()
@@ -216,6 +223,8 @@ class Cases:
             before = self.cases.get(case.trace_id)
             self.cases.put(replace(case, version=case.version + 1))
             self.waits.over(case.trace_id)
+            if not case.approval.digest:
+                self._approved.pop(case.trace_id, None)
             self.dirty = True
             if before is not None and before.state is not case.state:
                 self.unmarked = True
@@ -237,6 +246,17 @@ class Cases:
         case = replace(case, outcome=replace(case.outcome, report_path=place, failure=failure))
         self.cases.put(replace(case, version=case.version + 1))
         return [_put(case), row]
+
+    def approved(self, case: Case) -> Approved:
+        """Return what a case's approval binds; after a start it is read from the journal.
+
+        Raises BodyDamaged.
+        """
+        known = self._approved.get(case.trace_id)
+        if known is None or known.digest != case.approval.digest:
+            known = approved_in(self.text(case.approval.digest), plannable())
+            self._approved[case.trace_id] = known
+        return known
 
     def text(self, name: str) -> bytes:
         """Return a stored text; raises BodyDamaged."""

@@ -51,6 +51,7 @@ from placet.loop.intake import Intake
 from placet.loop.outbox import places
 from placet.loop.requests import Drafts, Requests
 from placet.note.paths import Folder, is_utf8, numbered, show
+from placet.plan.plan import Plan
 from placet.secrets import redact
 
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
@@ -303,7 +304,7 @@ class Gestures:
     def _approval(self, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
         """Return an approval with the text that it is compared with, or as a refused one."""
         note = gesture.note
-        if why := self._unusable(case, note):
+        if why := self._unusable(case, note, gesture.approved.plan):
             return ApprovalRefused(note, why, gesture.person)
         # A person may have put this plan together for a case that had none: then there is no text
         # of the daemon's, and every line is theirs.
@@ -326,21 +327,20 @@ class Gestures:
             return replace(gesture, newest=self.book.text_to_show(case.plan.digest))
         if gesture.why != OUTDATED:
             return gesture
-        why = [self._unusable(case, note), OUTDATED]
+        why = [self._unusable(case, note, plan_of(note.raw)), OUTDATED]
         return replace(gesture, why="\n".join(filter(None, why)))
 
-    def _unusable(self, case: Case, plan: NoteSeen) -> str:
+    def _unusable(self, case: Case, note: NoteSeen, plan: Plan) -> str:
         """Return why a plan that can be read cannot be carried out, or an empty string."""
-        return self._unpayable(plan) or self._not_there(case, plan)
+        return self._unpayable(plan) or self._not_there(case, note)
 
-    def _unpayable(self, note: NoteSeen) -> str:
+    def _unpayable(self, plan: Plan) -> str:
         """Return why a plan's money limit cannot be kept, or an empty string.
 
         An unknown price is not guessed.
         """
         ports = self.book.ports
         model = ports.config.model
-        plan = plan_of(note.raw)
         price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
         limits = Limits(usd=plan.scope.budget_usd)
         return money_problem(limits, model.name, price_known=price is not None) or ""

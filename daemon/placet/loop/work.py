@@ -12,7 +12,6 @@ from placet.activity import Action
 from placet.agent.commits import executes
 from placet.agent.mission import broken
 from placet.agent.planner import Assignment
-from placet.agent.prompts import plan_of
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import AsksPerson
@@ -272,7 +271,7 @@ class Dispatch:
         """Return the sandbox that a piece of work was promised."""
         if case.acting in DRAFTING:
             return int(self.book.ports.sandbox)
-        plan = plan_of(self.book.text(case.approval.digest))
+        plan = self.book.approved(case).plan
         return case.approval.level if executes(plan) and not case.stop else 0
 
     def _needs_no_model(self, case: Case) -> bool:
@@ -280,7 +279,7 @@ class Dispatch:
         if case.acting in DRAFTING:
             return False
         try:
-            plan = plan_of(self.book.text(case.approval.digest))
+            plan = self.book.approved(case).plan
         except BodyDamaged:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
@@ -289,8 +288,8 @@ class Dispatch:
         if case.state is State.APPROVED and not self._says_so_still(case):
             return
         ports = self.book.ports
-        raw = self.book.text(case.approval.digest)
-        plan, sandbox = plan_of(raw), ports.sandbox if taker is None else Level(taker.level)
+        approved = self.book.approved(case)
+        plan, sandbox = approved.plan, ports.sandbox if taker is None else Level(taker.level)
         if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
@@ -308,7 +307,7 @@ class Dispatch:
         case = self.book.cases[case.trace_id]
         if taker is None and not (case.stop or self._needs_no_model(case)):
             expect_model(ports)
-        mission = mission_of(case, raw, token)
+        mission = mission_of(case, approved, token)
         taken = taker is not None
         job = Job(case.trace_id, case.generation, planning=False, token=token, taken=taken)
         if case.stop:

@@ -12,7 +12,7 @@ from placet.errors import numbered_steps
 from placet.note.checkboxes import box, boxes, number_in
 from placet.note.escape import literal
 from placet.note.outline import Part, outline_of
-from placet.plan.comment_blocks import places_of, step_parts
+from placet.plan.comment_blocks import SECTION, places_of, step_parts, without_comments
 from placet.plan.comments import with_lines
 from placet.plan.plan import Plan
 from placet.plan.scope import Scope
@@ -30,6 +30,32 @@ def left_out(plan: Plan) -> str:
         return numbered_steps(plan.left_out) if plan.left_out else ""
     titles = [f"“{literal(plan.steps[n - 1].title)}”" for n in plan.left_out]
     return f"the {'steps' if len(titles) > 1 else 'step'} {', '.join(titles)}" if titles else ""
+
+
+NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
+
+
+def text_to_do(body: str, plan: Plan) -> str:
+    """Return an approved plan's text from its title on, without what was left out.
+
+    Its comments, rejections and the boxes of steps go; a step that was left out is its heading.
+    """
+    whole = outline_of(body)
+    outline = without_comments(whole)
+    parts = outline.parts(0, len(outline.lines), 2)
+    steps = step_parts(outline)
+    gone = {*outline.left_out, *range(next(part.at for part in parts if part.level == 1))}
+    for part in parts:
+        if part.level == 2 and (part.name == SECTION or part.name.startswith("rejection")):
+            gone.update(range(part.at, part.end))
+    for at, end in ((part.at, part.end) for part in steps):
+        gone.update(boxes(whole.lines, at + 1, end, whole.code))
+    lines = list(outline.lines)
+    for number in plan.left_out:
+        part = steps[number - 1]
+        gone.update(range(part.at + 1, part.end))
+        lines[part.at] += f"\n\n{NOT_APPROVED}\n"
+    return "\n".join(line for at, line in enumerate(lines) if at not in gone).strip()
 
 
 def with_other_tick(body: str, number: int) -> str:

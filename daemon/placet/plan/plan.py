@@ -169,6 +169,18 @@ class Plan:
         return frozenset(kept or {name for step in self.steps for name in step.named})
 
 
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A plan that a person approved: its note's text without stamps and box, and the digest of it.
+
+    `plan` is what the text states.
+    """
+
+    text: bytes
+    plan: Plan
+    digest: str
+
+
 def _unwritable(value: object, depth: int = 0) -> str | None:
     """Return why a value cannot be written as TOML and read back, or None."""
     match value:

@@ -12,25 +12,15 @@ from placet.note.outline import (
 )
 from placet.plan.plan import Plan
 
-NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
 
-
-def render_plan(plan: Plan, *, boxes: bool = True) -> str:
-    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan.
-
-    Of its scope what is left is written. Without `boxes` it is the text for who carries it out: a
-    step that was left out is its title.
-    """
+def render_plan(plan: Plan) -> str:
+    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan."""
     from placet.plan.toml_text import actions_toml, scope_toml  # loads tomlkit
 
     blocks = [f"# {escaped_heading(plan.title)}", escaped_text(plan.summary), "## Steps"]
     for number, step in enumerate(plan.steps, 1):
         blocks.append(f"### {number}. {escaped_heading(step.title)}")
-        if boxes:
-            blocks.append(box(ticked=not step.left_out))
-        elif step.left_out:
-            blocks.append(NOT_APPROVED)
-            continue
+        blocks.append(box(ticked=not step.left_out))
         blocks.append(escaped_text(step.description))
         if step.tools:
             blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))

@@ -149,7 +149,7 @@ def test_revise_without_comment_plans_nothing(vault: TestVault, key: str) -> Non
 def test_the_property_is_refused_where_the_move_is(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
-        text = plan.read_text().replace("Tools: `write_file`", "Tools: `rm_rf`")
+        text = plan.read_text().replace('["write_file"]', '["rm_rf"]')
         plan.write_text(text)
         decide(plan, "approve")
         run.settle()
@@ -161,7 +161,7 @@ def test_the_property_is_refused_where_the_move_is(vault: TestVault) -> None:
         assert vault.notes("Inbox/Plans") == [plan.name]
         # an edited scope under the old callout: shown first, then approved
         run.settle()
-        plan.write_text(plan.read_text().replace("Tools: `rm_rf`", "Tools: `write_file`"))
+        plan.write_text(plan.read_text().replace('["rm_rf"]', '["write_file"]'))
         run.settle()
         plan.write_text(plan.read_text().replace('"hello.txt"', '"hello.txt", "x.txt"'))
         decide(plan, "approve")

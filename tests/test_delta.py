@@ -98,8 +98,7 @@ def test_a_revision_opens_with_what_changed_and_who_asked_for_it(vault: TestVaul
         plan = plan_of(run)
         text = plan.read_text()
         assert "What changed" not in text
-        said = "> @placet In French,\n> please.\n\nTools: `write_file`"
-        change(plan, "Tools: `write_file`", said)
+        change(plan, "### 1. Greet\n", "### 1. Greet\n\n> @placet In French,\n> please.\n")
         change(plan, "## Risks", "## Risks", decision="")
         text = plan.read_text() + "\n## Review Comments\n\n- the scope is too narrow\n"
         plan.write_bytes(stamp(text.encode(), {"decision": "revise"}))
@@ -220,7 +219,7 @@ def test_a_remark_widens_no_scope(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greedy), time=Time()) as run:
         plan = plan_of(run)
         scope = '> @placet\n> ## Scope\n> ```toml\n> write = ["**"]\n> ```\n\n'
-        change(plan, "Tools: `write_file`", f"{scope}Tools: `write_file`")
+        change(plan, "### 1. Greet\n", f"### 1. Greet\n\n{scope}")
         plan.rename(vault.root / "System/Active/hello.md")
         run.settle()
     assert rows(vault, "plan.approved")[0]["comment_count"] == 1

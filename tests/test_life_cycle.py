@@ -511,7 +511,7 @@ def test_every_state_can_be_reached_and_left() -> None:
         reached.add(decision.case.state)
         ways.setdefault(world.case.state, set()).add(decision.case.state)
 
-    search(9_000, look)
+    search(12_000, look)
     assert reached == set(State)
     for state in State:
         assert ways[state] - {state}, f"there is no way out of {state}"

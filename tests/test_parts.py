@@ -175,9 +175,9 @@ def test_a_marked_title_refuses_the_plan(heading: str, boxes: bool) -> None:
     text = text if boxes else text.replace(TICKED, "")
     with pytest.raises(PlanProblems) as found:
         parse_plan(text)
-    (first, *_) = found.value.problems
-    assert "untick the box below its heading" in first.message
-    assert text.split("\n")[first.line - 1] == heading
+    told = "untick the box below its heading"
+    (line,) = [p.line for p in found.value.problems if told in p.message]
+    assert text.split("\n")[line - 1] == heading
 
 
 @pytest.mark.parametrize(
@@ -558,3 +558,33 @@ def test_a_failed_plan_is_approved_again_without_a_step(vault: TestVault) -> Non
     assert rows(vault, "plan.approved")[-1]["steps_left_out"] == [2, 3]
     assert not rows(vault, "plan.refused")
     assert rows(vault, "execution.completed")
+
+
+# --- tools
+
+
+def test_a_plan_names_its_tools_once_in_the_scope(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
+        plan = planned(run)
+        text = plan.read_text()
+        assert '\ntools = ["write_file"]  # tools that the agent may use\n' in text
+        assert "Tools:" not in text
+        bare = text.replace('tools = ["write_file"]  # tools that the agent may use\n', "")
+        edit(run, plan, bare.replace("Write `three.txt`.", "Write it.\n\nTools: `write_file`"))
+        approve(run, plan)
+        assert "The line `tools` is missing in the scope" in refused(vault, plan)
+        edit(run, plan, text.replace('["write_file"]', "[]"))
+        approve(run, plan)
+    assert not rows(vault, "plan.approved")
+    assert (
+        "uses write_file, which scope.tools does not name"
+        in rows(vault, "plan.refused")[1]["reason"]
+    )
+
+
+def test_an_older_plan_may_use_the_tools_of_its_ticked_steps() -> None:
+    text = TEXT.replace("Text.", "Text.\n\nTools: `grep`").replace(TICKED, UNTICKED, 1)
+    older = parse_plan(text.replace("## Scope", "Tools: `read_file`\n\n## Scope"))
+    assert older.scope.tools is None
+    assert older.tools == {"grep", "read_file"}
+    assert parse_plan(text.replace("write = ", 'tools = ["glob"]\nwrite = ', 1)).tools == {"glob"}

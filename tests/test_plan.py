@@ -1,6 +1,7 @@
 import contextlib
 import re
 import time
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -60,8 +61,6 @@ Use the existing `Form` class:
 class Login(Form): ...
 ```
 
-Tools: `read_file`, `write_file`
-
 Done when:
 - the page shows two fields
 - a wrong password is refused
@@ -81,11 +80,15 @@ X = r"\\d"
 
 - [x] Do this step
 
-Tools: `run_command`
-
 ## Scope
 
 ```toml
+# tools that the agent may use
+tools = [
+    "read_file",
+    "run_command",
+    "write_file",
+]
 # files that may be created, changed or deleted (* and ** are any names)
 write = [
     "src/auth/**",
@@ -112,17 +115,18 @@ VALUE = Plan(
         Step(
             "Write the form",
             "Use the existing `Form` class:\n\n```python\n# not a heading\nclass Login(Form): ...\n```",
-            ("read_file", "write_file"),
+            (),
             ("the page shows two fields", "a wrong password is refused"),
             (LiteralCall("write_file", {"path": "src/auth/form.py", "content": 'X = r"\\d"\n'}),),
         ),
-        Step("Test it", tools=("run_command",)),
+        Step("Test it"),
     ),
     scope=Scope(
         ("src/auth/**", "tests/test_auth.py"),
         (("python", "-m", "pytest", "-q"), ("ruff", "check", ".")),
         budget_usd=Decimal("0.5"),
         max_iterations=10,
+        tools=("read_file", "run_command", "write_file"),
     ),
     risks=("The old form has no test.",),
 )
@@ -251,7 +255,8 @@ too broad
             Section("Notes on the scope", "Please be careful."),
         ),
     )
-    assert parse_plan(render_plan(plan), TOOLS) == plan
+    bare = replace(plan, steps=tuple(replace(step, tools=()) for step in plan.steps))
+    assert parse_plan(render_plan(plan), TOOLS) == bare
 
 
 def test_order_counts_and_numbers_do_not():
@@ -510,7 +515,7 @@ def test_no_text_can_forge_structure(text):
     plan = Plan(
         f"t {text}",
         text,
-        (Step(f"s {text}", text, ("read_file",), (text,)), Step("s", text)),
+        (Step(f"s {text}", text, (), (text,)), Step("s", text)),
         Scope(),
         (text,),
     )
@@ -651,12 +656,13 @@ _SCOPE = st.builds(
     | st.decimals(0, 1, places=6)
     | st.integers(0, 10**6).map(Decimal),
     st.none() | st.integers(1, 10**6),
+    st.none() | st.lists(_NAME, max_size=2, unique=True).map(tuple),
 )
 _STEP = st.builds(
     Step,
     _TITLE,
     _TEXT,
-    st.lists(_NAME, max_size=2).map(tuple),
+    st.just(()),
     st.lists(_TEXT, max_size=2).map(tuple),
     st.lists(_ACTION, max_size=1).map(tuple),
 )

@@ -68,6 +68,7 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
         base_commit=base,
         uncommitted=len(dirty_paths(repo)),
         model=given.model,
+        names_tools=plan.scope.tools is not None,
     )
 
 

@@ -207,7 +207,7 @@ def executes(plan: Plan) -> bool:
 
 def named(plan: Plan) -> frozenset[str]:
     """Return the tools that a plan names, else those that its scope has a use for."""
-    if plan.tools:
+    if plan.tools or plan.scope.tools is not None:
         return plan.tools
     return frozenset(
         t.name

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+from placet.agent.commits import named
 from placet.agent.conversation import begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
@@ -94,6 +95,7 @@ def plan_note(
     written from, `remarks` are for the person who reviews it.
     """
     case = job.case
+    plan = _naming_tools(plan)
     revision = case.plan.revision + 1
     complexity = case.request.complexity or Complexity(given.complexity)
     body, tail, changes = render_plan(plan), "", ""
@@ -125,7 +127,13 @@ def plan_note(
     ]
     kind = Frontmatter(ports.config.vault.frontmatter)
     text = compose(head, body, remarks=remarks, kind=kind, above=changes, tail=tail)
-    return Drafted(case.generation, text, revision, facts=facts_of(plan, spent))
+    return Drafted(case.generation, text, revision, facts=facts_of(plan, spent), names_tools=True)
+
+
+def _naming_tools(plan: Plan) -> Plan:
+    """Return a plan that names the tools of its steps in its scope."""
+    steps = tuple(replace(step, tools=()) for step in plan.steps)
+    return replace(plan, steps=steps, scope=replace(plan.scope, tools=tuple(sorted(named(plan)))))
 
 
 def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:

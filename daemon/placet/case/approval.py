@@ -24,6 +24,10 @@ from placet.plan.plan import Approved
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
+NO_TOOLS = (
+    "The line `tools` is missing in the scope. Put it back, with the tools that the agent may use: "
+    '`tools = ["read_file"]`.'
+)
 OUTDATED = (
     "The scope, the portal or the summary box of this plan changed after you last saw it. placet "
     "updated the box. Read it, then approve the plan again."
@@ -63,6 +67,8 @@ def approval(
         return why
     if isinstance(approved := valid_plan(plan, tools, in_box=in_box), str):
         return approved
+    if case.plan.names_tools and approved.plan.scope.tools is None:
+        return NO_TOOLS
     # Only a text below its own box is approved: not an edited scope, a box that was taken away, the
     # old note of a failed plan. A plan that was taken away, or could not be revised, still has its
     # box of the review; but so has a copy of an approved one, whose approval is used up.

@@ -130,7 +130,8 @@ class KnownPlan:
     by now, and `uncommitted` counts the changed files of the checkout that the planning
     did not see. `box` marks the lines that placet wrote into boxes. `left` is, while a new plan is
     written, the stored text of the one before, if that has comments without an answer. `models` are
-    those, by provider and name, that a person knows may work on it.
+    those, by provider and name, that a person knows may work on it. `names_tools` says that placet
+    wrote the line `tools` into its scope.
     """
 
     keys: tuple[tuple[str, str], ...] = ()
@@ -145,6 +146,7 @@ class KnownPlan:
     box: str = ""
     left: str = ""
     models: tuple[str, ...] = ()
+    names_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,7 @@ class Drafted:
     base_commit: str = ""
     uncommitted: int = 0
     model: str = ""
+    names_tools: bool = False
     note: NoteSeen | None = None
 
 

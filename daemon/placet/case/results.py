@@ -76,6 +76,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
         models=(e.model,),
+        names_tools=e.names_tools,
     )
     asked = {"reviewed_by": case.reviewed.by, "reviewed_at": case.reviewed.at}
     text = stamp(e.text, asked if case.reviewed.at else {})

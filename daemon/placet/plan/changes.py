@@ -169,8 +169,6 @@ def _differing(before: Step, now: Step) -> Iterator[str]:
         yield "title"
     if before.description != now.description:
         yield "text"
-    if before.tools != now.tools:
-        yield "tools"
     if before.done_when != now.done_when:
         yield "done when"
     if before.actions != now.actions:
@@ -179,7 +177,11 @@ def _differing(before: Step, now: Step) -> Iterator[str]:
 
 def _scope_changes(old: Scope, new: Scope) -> Iterator[tuple[str, Sequence[str]]]:
     one, other = ([shlex.join(argv) for argv in scope.run] for scope in (old, new))
-    for key, before, now in (("write", [*old.write], [*new.write]), ("run", one, other)):
+    for key, before, now in (
+        ("use", [*(old.tools or ())], [*(new.tools or ())]),
+        ("write", [*old.write], [*new.write]),
+        ("run", one, other),
+    ):
         if more := [entry for entry in now if entry not in before]:
             yield f"it may also {key} {codes(more)}", [key, *more]
         if less := [entry for entry in before if entry not in now]:
@@ -228,7 +230,6 @@ def _step_lines(step: Step) -> Sequence[str]:
     return [
         step.title,
         *(line for line in step.description.split("\n") if line.strip()),
-        *([f"Tools: {', '.join(step.tools)}"] if step.tools else []),
         *(f"Done when: {line}" for line in step.done_when),
         *actions.splitlines(),
     ]

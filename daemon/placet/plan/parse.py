@@ -33,8 +33,8 @@ from placet.note.outline import (
 )
 from placet.plan.comment_blocks import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
-from placet.plan.plan import NOTHING, SECTIONS, TOOL_NAME, LiteralCall, Plan, Section, Step
-from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
+from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from
 from placet.plan.sections import BrokenTomlError, items_of, labelled, toml_table
 
 
@@ -302,11 +302,14 @@ class _PlanReader:
         if table is None:
             return None
         try:
-            return scope_from(table)
+            scope = scope_from(table)
         except ScopeProblems as error:
             for key, why in error.problems[:_MOST_PROBLEMS]:
                 self.problem(self.key_line(at, end, key), f"scope: `{key[:80]}`: {why}")
-        return None
+            return None
+        for name in (scope.tools or ())[:_MOST_PROBLEMS]:
+            self.known("scope", self.key_line(at, end, "tools"), name)
+        return scope
 
     def key_line(self, at: int, end: int, key: str) -> int:
         name = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")

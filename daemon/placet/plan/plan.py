@@ -25,10 +25,9 @@ from placet.note.outline import (
     named,
     one_line,
 )
-from placet.plan.scope import Scope
+from placet.plan.scope import TOOL_NAME, Scope
 
 SECTIONS = ("steps", "scope", "risks", "review comments")
-TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})
 
 
@@ -164,7 +163,12 @@ class Plan:
 
     @property
     def tools(self) -> frozenset[str]:
-        """The tools that the kept steps name; if they name none, those that any step names."""
+        """The tools that the scope names.
+
+        Of an older plan without that line, those that the kept steps name, or else any step.
+        """
+        if self.scope.tools is not None:
+            return frozenset(self.scope.tools)
         kept = {name for _, step in self.kept for name in step.named}
         return frozenset(kept or {name for step in self.steps for name in step.named})
 

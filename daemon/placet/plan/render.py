@@ -14,7 +14,10 @@ from placet.plan.plan import Plan
 
 
 def render_plan(plan: Plan) -> str:
-    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan."""
+    """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan.
+
+    Tools are written in the scope only, not at steps.
+    """
     from placet.plan.toml_text import actions_toml, scope_toml  # loads tomlkit
 
     blocks = [f"# {escaped_heading(plan.title)}", escaped_text(plan.summary), "## Steps"]
@@ -22,8 +25,6 @@ def render_plan(plan: Plan) -> str:
         blocks.append(f"### {number}. {escaped_heading(step.title)}")
         blocks.append(box(ticked=not step.left_out))
         blocks.append(escaped_text(step.description))
-        if step.tools:
-            blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))
         if step.done_when:
             blocks.append(
                 "\n".join(["Done when:", *(f"- {escaped(line)}" for line in step.done_when)])

@@ -40,6 +40,7 @@ from placet.plan.dangerous_commands import uses
 # What follows a `*` or `**` is searched in an atomic group: what stands before the next one is
 # matched as early as it can be, and never again.
 
+TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 # Characters of one glob; a longer one is nothing that a person reviews.
 MAX_PATTERN = 1_024
 
@@ -208,7 +209,8 @@ class Scope:
 
     `write`: globs in the repository. `run`: argument lists, each the beginning of the commands that
     it allows. `budget_usd` and `max_iterations`: None where the plan leaves them to the
-    configuration.
+    configuration. `tools`: the names of those that the agent may use; None in an older plan, which
+    names them at its steps.
     """
 
     write: tuple[str, ...] = ()
@@ -217,9 +219,15 @@ class Scope:
     shell: bool = False
     budget_usd: Decimal | None = None
     max_iterations: int | None = None
+    tools: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        problems = [("write", why) for pattern in self.write if (why := glob_problem(pattern))]
+        problems = [
+            ("tools", f"{name[:80]!r} is not the name of a tool; write `read_file`")
+            for name in self.tools or ()
+            if not TOOL_NAME.fullmatch(name)
+        ]
+        problems += [("write", why) for pattern in self.write if (why := glob_problem(pattern))]
         problems += [("run", why) for argv in self.run if (why := _argv_problem(argv))]
         if self.budget_usd is not None and (why := budget_problem(self.budget_usd)):
             problems.append(("budget_usd", why))
@@ -333,6 +341,7 @@ def _is_budget(value: object) -> bool:
 
 # What a key's value has to be, and how to write it.
 _KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "tools": (_is_texts, 'must be a list of texts: tools = ["read_file", "edit_file"]'),
     "write": (_is_texts, 'must be a list of texts: write = ["src/**", "tests/test_login.py"]'),
     "run": (_is_texts, 'must be a list of texts: run = ["python -m pytest -q"]'),
     **{
@@ -370,6 +379,8 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     wrong = {key for key, _ in problems}
     given: dict[str, Any] = {key: value for key, value in table.items() if key not in wrong}
     given["write"] = tuple(given.get("write", ()))
+    if "tools" in given:
+        given["tools"] = tuple(dict.fromkeys(given["tools"]))
     run = [_argv(command) for command in given.get("run", ())]
     problems += [("run", argv) for argv in run if isinstance(argv, str)]
     given["run"] = tuple(argv for argv in run if not isinstance(argv, str))

@@ -17,6 +17,7 @@ from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringTy
 from placet.note.hidden_text import hidden_characters
 from placet.plan.scope import Scope
 
+_TOOLS_NOTE = "tools that the agent may use"
 _WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
 _RUN_NOTE = "commands that may run; each may go on with more words"
 # Characters of a list on one line. A longer one, or one of several entries, is written as one entry
@@ -28,6 +29,7 @@ def scope_toml(scope: Scope) -> str:
     """Return a scope as TOML, with a comment that says what each permission means."""
     document = tomlkit.document()
     for key, entries, note in (
+        *([] if scope.tools is None else [("tools", scope.tools, _TOOLS_NOTE)]),
         ("write", scope.write, _WRITE_NOTE),
         ("run", [shlex.join(argv) for argv in scope.run], _RUN_NOTE),
     ):

@@ -22,6 +22,7 @@ def widened(scope: Scope, write: Sequence[str], run: Sequence[str], *, network: 
         scope.shell,
         scope.budget_usd,
         scope.max_iterations,
+        scope.tools,
     )
 
 

@@ -18,8 +18,16 @@ from placet.disk.vault import Vault
 from placet.note.box import find_box, unmarked
 from placet.note.frontmatter import plan_digest, read_note, stamp
 from placet.note.outline import outline_of
-from placet.plan.changes import Said, delta, matched, with_old_comments
-from placet.plan.comments import Comment, comments, open_comments, with_answers, with_comment
+from placet.plan.changes import Said, delta
+from placet.plan.comments import (
+    Comment,
+    comments,
+    matched,
+    open_comments,
+    with_answers,
+    with_comment,
+    with_old_comments,
+)
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step
 from placet.plan.render import render_plan

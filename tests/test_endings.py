@@ -32,8 +32,7 @@ from placet.cli.main import main
 from placet.cli.status import plans, status
 from placet.cli.view import status_screen
 from placet.errors import End, counted
-from placet.plan.comment_blocks import REMARKS
-from placet.plan.comments import comments
+from placet.plan.comments import REMARKS, comments
 from placet.tools.base import Outcome, Toolbox
 from vaultkit import PLAN, TestVault, make_vault, meddling, until
 

@@ -20,12 +20,12 @@ from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.hidden_text import find_unseen
-from placet.plan.changes import with_old_comments
 from placet.plan.comments import (
     comments,
     comments_section,
     rejection_reason,
     uncommented,
+    with_old_comments,
 )
 from placet.plan.dangers import dangers
 from placet.plan.differences import diff_callout

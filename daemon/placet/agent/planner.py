@@ -48,8 +48,14 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import Worktree, add_worktree
 from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
-from placet.plan.changes import Said, delta, with_old_comments
-from placet.plan.comments import Comment, open_comments, placed, with_answers
+from placet.plan.changes import Said, delta
+from placet.plan.comments import (
+    Comment,
+    open_comments,
+    placed,
+    with_answers,
+    with_old_comments,
+)
 from placet.plan.plan import Plan, agent_steps
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope

@@ -28,7 +28,7 @@ from placet.note.escape import code, codes, link, sentence, warning_callout
 from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.changes import yes_or_no
-from placet.plan.comment_blocks import REMARKS
+from placet.plan.comments import REMARKS
 from placet.plan.dangers import dangers
 from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess

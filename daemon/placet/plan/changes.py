@@ -11,31 +11,18 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from textwrap import dedent
 
 from placet.errors import counted
-from placet.note.checkboxes import box_at
 from placet.note.escape import code, codes, literal
 from placet.note.hidden_text import shortened
 from placet.note.markdown import lines_of
-from placet.note.outline import Outline, escaped_text, named, outline_of
-from placet.plan.comment_blocks import CommentBlock, blocks_of, placed_blocks, step_parts
-from placet.plan.comments import (
-    Comment,
-    comments_section,
-    end_fence,
-    step_title,
-    text_of,
-    with_lines,
-)
+from placet.note.outline import named
+from placet.plan.comments import Comment, matched
 from placet.plan.differences import COMPARED_LINES, SHOWN_CHARS, alike
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope
-
-_COMPARED = 60  # steps that are compared with each other; of more only titles and numbers count
-_LIKE = 0.6  # how alike two titles of one step are, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,41 +112,6 @@ def _moved(pairs: Mapping[int, int]) -> set[int]:
         for was, now in zip(sorted(pairs), sorted(pairs.values()), strict=True)
         if pairs[was] != now
     }
-
-
-def matched(old: Sequence[str], new: Sequence[str]) -> Mapping[int, int]:
-    """Return the number in `new` of each step of `old` that is still there, both counted from 1.
-
-    The same title comes first, then one that is much alike, then the same number.
-    """
-    pairs: dict[int, int] = {}
-    free: dict[str, list[int]] = {}
-    for number, title in enumerate(new, 1):
-        free.setdefault(named(title), []).append(number)
-    for number, title in enumerate(old, 1):
-        if same := free.get(named(title)):
-            pairs[number] = same.pop(0)
-    gone = [n for n in range(1, len(old) + 1) if n not in pairs]
-    come = {n for numbers in free.values() for n in numbers}
-    if len(gone) <= _COMPARED and len(come) <= _COMPARED:
-        alike_ones = sorted(
-            (
-                (_likeness(old[was - 1], new[now - 1]), -abs(was - now), was, now)
-                for was in gone
-                for now in come
-            ),
-            reverse=True,
-        )
-        for likeness, _, was, now in alike_ones:
-            if likeness >= _LIKE and was not in pairs and now in come:
-                pairs[was] = now
-                come.remove(now)
-    pairs |= {was: was for was in gone if was not in pairs and was in come}
-    return pairs
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, named(one)[:200], named(other)[:200]).ratio()
 
 
 def _differing(before: Step, now: Step) -> Iterator[str]:
@@ -342,58 +294,3 @@ def _differences(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 def _cut(line: str) -> Sequence[str]:
     """Return a line in parts that are shown whole, cut between words where there are any."""
     return [found[0] for found in re.finditer(r".{1,1000}(?=\s|\Z)|.{1,1000}", line, re.DOTALL)]
-
-
-def with_old_comments(old: str, new: str) -> tuple[str, str]:
-    """Return the text `new` with the comments of `old` at their steps, and the others.
-
-    The second is a section of review comments with its heading, empty without a comment. The
-    comments are as they were written; those of a step that is gone, or that stood elsewhere, become
-    items of the section.
-    """
-    before, now = outline_of(old), outline_of(new)
-    steps = step_parts(now)
-    pairs = matched(*([step_title(p.heading) for p in step_parts(o)] for o in (before, now)))
-    lines: dict[int, list[str]] = {}
-    section = comments_section(_renumbered(before, pairs))
-    for block in placed_blocks(before):
-        if block.step in pairs:
-            raw = dedent("\n".join(before.lines[block.first : block.last + 1])).split("\n")
-            at = steps[pairs[block.step] - 1].at
-            at += 2 * bool(box_at("".join(now.lines[at + 2 : at + 3])))
-            lines.setdefault(at, []).extend(["", *raw, *end_fence(before, block.last)])
-        elif text := text_of(block):
-            section = (section or "## Review Comments\n\n") + _as_item(block, text)
-    return with_lines(new, lines), section
-
-
-def _renumbered(outline: Outline, pairs: Mapping[int, int]) -> str:
-    """Return a plan's text in which the comments that mean a step by its number mean it still."""
-    lines = list(outline.lines)
-    for block in blocks_of(outline):
-        now = pairs.get(block.step)
-        if not block.step or block.place or now == block.step:
-            continue
-        number = re.compile(
-            rf"(?<![0-9])(?:step[ \t]+)?0*{block.step}([.)])(?=[ \t]|$)", re.IGNORECASE
-        )
-        for at in (block.first, block.first + 1):  # a signature may be a line of its own
-            if found := number.search(lines[at]):
-                head, rest = lines[at][: found.start()], lines[at][found.end() :]
-                bullet = "" if head.strip() or at > block.first else "- "
-                gone = f"{bullet}At step {block.step}, removed:"
-                lines[at] = f"{head}{f'{now}{found[1]}' if now else gone}{rest}"
-                break
-    return "\n".join(lines)
-
-
-def _as_item(block: CommentBlock, text: str) -> str:
-    """Return a comment that lost its place as an item of the section of comments."""
-    gone = "a removed step" if block.step else "the plan"
-    title = literal(shortened(step_title(block.place), 60))
-    place = f"In {gone}, “{title}”" if title else "Above the plan"
-    first, *rest = escaped_text(text).split("\n")
-    answers = [f"- {line}" for line in block.answers if line.startswith("**Answer:**")]
-    answers += [line for line in block.answers if re.match("[-*+][ \t]", line)]
-    lines = [f"- {place}: {first}", *(f"  {line}".rstrip() for line in rest)]
-    return "\n".join([*lines, *(f"  {line}" for line in answers)]) + "\n"

@@ -12,8 +12,7 @@ from placet.errors import numbered_steps
 from placet.note.checkboxes import box, boxes, number_in
 from placet.note.escape import literal
 from placet.note.outline import Part, outline_of
-from placet.plan.comment_blocks import SECTION, places_of, step_parts, without_comments
-from placet.plan.comments import with_lines
+from placet.plan.comments import SECTION, places_of, step_parts, with_lines, without_comments
 from placet.plan.plan import Plan
 from placet.plan.scope import Scope
 

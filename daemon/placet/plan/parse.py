@@ -31,7 +31,7 @@ from placet.note.outline import (
     unescaped_heading,
     unescaped_text,
 )
-from placet.plan.comment_blocks import without_comments
+from placet.plan.comments import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
 from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from

@@ -11,10 +11,10 @@ from typing import Any
 
 from placet.agent.prompts import agents
 from placet.case.case import Case
-from placet.case.life_cycle import State
+from placet.case.intents import What
 from placet.cli import branches, decide
 from placet.cli.branches import drop
-from placet.cli.decide import awaiting, must_be, must_say_something, plan_text, to_retry
+from placet.cli.decide import awaiting, must_allow, must_say_something, plan_text, to_retry
 from placet.cli.notes import text_of
 from placet.cli.site import Site
 from placet.cli.submit import submit
@@ -85,14 +85,14 @@ def ask_for(site: Site, fields: Fields) -> str:
 
 
 def _approve(site: Site, ident: str, fields: Fields) -> decide.Done:
-    case = _with_plan(site, ident, "approved")
+    case = _with_plan(site, ident, "approve")
     remark = _said(fields, "remark")
     seen = _seen(site, case, fields)
     return decide.approve(site, case, [remark] if remark else [], seen=seen)
 
 
 def _reject(site: Site, ident: str, fields: Fields) -> decide.Done:
-    case = _with_plan(site, ident, "rejected")
+    case = _with_plan(site, ident, "reject")
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
     return decide.reject(site, case, reason, seen=_seen(site, case, fields))
@@ -100,7 +100,7 @@ def _reject(site: Site, ident: str, fields: Fields) -> decide.Done:
 
 def _revise(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
-    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    must_allow(case, "revise")
     comment = _said(fields, "comment")
     seen = _seen(site, case, fields)
     return decide.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
@@ -108,7 +108,7 @@ def _revise(site: Site, ident: str, fields: Fields) -> decide.Done:
 
 def _comment(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
-    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    must_allow(case, "comment")
     comment = _said(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
     said = _at_step(fields, comment)
@@ -117,7 +117,7 @@ def _comment(site: Site, ident: str, fields: Fields) -> decide.Done:
 
 def _tick(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
-    must_be(case, (State.REVIEW, State.REVISING), "no plan to tick")
+    must_allow(case, "tick")
     number = _said(fields, "step")
 
     return decide.tick(site, case, [number], seen=_seen(site, case, fields))
@@ -149,7 +149,7 @@ def _refuse(site: Site, ident: str, fields: Fields) -> decide.Done:
 
 def _stop(site: Site, ident: str, _: Fields) -> decide.Done:
     case = site.case(ident)
-    must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
+    must_allow(case, "stop")
     return decide.stop(site, case)
 
 
@@ -197,9 +197,9 @@ def _at_step(fields: Fields, comment: str) -> str:
     return f"{number}. {comment}" if number.isdecimal() else comment
 
 
-def _with_plan(site: Site, ident: str, done: str) -> Case:
-    """Return a case whose plan can be `done`; an old page's button is not for a wider scope."""
-    case = awaiting(site, ident, done)
+def _with_plan(site: Site, ident: str, decision: What) -> Case:
+    """Return a case whose plan can be decided on; an old page's button is not for a wider scope."""
+    case = awaiting(site, ident, decision)
     if asks_for_more(case):
         raise UserError(
             "This plan was approved meanwhile; its mission asks for a wider scope now.",

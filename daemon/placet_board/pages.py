@@ -34,8 +34,9 @@ from starlette.types import ASGIApp
 
 from placet.activity import Action, Actor, CommittedRow
 from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
+from placet.case import approval
 from placet.case.case import Case
-from placet.case.life_cycle import OPEN, State
+from placet.case.life_cycle import OPEN, OVER, State
 from placet.case.notes import body_of
 from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity, facts
@@ -47,7 +48,7 @@ from placet.cli.decide import NotAsRead, proposal
 from placet.cli.site import Site, find
 from placet.cli.status import show, status
 from placet.cli.terminal import hint_of, json_text, shown_time
-from placet.cli.view import estimate_words, model_line, turn, waits_for_you
+from placet.cli.view import asks_for_more, estimate_words, model_line, turn, waits_for_you
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import PlacetError, UserError, at_most, counted, dollars, rfc3339
@@ -473,7 +474,7 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "patch": None,
         "no_patch": None,
         "tip": "",
-        "can": acts(found),
+        "can": acts(case, found),
     }
     if found["plan_text"] and _acting(found) in (State.REVIEW, State.REVISING, State.FAILED):
         page["plan"] = _plan(site, case, found["plan_text"].encode())
@@ -543,22 +544,21 @@ def _acting(found: Mapping[str, Any]) -> str:
     return str(found["state"] if found["asking"] is None else found["asking"]["of"])
 
 
-def acts(found: Mapping[str, Any]) -> dict[str, bool]:
+def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
     """Return what a person can do with a request, as far as its state says."""
     state, is_decided = found["state"], bool(found["intent"])
     asks = found["asking"] is not None and not is_decided
-    acting = _acting(found)
     has_branch = state == State.COMPLETED and bool(found["commit"])
-    plan = acting in (State.REVIEW, State.REVISING) or (
-        state == State.FAILED and bool(found["plan"])
-    )
+    can = {
+        one: approval.refusal(case, None, one) is None and not is_decided
+        for one in ("approve", "revise", "stop")
+    }
     return {
-        "approve": plan and not is_decided,
-        "revise": acting in (State.REVIEW, State.REVISING) and not is_decided,
+        **can,
+        "approve": can["approve"] and not asks_for_more(case),
         "answer": asks and found["asking"]["kind"] == "question",
         "widen": asks and found["asking"]["kind"] == "amendment",
-        "stop": acting in (State.APPROVED, State.RUNNING) and not is_decided,
-        "retry": state in (State.FAILED, State.REJECTED, State.WITHDRAWN, State.COMPLETED),
+        "retry": state in OVER,
         "merge": has_branch and found["became"] not in ("merged", "dropped"),
         "drop": has_branch and not found["became"],
     }

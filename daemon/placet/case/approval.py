@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from placet.case.callout import box_of, box_says
 from placet.case.case import Case, NoteSeen
 from placet.case.drift import KEY, IfChanged
-from placet.case.life_cycle import State
+from placet.case.explain import state_sentence
+from placet.case.life_cycle import OVER, State
 from placet.case.notes import APPROVE, body_of, decision_of, same_moment
 from placet.case.sorting import CaseNotes
-from placet.case.warnings import lost_keys
+from placet.case.warnings import NO_COMMENT, lost_keys
 from placet.chat.budget import Complexity
 from placet.codec import sha256
 from placet.note.frontmatter import plan_text
 from placet.note.paths import Folder
+from placet.plan.comments import open_comments
 from placet.plan.left_out import contradictions
 from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
@@ -78,6 +80,45 @@ def approval(
     states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
     boxes = (box_of(replace(case, state=state), plan.path) for state in states)
     return approved if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
+
+
+_DECIDABLE: Mapping[str, tuple[frozenset[State], str]] = {
+    "approve": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "plan to approve"),
+    "reject": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "plan to reject"),
+    "revise": (frozenset({State.REVIEW, State.REVISING}), "plan to comment on"),
+    "comment": (frozenset({State.REVIEW, State.REVISING}), "plan to comment on"),
+    "tick": (frozenset({State.REVIEW, State.REVISING}), "plan to tick"),
+    "stop": (frozenset({State.APPROVED, State.RUNNING}), "mission to stop"),
+    "retry": (OVER | {State.REVIEW}, "plan to try again"),
+}
+
+
+def refusal(
+    case: Case, note: NoteSeen | None, decision: str, tools: Collection[str] = ()
+) -> str | None:
+    """Return why a person's `decision` has no effect, in a sentence; None if it has one.
+
+    `note` is the plan, or for `retry` the request, with what the decision adds; without it the
+    case alone is asked, which says what to offer. `tools` are the names that a plan may use.
+    """
+    if decision in ("approve", "reject") and case.asking is not None and case.asking.amended:
+        return None  # of a wider scope, which has a note of its own
+    states, what = _DECIDABLE[decision]
+    there = case.acting in states
+    if decision == "retry" and case.state is State.REVIEW:
+        there = bool(case.outcome.report_path)
+    elif case.state is State.FAILED and decision != "retry":
+        there = there and bool(case.plan.path)
+    if not there:
+        return f"{state_sentence(case)}, so there is no {what}."
+    if note is None or decision == "retry":
+        return None
+    if why := note.problem or lost_keys(case, note):
+        return why
+    if decision == "approve":
+        found = approval(case, note, tools)
+        return found if isinstance(found, str) else None
+    return NO_COMMENT if decision == "revise" and not open_comments(body_of(note.raw)) else None
 
 
 def _denial(case: Case, plan: NoteSeen) -> str:

@@ -22,7 +22,7 @@ from placet.errors import counted
 from placet.note.paths import Folder, show
 from placet.plan.comments import open_comments
 
-_NO_COMMENT = (
+NO_COMMENT = (
     "You asked for changes, but the plan has no open comment, so nothing is planned. Write what to "
     "change under `## Review Comments`, or at a step as `> @placet …`."
 )
@@ -148,7 +148,7 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
         note.status == "needs_revision" and case.acting is not State.REVISING
     )
     if revises and not open_comments(body_of(note.raw)):
-        return _NO_COMMENT
+        return NO_COMMENT
     if case.acting is State.PLANNING:
         return (
             "A new plan is being written for this request, so this one has no effect. To have this "

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from placet.case.approval import approval
+from placet.case.approval import refusal
 from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen
 from placet.case.explain import state_sentence
 from placet.case.intents import Intent, OutdatedError, What, change_of
-from placet.case.life_cycle import OVER, State
+from placet.case.life_cycle import State
 from placet.case.notes import look_at, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
@@ -39,7 +39,6 @@ from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
-from placet.plan.plan import Plan
 
 
 def to_retry(site: Site, ident: str) -> tuple[Case, str]:
@@ -48,22 +47,21 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
     Raises UserError for any other, and where the request was taken away.
     """
     case = site.case(ident)
-    is_over = case.state in OVER
-    again = case.state is State.REVIEW and case.outcome.report_path
+    helps = f"See why it is where it is: placet why {case.request_id}"
+    if case.state is State.REVIEW:
+        helps = f"Ask for changes: placet revise {case.request_id} --comment C"
+    must_allow(case, "retry", helps)
     path = case.request_path
     if case.state is State.COMPLETED:
         with Vault(site.vault) as folder:
             path = _in_archive(folder, case)
-    if path and (is_over or again):
+    if path:
         return case, path
-    what = f"{state_sentence(case)}, so there is nothing to try again."
-    helps = f"See why it is where it is: placet why {case.request_id}"
-    if is_over or again:
-        what = f"The request of {case.request_id} was taken away."
-        helps = f"Read it, then drop it again with placet submit: placet show {case.request_id}"
-    elif case.state is State.REVIEW:
-        helps = f"Ask for changes: placet revise {case.request_id} --comment C"
-    raise UserError(what, helps, exit_code=3)
+    raise UserError(
+        f"The request of {case.request_id} was taken away.",
+        f"Read it, then drop it again with placet submit: placet show {case.request_id}",
+        exit_code=3,
+    )
 
 
 def _in_archive(folder: Vault, case: Case) -> str:
@@ -82,23 +80,19 @@ def _in_archive(folder: Vault, case: Case) -> str:
     return ""
 
 
-def approvable(case: Case, raw: bytes) -> tuple[NoteSeen, Plan]:
-    """Return a plan as it was read, and what it states.
-
-    Raises UserError where the daemon would refuse it, and why.
-    """
+def approvable(case: Case, raw: bytes) -> NoteSeen:
+    """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
     from placet.agent.prompts import plannable
 
     note = shown = look_at(case.plan.path, raw, "")
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
         shown = look_at(case.plan.path, with_box(raw, what), "")
-    why = note.problem or lost_keys(case, note) or approval(case, shown, plannable())
-    if isinstance(why, str):
+    if why := lost_keys(case, note) or refusal(case, shown, "approve", plannable()):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )
-    return note, why.plan
+    return note
 
 
 def plan_text(site: Site, case: Case) -> bytes:
@@ -112,9 +106,11 @@ def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
     That is the plan's title, where it works, what it may do, what stands out, and its digest.
     Raises UserError for a plan that the daemon would refuse, with the same words.
     """
+    from placet.agent.prompts import plan_of
     from placet.host.config import portal_path
 
-    (note, plan), config = approvable(case, raw), site.in_force().config
+    note, plan = approvable(case, raw), plan_of(raw)
+    config = site.in_force().config
     portal = str(note.meta.get("portal") or "")
     is_known = not portal or portal in config.portals
     scope = plan.scope
@@ -219,7 +215,7 @@ def approve(
 ) -> Done:
     """Approve a plan whose digest begins with `bound`; remarks are written into it."""
     raw = _read(site, case, case.plan.path, seen)
-    note, _ = approvable(case, raw)
+    note = approvable(case, raw)
     if not note.digest.startswith(bound):
         raise _other_digest(case, case.plan.path, note.digest, bound)
     if remarks:  # they are part of what is approved, and may make too much of it
@@ -404,33 +400,25 @@ def _other_digest(case: Case, path: str, digest: str, bound: str) -> UserError:
     )
 
 
-def must_be(case: Case, states: Sequence[State], why_not: str) -> None:
-    """Raise UserError (exit code 3) for a case in another state, with `why_not` as the reason."""
-    if case.acting not in states:
-        raise UserError(
-            f"{state_sentence(case)}, so there is {why_not}.",
-            f"Look at it: placet show {case.request_id}",
-            exit_code=3,
-        )
+def must_allow(case: Case, decision: What, helps: str = "") -> None:
+    """Raise UserError (exit code 3) for a case that does not allow a decision; `helps` with it."""
+    if why := refusal(case, None, decision):
+        raise UserError(why, helps or f"Look at it: placet show {case.request_id}", exit_code=3)
 
 
-def awaiting(site: Site, ident: str, done: str) -> Case:
-    """Return a case whose plan, or wider scope, can be `done`.
+def awaiting(site: Site, ident: str, decision: What) -> Case:
+    """Return a case whose plan, or wider scope, can be approved or rejected.
 
     Raises UserError (exit code 3) for any other.
     """
     case = site.case(ident)
-    in_review = case.acting in (State.REVIEW, State.REVISING)
-    if in_review or asks_for_more(case) or (case.state is State.FAILED and case.plan.path):
-        return case
     helps = f"See why: placet why {case.request_id}"
     if case.asking is not None:
         helps = f"Answer it: placet answer {case.request_id} TEXT"
-    elif case.acting in (State.APPROVED, State.RUNNING) and done == "rejected":
+    elif case.acting in (State.APPROVED, State.RUNNING) and decision == "reject":
         helps = f"Take it back first: placet stop {case.request_id}"
-    raise UserError(
-        f"{state_sentence(case)}, so there is no plan that could be {done}.", helps, exit_code=3
-    )
+    must_allow(case, decision, helps)
+    return case
 
 
 def must_say_something(what: str, said: Sequence[str], helps: str, example: str) -> None:
@@ -486,7 +474,7 @@ def approve_command(
             f"Give at least eight of its digits; they are in: placet show {ident}",
             exit_code=2,
         )
-    case = awaiting(site, ident, "approved")
+    case = awaiting(site, ident, "approve")
     asks = not yes
     if asks and not sys.stdin.isatty():
         raise UserError(
@@ -553,7 +541,7 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
 def reject_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     """Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."""
     must_say_something("reason", [reason], "Say why", "it is too broad")
-    case = awaiting(site, ident, "rejected")
+    case = awaiting(site, ident, "reject")
     if asks_for_more(case):
         done = refuse_wider(site, case, reason)
         _done(site, done, "rejected", "the mission continues without it", as_json=as_json)
@@ -612,7 +600,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
             "Reject it and say what would do; the mission can ask for less: "
             f"placet reject {case.request_id} --reason R",
         )
-    must_be(case, (State.REVIEW, State.REVISING), "no plan to comment on")
+    must_allow(case, "revise")
     done = revise(site, case, comments, seen=None)
     _done(site, done, "commented", "placet writes a new revision", as_json=as_json)
 
@@ -624,7 +612,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
 def stop_command(site: Site, ident: str, as_json: bool) -> None:
     """Stop a mission at the next safe point: its plan goes back to Inbox/Plans."""
     case = site.case(ident)
-    must_be(case, (State.APPROVED, State.RUNNING), "nothing to stop")
+    must_allow(case, "stop")
     then = "at the next safe point its plan goes back to Inbox/Plans"
     _done(site, stop(site, case), "stopping", then, as_json=as_json)
 

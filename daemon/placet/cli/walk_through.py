@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from placet.case.approval import refusal
 from placet.case.case import Case
 from placet.case.explain import state_sentence
 from placet.case.life_cycle import State
@@ -159,9 +160,12 @@ def _asking(case: Case, what: str) -> str:
 
 def _letters(case: Case) -> str:
     """Return the letters that a case takes."""
-    if asks_for_more(case) or case.state is State.FAILED:
-        return "arsq"
-    return "sq" if case.asking is not None else "arcsq"
+    letters = {"a": "approve", "r": "reject", "c": "revise"}
+    if case.asking is not None and not asks_for_more(case):
+        letters = {}
+    elif asks_for_more(case):
+        del letters["c"]
+    return "".join(one for one, what in letters.items() if refusal(case, None, what) is None) + "sq"
 
 
 def _decided(site: Site, read: Read) -> bool:

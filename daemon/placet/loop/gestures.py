@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from placet.activity import Action, Entity
 from placet.agent.prompts import agents, plan_of, plannable
 from placet.agent.tool_calls import outcome_of, settled
-from placet.case.approval import OUTDATED, is_older
+from placet.case.approval import OUTDATED, is_older, refusal
 from placet.case.case import Asking, Case, NoteSeen
 from placet.case.commands import Decision, Move
 from placet.case.decision_builder import DecisionBuilder, archived_path
@@ -137,7 +137,9 @@ class Gestures:
         if found is None:
             if intent.what in ("comment", "tick"):
                 return None
-            raise OutdatedError(f"{state_sentence(case)}. Nothing was changed.")
+            note = next(iter(change.notes.plans), change.notes.request)
+            known = intent.what != "answer" and refusal(case, note, intent.what, plannable())
+            raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
         if isinstance(found, ByHand):
             found = replace(found, person=intent.person)
         gesture = self._filled(case, found)

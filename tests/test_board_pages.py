@@ -17,6 +17,8 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls
+from placet.case.case import Case
+from placet.case.life_cycle import State
 from placet.cli.site import find
 from placet.errors import UserError, dollars
 from placet.journal.reader import Wanted, all_rows, query, rows_page
@@ -520,5 +522,6 @@ def test_work_without_a_commit_is_not_offered_for_merging() -> None:
         "became": "",
         "plan": "",
     }
-    assert acts(case)["merge"] is acts(case)["drop"] is False
-    assert acts({**case, "commit": "c0ffee"})["merge"] is True
+    ended = Case("t", "r", State.COMPLETED)
+    assert acts(ended, case)["merge"] is acts(ended, case)["drop"] is False
+    assert acts(ended, {**case, "commit": "c0ffee"})["merge"] is True

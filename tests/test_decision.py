@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, greeter, looping, says, turns_taken
-from placet.case.approval import NO_RECORD
+from placet.case.approval import _DECIDABLE, NO_RECORD, refusal
 from placet.case.callout import box_of
+from placet.case.case import Case, KnownPlan
+from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.loop.outbox import OutboxPorts, perform
 from placet.note.frontmatter import Frontmatter, read_note, stamp
@@ -358,3 +360,22 @@ def test_a_callout_is_written_wherever_its_plan_is(vault: TestVault) -> None:
         command = replace(box_of(case, "Inbox/Archive/hello_plan.md"), title="It is over")
         perform(command, case, OutboxPorts(book.vault, book.text, Frontmatter.YAML))
         assert "It is over" in archived.read_text()
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_says_which_decisions_it_refuses(state: State) -> None:
+    case = Case("t", "hello", state, plan=KnownPlan(path="Inbox/Plans/hello_plan.md"))
+    allowed = {one for one in _DECIDABLE if refusal(case, None, one) is None}
+    changes, ended = {"revise", "comment", "tick"}, {"retry"}
+    assert allowed == {
+        State.REVIEW: {"approve", "reject", *changes},
+        State.REVISING: {"approve", "reject", *changes},
+        State.APPROVED: {"stop"},
+        State.RUNNING: {"stop"},
+        State.FAILED: {"approve", "reject", *ended},
+        State.COMPLETED: ended,
+        State.REJECTED: ended,
+        State.WITHDRAWN: ended,
+    }.get(state, set())
+    for one in _DECIDABLE.keys() - allowed:
+        assert refusal(case, None, one).startswith("hello ")

@@ -227,7 +227,7 @@ def test_a_remark_widens_no_scope(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greedy), time=Time()) as run:
         plan = plan_of(run)
         scope = '> @placet\n> ## Scope\n> ```toml\n> write = ["**"]\n> ```\n\n'
-        change(plan, "### 1. Greet\n", f"### 1. Greet\n\n{scope}")
+        change(plan, "\n## Scope", f"\n{scope}## Scope")
         plan.rename(vault.root / "System/Active/hello.md")
         run.settle()
     assert rows(vault, "plan.approved")[0]["comment_count"] == 1
@@ -740,7 +740,7 @@ _STEP = st.builds(
     st.lists(
         _WORDS | st.just("- one\n- two") | st.just("```py\n> @placet x\n\ny\n```"), max_size=3
     ).map("\n\n".join),
-    st.just(("write_file",)) | st.just(()),
+    st.just(()),
     st.lists(_WORDS, max_size=2).map(tuple),
 )
 

@@ -567,9 +567,9 @@ def test_a_plan_names_its_tools_once_in_the_scope(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         text = plan.read_text()
-        assert '\ntools = ["write_file"]  # tools that the agent may use\n' in text
+        assert '\ntools = ["write_file"] # tools that the agent may use\n' in text
         assert "Tools:" not in text
-        bare = text.replace('tools = ["write_file"]  # tools that the agent may use\n', "")
+        bare = text.replace('tools = ["write_file"] # tools that the agent may use\n', "")
         edit(run, plan, bare.replace("Write `three.txt`.", "Write it.\n\nTools: `write_file`"))
         approve(run, plan)
         assert "The line `tools` is missing in the scope" in refused(vault, plan)

@@ -47,7 +47,7 @@ def test_the_note_is_a_plan_with_its_keys() -> None:
     plan = Plan(
         "T",
         "S.",
-        (Step("One", tools=("write_file",)),),
+        (Step("One"),),
         scope_from({"write": ["a"], "run": ["make test"]}),
         ("none",),
     )

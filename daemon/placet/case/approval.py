@@ -83,13 +83,13 @@ def approval(
 
 
 _DECIDABLE: Mapping[str, tuple[frozenset[State], str]] = {
-    "approve": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "plan to approve"),
-    "reject": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "plan to reject"),
-    "revise": (frozenset({State.REVIEW, State.REVISING}), "plan to comment on"),
-    "comment": (frozenset({State.REVIEW, State.REVISING}), "plan to comment on"),
-    "tick": (frozenset({State.REVIEW, State.REVISING}), "plan to tick"),
-    "stop": (frozenset({State.APPROVED, State.RUNNING}), "mission to stop"),
-    "retry": (OVER | {State.REVIEW}, "plan to try again"),
+    "approve": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "no plan to approve"),
+    "reject": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "no plan to reject"),
+    "revise": (frozenset({State.REVIEW, State.REVISING}), "no plan to comment on"),
+    "comment": (frozenset({State.REVIEW, State.REVISING}), "no plan to comment on"),
+    "tick": (frozenset({State.REVIEW, State.REVISING}), "no plan to tick"),
+    "stop": (frozenset({State.APPROVED, State.RUNNING}), "nothing to stop"),
+    "retry": (OVER | {State.REVIEW}, "nothing to try again"),
 }
 
 
@@ -110,7 +110,7 @@ def refusal(
     elif case.state is State.FAILED and decision != "retry":
         there = there and bool(case.plan.path)
     if not there:
-        return f"{state_sentence(case)}, so there is no {what}."
+        return f"{state_sentence(case)}, so there is {what}."
     if note is None or decision == "retry":
         return None
     if why := note.problem or lost_keys(case, note):

@@ -33,7 +33,7 @@ from placet.plan.dangers import dangers
 from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, agent_steps
+from placet.plan.plan import agent_steps
 from placet.plan.scope import Scope
 
 HOW_TO_REVIEW = (
@@ -264,16 +264,16 @@ def box_is_current(raw: bytes, what: WriteBox) -> bool:
     return box is not None and [line.rstrip() for line in box.lines] == [*box_lines(raw, what)]
 
 
-@lru_cache(maxsize=256)
 def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
-    text = without_box(note.body)
-    facts = _facts(note.meta, text, what)
-    lines = [*head_lines(what), *facts, *(f"> - {line}" for line in what.below)]
-    if unseen := find_unseen(text[:MAX_NOTE_CHARACTERS]):
-        lines += [">", *(f"> {line}" for line in warning_callout(unseen).split("\n"))]
-    return tuple(lines)
+    given = note.meta.get("complexity")
+    known = given in [one.value for one in Complexity]
+    complexity = Complexity(str(given)) if known else Complexity.STANDARD
+    allowed, unseen = _about(without_box(note.body), complexity)
+    facts = [_place(note.meta, what), *allowed, ""]
+    lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
+    return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 
 
 def head_lines(what: WriteBox) -> list[str]:
@@ -281,8 +281,8 @@ def head_lines(what: WriteBox) -> list[str]:
     return [f"> [!{what.sort}|placet] {what.title}", *(f"> {line}".rstrip() for line in what.above)]
 
 
-def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
-    """Return the lines that say what the plan may do, and where."""
+def _place(meta: Mapping[str, Any], what: WriteBox) -> str:
+    """Return the line that says where the plan is carried out."""
     portal = str(meta.get("portal") or "")
     place = f"the repository of the portal {code(portal)}" if portal else "this vault itself"
     base = str(meta.get("base_commit") or "")[:12]
@@ -292,28 +292,29 @@ def _facts(meta: Mapping[str, Any], rest: str, what: WriteBox) -> list[str]:
     if is_as_planned and what.uncommitted:
         files = counted(what.uncommitted, "uncommitted file")
         made += f" ({files} {'is' if what.uncommitted == 1 else 'are'} not included)"
-    lines = [f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."]
+    return f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."
+
+
+@lru_cache(maxsize=256)  # a look compares the boxes of all plans in the watched folders
+def _about(text: str, complexity: Complexity) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what a plan's text allows, and the warning about what reading view hides of it."""
+    lines: list[str] = []
     try:
-        plan = parse_plan(rest)
+        plan = parse_plan(text)
         if excess := plan_excess(plan):
             problem = excess[0]
         else:
             lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
-            lines += permissions(plan.scope, _iterations(meta, plan))
+            cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
+            lines += permissions(plan.scope, cap)
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
     if problem:
         lines.append(f"This text is no plan that can be carried out: {sentence(problem)}")
-    return [f"> {line}".rstrip() for line in [*lines, ""]]
-
-
-def _iterations(meta: Mapping[str, Any], plan: Plan) -> int:
-    """Return how many iterations the mission of a plan may take."""
-    given = meta.get("complexity")
-    known = given in [one.value for one in Complexity]
-    complexity = Complexity(str(given)) if known else Complexity.STANDARD
-    return iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
+    unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
+    warning = warning_callout(unseen).split("\n") if unseen else []
+    return lines, [">", *(f"> {line}" for line in warning)] if warning else []
 
 
 def permissions(scope: Scope, iterations: int | None = None) -> list[str]:

@@ -360,6 +360,7 @@ def test_plan_with_odd_keys_is_revised_by_nobody(tmp_path: Path) -> None:
     with looping(vault, model=lambda: model, time=Time()) as running:
         running.settle()
         text = vault.plan().read_text().replace('decision: ""', "decision: revise")
+        text += "\n## Review Comments\n\n- Shorter, please.\n"
         odd = ODD_KEYS["block scalar above"]
         vault.plan().write_text(text.replace("\n---\n", f"\n{odd}---\n", 1))
         running.settle(60)

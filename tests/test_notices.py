@@ -72,7 +72,8 @@ def test_each_transition_is_told_once_without_a_word_of_the_notes(vault: TestVau
     vault.once()
     assert len(told(vault)) == 1, "a restart tells nothing again"
     plan = vault.plan("greet")
-    plan.write_text(plan.read_text().replace("status: review", "status: needs_revision"))
+    text = plan.read_text().replace("status: review", "status: needs_revision")
+    plan.write_text(text + "\n## Review Comments\n\n- Shorter, please.\n")
     vault.once()
     assert [t["event"] for t in told(vault)] == ["plan_waits"] * 2, "a new revision waits"
     vault.approve("greet")

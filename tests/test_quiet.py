@@ -298,6 +298,7 @@ def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) ->
     path.write_text(path.read_text().replace("status: planned", "status: draft"))
     vault.plan().write_text(
         vault.plan().read_text().replace("status: review", "status: needs_revision")
+        + "\n## Review Comments\n\n- Shorter, please.\n"
     )
     vault.here()
     assert "status: draft" in path.read_text()

@@ -27,6 +27,12 @@ def planned(folder: Path, request: str) -> tuple[TestVault, Path]:
     return vault, note
 
 
+def changes_asked(vault: TestVault) -> None:
+    plan = vault.plan()
+    plan.write_text(plan.read_text() + "\n## Review Comments\n\n- Shorter, please.\n")
+    edit(plan, ("status: review", "status: needs_revision"))
+
+
 def edit(note: Path, *pairs: tuple[str, str]) -> None:
     text = note.read_text()
     for old, new in pairs:
@@ -72,7 +78,7 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
         note.write_text(kept)
     elif state == "failed":
         vault.script(("revise", [{"text": "no"}]))
-        edit(vault.plan(), ("status: review", "status: needs_revision"))
+        changes_asked(vault)
         vault.here()
     before = len([a for a in vault.actions() if a in ("model.called", "model.failed")])
     status = str(read_note(note.read_bytes()).meta["status"])
@@ -100,7 +106,7 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
 def test_changes_that_are_asked_for_wait_for_a_request_that_cannot_be_used(tmp_path: Path) -> None:
     vault, note = planned(tmp_path, "Say hello\n")
     edit(note, ("status: planned", "status: planned\npriority: 99"))
-    edit(vault.plan(), ("status: review", "status: needs_revision"))
+    changes_asked(vault)
     vault.here()
     assert "priority: 99" in side(note).read_text()
     assert "The changes wait for the request" in side(vault.plan()).read_text()

@@ -121,15 +121,15 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
         assert started["digest"] == row["digest"]
 
         # placet's own box is no edit, the person's word is
-        edit(refused, "Tools: `write_file`", "Tools: `rm_rf`")
+        edit(refused, '["write_file"]', '["rm_rf"]')
         vault.approve("refused")
         run.settle()
         text = says_all(refused, "Not approved", "rm_rf")
         found = re.search(r"> Line (\d+) below this box: .*rm_rf", text)
         assert found is not None
         below = without_box(read_note(refused.read_bytes()).body)
-        assert below.splitlines()[int(found[1]) - 1].startswith("Tools: `rm_rf`")
-        edit(refused, "Tools: `rm_rf`", "Tools: `write_file`, `read_file`")
+        assert below.splitlines()[int(found[1]) - 1].startswith('tools = ["rm_rf"]')
+        edit(refused, '["rm_rf"]', '["write_file", "read_file"]')
         vault.approve("refused")
         run.settle()
         row = rows(vault, "refused", "plan.approved")[0]["metadata"]

@@ -372,7 +372,8 @@ def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
             if "plan.failed" in vault.actions():
                 break
             text = vault.plan().read_text()
-            vault.plan().write_text(text.replace("status: review", "status: needs_revision"))
+            text = text.replace("status: review", "status: needs_revision")
+            vault.plan().write_text(text + "\n> @placet Shorter, please.\n")
             running.settle()
     assert len(model.asks) == 2, "the third could come to more than is left of 26,000"
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"

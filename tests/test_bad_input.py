@@ -125,7 +125,7 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
         ('write = ["hello.txt"]', 'write = ["../x"]', ".."),
         ("## Scope", "## Skope", "scope"),
         ("### 1. Write it", "Write it", "step"),
-        ("`write_file`", "`rm_rf`", "rm_rf"),
+        ('["write_file"]', '["rm_rf"]', "rm_rf"),
         ("complexity: standard", "complexity: huge", "huge"),
         ("agent: default", "agent: nobody", "System/Agents/nobody.md"),
         ("agent: default", "agent: default\nif_changed: perhaps", "neither `ask` nor `proceed`"),

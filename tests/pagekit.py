@@ -96,5 +96,5 @@ def browsing(vault: TestVault) -> Iterator[Browser]:
 
 def sqls(page: str) -> list[str]:
     """Return the SQL that a page shows."""
-    found = re.findall(r"runs it as it stands\.</p><pre[^>]*><code>(.*?)</code>", page, re.DOTALL)
+    found = re.findall(r"runs this query\.</p><pre[^>]*><code>(.*?)</code>", page, re.DOTALL)
     return [html.unescape(sql) for sql in found]

@@ -67,7 +67,7 @@ def test_a_finished_mission_s_page_says_the_next_step(
         # at once, and not when the daemon has seen it
         assert browser.press("say-hello", "merge").status_code == 303
         page = browser.get("/r/say-hello")
-        assert "was merged: <code>placet undo say-hello</code> takes it back." in page
+        assert "was merged. To undo the merge: <code>placet undo say-hello</code>" in page
         assert buttons(page) == {"retry"}
         vault.once()
         assert buttons(browser.get("/r/say-hello")) == {"retry"}
@@ -77,7 +77,7 @@ def test_a_finished_mission_s_page_says_the_next_step(
             else:
                 vault.click("undo", "say-hello", "--yes")
             page = browser.get("/r/say-hello")
-            assert "was merged, and that was taken back" in page
+            assert "was merged, and the merge was undone" in page
             assert "Merge again" in page
             assert buttons(page) == {"merge", "retry"}
         assert browser.press("say-hello", "merge").status_code == 303
@@ -141,7 +141,7 @@ def test_a_board_that_was_killed_does_not_hinder_the_next(vault: TestVault) -> N
     with served(vault, ends=(-9,)) as first:
         assert first.port
         done = vault.click("board", "--listen", "127.0.0.1:0", check=False)
-        assert f"runs already: http://127.0.0.1:{first.port}" in done.stderr
+        assert f"is already running: http://127.0.0.1:{first.port}" in done.stderr
         first.process.kill()
         first.process.wait()
     assert at.exists(), "nobody was left to delete it"
@@ -280,7 +280,7 @@ def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more
         vault.approve()
         vault.here()
         answer = browser.press("say-hello", button, remark="Quick.", reason="No.", **hidden)
-        assert "This plan was approved meanwhile" in answer.text
+        assert "This plan is approved by now" in answer.text
     text = vault.active().read_text()
     vault.here()
     assert vault.active().read_text() == text

@@ -159,7 +159,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
         page.get_by_label("What you want done").fill("People open the list in a spreadsheet.")
         page.get_by_label("Repository").select_option("app")
         assert is_whole(page)
-        page.get_by_role("button", name="Ask for it").click()
+        page.get_by_role("button", name="Submit").click()
         # the board shows it without being reloaded
         expect(board_.locator("#yours .card", has_text=title)).to_be_visible()
         assert is_whole(board_)
@@ -173,7 +173,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
         plan.get_by_label("What to change").fill("Quote as RFC 4180 says.")
         plan.locator("select[name=step]").select_option("1")
         plan.get_by_role("button", name="Only write the comment").click()
-        expect(plan.get_by_text("The comment stands in the plan.")).to_be_visible()
+        expect(plan.get_by_text("The comment is in the plan.")).to_be_visible()
         expect(plan.locator("#texts")).to_contain_text("Quote as RFC 4180 says.")
         remark = plan.get_by_label("A remark for the agent")
         remark.fill("Keep it short.")
@@ -234,7 +234,7 @@ def test_reject_revise_answer_and_widen(seen: Seen) -> None:
         page.locator("summary", has_text="Ask for changes").click()
         page.get_by_label("What to change").fill("Add a test.")
         page.get_by_role("button", name="Ask for changes").click()
-        expect(page.get_by_text("Changes are asked for.")).to_be_visible()
+        expect(page.get_by_text("Changes requested.")).to_be_visible()
         vault.await_action("plan.revised")
 
         page.goto(f"{seen.served.url}/r/tidy-the-changelog")
@@ -268,9 +268,7 @@ def test_what_is_typed_stays_and_what_changed_is_said_and_not_approved(seen: See
         other.get_by_role("button", name="1. Compare without capitals").click()
         expect(other.get_by_text("The steps are as you ticked them.")).to_be_visible()
         # a row of this request: the page hears of it and looks again
-        expect(page.get_by_role("alert")).to_contain_text(
-            "This changed while it was on your screen"
-        )
+        expect(page.get_by_role("alert")).to_contain_text("This changed in the meantime")
         expect(remark).to_have_value("half a sent")
         page.get_by_role("button", name="Approve", exact=True).click()
         expect(page.get_by_role("heading", name="Not done")).to_be_visible()

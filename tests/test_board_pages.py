@@ -161,7 +161,7 @@ def test_the_numbers_are_drawn_with_a_table_and_their_sql(browser: Browser) -> N
     for told in ("1 completed, 1 failed", "1 of 3 decisions, 33.3 %", "2 approvals", "1 failure<"):
         assert told in page
     # 3 x 3000 of 3 x 4500 that were sent
-    assert "66.7 % of what was sent came from the cache" in page
+    assert "66.7 % of the prompt tokens came from the cache" in page
     assert "14,100 tokens" in page
 
 
@@ -346,7 +346,7 @@ def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
     assert len(ids) > 5
     assert rows_of(browser.get("/journal?request=no")) == ids
     assert "There is no request" in browser.get("/journal?request=nothing-like-it")
-    assert "is no day" in browser.get("/journal?day=yesterday")
+    assert "is not a date" in browser.get("/journal?day=yesterday")
     browser.get("/journal.csv?request=nothing-like-it", 404)
     for odd in ("below=-1", "below=1e9", "below=" + "9" * 99, "day=9999-12-31", "day=0001-01-01"):
         browser.get(f"/journal?{odd}")
@@ -374,7 +374,7 @@ def test_no_cell_of_the_csv_is_a_formula(browser: Browser) -> None:
 
 def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
     page = browser.get("/journal/trace/done")
-    assert "The story of done &lt;/code&gt;" in page, "its title, and not its name"
+    assert "What happened to done &lt;/code&gt;" in page, "its title, and not its name"
     sentences = [
         "request seen: Inbox/Requests/done.md",
         "a plan waits for you",
@@ -401,7 +401,7 @@ def test_a_mission_is_shown_turn_by_turn(browser: Browser) -> None:
     assert "Now I write. &lt;/code&gt;" in work
     assert "1,500 + 3,000 cached tokens in, 200 out" in work
     assert re.search(r'<li class="bad">.*read_file', work)
-    assert "at work" not in work  # it is over, whatever call has no result
+    assert ">running" not in work  # it is over, whatever call has no result
 
 
 def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
@@ -509,7 +509,7 @@ def test_what_stands_still_for_an_answer_is_still_at_work(tmp_path: Path) -> Non
     vault = asking_vault(tmp_path, ("ask_person", QUESTION))
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
-    assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*at work', page)
+    assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*running', page)
 
 
 def test_work_without_a_commit_is_not_offered_for_merging() -> None:

@@ -1,7 +1,7 @@
-"""A person's buttons on the board: the same gestures as by hand, of the text that was on screen.
+"""Do what the board's buttons say, with the text that was on the screen.
 
-Each takes the person's Site, the request's ID and the form's fields. All raise UserError where it
-cannot be done, and NotAsRead where the note has another text by now.
+Each takes your Site, the request's ID and the form's fields. All raise UserError if it cannot be
+done, and NotAsRead if the note has changed since.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Act = Callable[[Site, str, Fields], decide.Done | None]
 
 
 def act(site: Site, ident: str, name: str, fields: Fields) -> str:
-    """Do what the button `name` says; return the name by which `said` tells what came of it.
+    """Do what the button `name` says; return the name by which `said` tells the result.
 
-    Raises UserError (exit code 3) for no button of ours.
+    Raises UserError (exit code 3) for an unknown button.
     """
     if name not in _ACTS:
         raise UserError("There is no such button.", "Go back, and reload the page.", exit_code=3)
@@ -44,16 +44,16 @@ def act(site: Site, ident: str, name: str, fields: Fields) -> str:
 
 
 def said(name: str) -> str:
-    """Return what a page says after a button; empty for none of ours."""
+    """Return what a page says after a button; "" for an unknown one."""
     if name == _SAVED:
         return decide.NOT_ANSWERED
     return _ACTS[name][1] if name in _ACTS else ""
 
 
 def form(site: Site, template: str) -> dict[str, Any]:
-    """Return what the form of a request offers, filled in from one of the vault's templates."""
+    """Return what the form for a request offers, filled in from one of the vault's templates."""
     folder = site.vault / "System" / "Templates"
-    # by what the page shows of their names: it cannot send each name back
+    # by the names that the page shows: it cannot send every name back
     templates = {seen_name(path.stem): path.name for path in folder.glob("*.md")}
     text = ""
     meta: Mapping[str, Any] = {}
@@ -78,7 +78,7 @@ def ask_for(site: Site, fields: Fields) -> str:
         name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
     }
     if priority := fields.get("priority", "").strip():
-        # What is no number is refused as such where the note is read.
+        # what is no number is refused when the note is read
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
     text = fields.get("text", "").replace("\r\n", "\n")
     return submit(site, text, title=fields.get("title"), meta=meta).path
@@ -126,10 +126,10 @@ def _tick(site: Site, ident: str, fields: Fields) -> decide.Done:
 def _answer(site: Site, ident: str, fields: Fields) -> decide.Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
-        raise UserError("Nothing is asked here any more.", "Reload the page.")
+        raise UserError("This is not asked any more.", "Reload the page.")
     said = _said(fields, "own") or _said(fields, "option")
     if not said:
-        raise UserError("The answer is empty.", "Choose an option, or write one of your own.")
+        raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
     raw = asking_text(site, case)
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
         raise decide.NotAsRead(case.asking.path)
@@ -170,20 +170,20 @@ def _drop(site: Site, ident: str, fields: Fields) -> None:
 
 
 _ACTS: Mapping[str, tuple[Act, str]] = {
-    "approve": (_approve, "Approved. It is carried out as it stands here."),
+    "approve": (_approve, "Approved. The mission starts."),
     "reject": (_reject, "Rejected."),
-    "revise": (_revise, "Changes are asked for. A new revision follows."),
-    "comment": (_comment, "The comment stands in the plan."),
+    "revise": (_revise, "Changes requested. placet writes a new revision."),
+    "comment": (_comment, "The comment is in the plan."),
     "tick": (_tick, "The steps are as you ticked them."),
-    "answer": (_answer, "Answered. The work goes on with that."),
-    "widen": (_widen, "The wider scope is approved. The mission goes on with it."),
-    "refuse": (_refuse, "The wider scope is rejected. The mission goes on without it."),
+    "answer": (_answer, "Answered. The work continues with that."),
+    "widen": (_widen, "The wider scope is approved. The mission continues with it."),
+    "refuse": (_refuse, "The wider scope is rejected. The mission continues without it."),
     "stop": (
         _stop,
-        "Taken back. A mission that has begun stops at the next safe point, with a report.",
+        "Stopping. At the next safe point the plan goes back to Inbox/Plans.",
     ),
-    "retry": (_retry, "A new plan is asked for. It waits for you when it is written."),
-    "merge": (_merge, "Merged. `placet undo` takes it back."),
+    "retry": (_retry, "placet is writing a new plan. You will approve it."),
+    "merge": (_merge, "Merged. To undo it: placet undo"),
     "drop": (_drop, "The branch is dropped; its commits are kept at a ref."),
 }
 
@@ -198,18 +198,18 @@ def _at_step(fields: Fields, comment: str) -> str:
 
 
 def _with_plan(site: Site, ident: str, decision: What) -> Case:
-    """Return a case whose plan can be decided on; an old page's button is not for a wider scope."""
+    """Return a case whose plan can be decided on; a stale button must not widen a scope."""
     case = awaiting(site, ident, decision)
     if asks_for_more(case):
         raise UserError(
-            "This plan was approved meanwhile; its mission asks for a wider scope now.",
+            "This plan is approved by now. Its mission asks for a wider scope.",
             "Reload the page.",
         )
     return case
 
 
 def _seen(site: Site, case: Case, fields: Fields) -> bytes:
-    """Return a plan's text if it is what was on the screen."""
+    """Return a plan's text if it is the one that was on the screen."""
     raw = plan_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
         raise decide.NotAsRead(case.plan.path)
@@ -219,7 +219,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
 def _wider(site: Site, ident: str) -> Case:
     case = site.case(ident)
     if case.asking is None or not case.asking.amended:
-        raise UserError("No wider scope is asked for any more.", "Reload the page.")
+        raise UserError("The mission does not ask for a wider scope any more.", "Reload the page.")
     return case
 
 

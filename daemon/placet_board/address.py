@@ -1,4 +1,4 @@
-"""The address of the board: where it listens, and where a running one is."""
+"""Parse the board's address, listen there, and find a running board."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from placet.host.config import DEFAULT_BOARD
 from placet.host.lock import announced_at
 
 AT = "board.at"
-"""The file of the state folder that says where the board is."""
+"""The file in the state folder with the board's address."""
 
 
 class Address(NamedTuple):
-    """The address that the board listens at, and the names by which browsers ask for it."""
+    """The address that the board listens at, and the host names of its URLs."""
 
     host: str
     port: int
@@ -26,14 +26,14 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only this machine reaches it."""
+        """Return whether only this machine can reach it."""
         return self.host == "localhost" or _is_loopback(self.host)
 
     @property
     def url(self) -> str:
         """The address for a browser.
 
-        A name for a board that only this machine reaches is a proxy's, which speaks https.
+        A host name for a board on loopback is a proxy's, which speaks https.
         """
         if self.names and self.is_loopback:
             return f"https://{self.names[0]}"
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A board that runs, and the run that its login links are for."""
+    """A running board, and the run that its login links are for."""
 
     at: Address
     run: str
@@ -59,10 +59,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def own_address() -> str:
-    """Return this machine's address in its network, empty without one. Sends nothing."""
+    """Return this machine's address in its network, "" without one. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # RFC 5737: belongs to nobody
+            probe.connect(("192.0.2.1", 9))  # RFC 5737: an address for documentation
             return str(probe.getsockname()[0])
         except OSError:
             return ""
@@ -80,14 +80,14 @@ def address_of(listen: str) -> Address:
 
 
 def running_at(site: Site) -> Running:
-    """Return the board that runs on a vault. Raises UserError if none does."""
+    """Return the board that runs on a vault. Raises UserError if there is none."""
     if (found := board_at(site)) is not None:
         return found
     raise UserError("No board of this vault runs.", "Start it: placet board")
 
 
 def board_at(site: Site) -> Running | None:
-    """Return the board that runs on a vault; None where none does."""
+    """Return the board that runs on a vault; None if there is none."""
     try:
         if found := announced_at(site.state.folder / AT):
             at = Address(str(found["host"]), int(found["port"]), tuple(found["names"]))
@@ -107,7 +107,7 @@ def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(place)
-            sock.listen(128)  # whoever follows the link at once waits, and is not refused
+            sock.listen(128)  # a browser that follows the link at once waits and is not refused
         except BaseException:
             sock.close()
             raise

@@ -1,4 +1,4 @@
-"""The guard in front of every page: who may ask, from where, and what a browser may do with it."""
+"""Guard every page: check the host, the form's origin, the session, and limit what browsers do."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from placet.host.state import write_private
 from placet_board.address import Address
 
 LINK_S = 600
-"""Seconds in which a login link can be used."""
+"""Lifetime of a login link, in seconds."""
 SESSION_S = 30 * 24 * 3600
-"""Seconds that a session lasts: a phone is asked for a new link once a month."""
+"""Lifetime of a session, in seconds: a phone needs a new link once a month."""
 KEY = "board.key"
-"""The file of the state folder that holds the key."""
+"""The file in the state folder with the key."""
 KEY_BYTES = 32
 MAX_TOKEN_CHARS = 2_000
 MAX_NAME_CHARS = 60
@@ -46,7 +46,7 @@ MAX_NAME_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A person at a browser: the name that decisions are journalled with, and an id."""
+    """You at a browser: the name that decisions are journalled with, and an id."""
 
     who: str
     ident: str
@@ -54,10 +54,10 @@ class Session:
 
 @dataclass(slots=True)
 class Tokens:
-    """Makes and reads tokens with one key; knows which login links were used.
+    """Makes and checks tokens with one key; remembers which login links were used.
 
-    A login link is for one run of a board, `run`: whether one of an earlier run was used is not
-    known. With a `file` the key is the one in there now: who deletes it logs all browsers out.
+    A login link is for one `run` of a board, as the used links of an earlier run are not known.
+    With a `file` the key is read again each time: deleting it logs all browsers out.
     """
 
     key: bytes
@@ -66,11 +66,11 @@ class Tokens:
     used: set[str] = field(default_factory=set)
 
     def login(self, who: str) -> str:
-        """Return the token of a login link for a person of this name."""
+        """Return the token of a login link for this name."""
         return self._signed(self._login, {"who": who, "nonce": secrets.token_urlsafe(16)})
 
     def session_for(self, login: str) -> str | None:
-        """Use a login link up; return the session's token, None for one that does not count."""
+        """Use a login link; return the session's token, None for an invalid link."""
         data = self._read(self._login, login, LINK_S)
         if data is None or data["nonce"] in self.used:
             return None
@@ -78,12 +78,12 @@ class Tokens:
         return self._signed("session", {"who": data["who"], "ident": secrets.token_urlsafe(16)})
 
     def session(self, token: str) -> Session | None:
-        """Return the session of a cookie, None for none that counts."""
+        """Return the session of a cookie, None for an invalid one."""
         found = self._read("session", token, SESSION_S)
         return None if found is None else Session(found["who"], found["ident"])
 
     def form_token(self, session: Session) -> str:
-        """Return the token that this session's forms carry."""
+        """Return the token for this session's forms."""
         return self._signed("form", {"ident": session.ident})
 
     def is_form_of(self, session: Session, token: str) -> bool:
@@ -93,7 +93,7 @@ class Tokens:
 
     @property
     def _login(self) -> str:
-        # not in the token, which a QR code has to hold
+        # not in the token, which has to fit a QR code
         return f"login {self.run}"
 
     def _signed(self, purpose: str, data: dict[str, str]) -> str:
@@ -110,13 +110,13 @@ class Tokens:
 
     def _signer(self, purpose: str) -> URLSafeTimedSerializer:
         if self.file is not None:
-            with suppress(UserError):  # no open file is left: as before
+            with suppress(UserError):  # out of file handles: keep the last key
                 self.key = key_at(self.file)
         return URLSafeTimedSerializer(self.key, salt=f"placet {purpose}")
 
 
 def key_at(path: Path) -> bytes:
-    """Return the key in a file; one that is missing, damaged or not ours alone is replaced.
+    """Return the key in a file; replace one that is missing, damaged or not private.
 
     Then all have to log in again. Raises UserError if that cannot be done.
     """
@@ -127,7 +127,7 @@ def key_at(path: Path) -> bytes:
 
 
 def _private_key(path: Path) -> bytes | None:
-    """Return the key in a file that nobody else could have read or put there, else None."""
+    """Return the key in a file that nobody else could read or write, else None."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -150,11 +150,11 @@ def _new_key(path: Path) -> bytes:
 
 
 def name_of(who: str) -> str:
-    """Return a person's name as notes and rows have it. Raises UserError for one that is none."""
+    """Return a person's name as notes and rows have it. Raises UserError for an invalid one."""
     name = " ".join(who.split())
     if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
         raise UserError(
-            "The name of a login link is empty, too long, or has characters that cannot be seen.",
+            "The name of a login link is empty, too long, or has invisible characters.",
             "Give a name: placet board login --name Anna",
             exit_code=2,
         )
@@ -164,14 +164,14 @@ def name_of(who: str) -> str:
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 500
 FORM_S = 10.0
-"""Seconds in which a form has to arrive."""
+"""Time limit for a form to arrive, in seconds."""
 MAX_LOGIN_BYTES = 8 * 1024
-"""Bytes of a form by somebody who is not logged in: a link."""
+"""Bytes of a form without a session: a login link."""
 FAILURES_A_MINUTE = 10
 """Failed logins a minute, of all clients together, after which they are told to wait.
 
-A link that counts is let in all the same: it is signed and has 128 random bits, so nobody guesses
-one, and nobody can keep its owner out by trying.
+A valid link works all the same: it is signed and has 128 random bits, so nobody can guess one, and
+nobody can lock its owner out by trying.
 """
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -181,7 +181,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
-    # with `no-referrer` a browser sends `Origin: null` with a form, our own forms too
+    # with `no-referrer` a browser sends `Origin: null` with every form, also ours
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -218,8 +218,8 @@ _CLOSE = {"connection": "close"}
 class Door:
     """The addresses at which this board is reached, and its tokens.
 
-    `hosts` are the values of a Host header that are ours, in lower case. `proxied` are those by
-    which a proxy may pass https on.
+    `hosts` are the valid values of the Host header, in lower case. `proxied` are those for which a
+    proxy may speak https.
     """
 
     hosts: frozenset[str]
@@ -231,12 +231,12 @@ class Door:
     def cookie(self, *, https: bool) -> str:
         """Return the name of the session's cookie.
 
-        It has the port, as cookies of one machine are shared by its ports.
+        It has the port, because the ports of a machine share cookies.
         """
         return f"__Host-placet-{self.port}" if https else f"placet-{self.port}"
 
     def comes_from_us(self, headers: Headers) -> bool:
-        """Return whether a form was sent by a page of this board."""
+        """Return whether a page of this board sent a form."""
         host = headers.get("host", "").lower()
         schemes = ("http", "https") if host in self.proxied else ("http",)
         return headers.get("origin", "") in [f"{scheme}://{host}" for scheme in schemes]
@@ -259,14 +259,14 @@ class Door:
 
 
 def refusal(why: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the page that says in words of ours why a request is not answered."""
+    """Return a page that says why a request is refused."""
     return HTMLResponse(_PAGE.format(why), code, headers)
 
 
 class Guarded:
-    """An ASGI application in front of another: lets in who may, and adds the headers.
+    """An ASGI application in front of another: refuses requests, and adds headers.
 
-    The other one finds `session` and, of a form, `form` in the request's state.
+    The other one finds `session` and, for a form, `form` in the request's state.
     """
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
@@ -295,27 +295,27 @@ class Guarded:
         try:
             refused = await self._refused(request)
             await (refused or self.app)(scope, receive, with_headers)
-        except ClientDisconnect:  # gone before its form had arrived: nobody reads an answer
+        except ClientDisconnect:  # the browser left before its form had arrived
             return
-        except Exception as error:  # a bug: this page fails, the others go on
+        except Exception as error:  # a bug: only this page fails
             say(f"the board has a bug: {_place_of(error)}")
             if not started:
-                answer = refusal("This went wrong in the board; it has said where.", 500)
+                answer = refusal("The board has a bug. Its terminal says where.", 500)
                 await answer(scope, receive, with_headers)
 
     async def _refused(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not let in, None for one that is."""
-        # As the pages are found; `request.url` is made from the Host header, and may be another.
+        """Return the answer to a refused request, None for an allowed one."""
+        # the path that routes use; `request.url` is made from the Host header and may differ
         path = request.scope["path"]
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self.door.hosts:
             return refusal(
-                "This is not an address of this board. If it should be one, start the board with "
-                "its name: placet board --host NAME",
+                "The board does not accept this host name. To allow it, start the board with: "
+                "placet board --host NAME",
                 421,
             )
         if request.method not in ("GET", "HEAD", "POST"):
-            return refusal("The board has no such way of asking.", 405)
+            return refusal("The board does not support this request method.", 405)
         session = self.door.session(request.headers, request.cookies)
         request.state.session = session
         if request.method == "POST" and (refused := await self._refused_form(request, session)):
@@ -329,7 +329,7 @@ class Guarded:
     async def _refused_form(self, request: Request, session: Session | None) -> Response | None:
         if not self.door.comes_from_us(request.headers):
             return refusal("This form was not sent by a page of this board.", 403)
-        if session is None and request.scope["path"] != "/login":  # before its text is waited for
+        if session is None and request.scope["path"] != "/login":  # before its body is read
             return refusal(
                 "You are not logged in any more. Ask for a link: placet board login. Then go "
                 "back, and send it again.",
@@ -337,7 +337,7 @@ class Guarded:
             )
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            return refusal("This is no form.", 415)
+            return refusal("This is not a form.", 415)
         try:
             async with asyncio.timeout(FORM_S):
                 body = await _body(request, MAX_FORM_BYTES if session else MAX_LOGIN_BYTES)
@@ -355,12 +355,14 @@ class Guarded:
             return None
         token = fields.get("token", [""])[0]
         if session is None or not self.door.tokens.is_form_of(session, token):
-            return refusal("This form is not of your session. Go back, and reload the page.", 403)
+            return refusal(
+                "This form belongs to another session. Go back, and reload the page.", 403
+            )
         return None
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """Return a request's body; raises ValueError for one that is too long."""
+    """Return a request's body; raises ValueError if it is too long."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -370,15 +372,15 @@ async def _body(request: Request, most_bytes: int) -> bytes:
 
 
 def _place_of(error: Exception) -> str:
-    """Return where an error was raised, without its text: that may be anybody's."""
+    """Return where an error was raised, without its text, which may contain a secret."""
     *_, frame = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
 def logged_in(door: Door, login: str, *, https: bool) -> Response | None:
-    """Return the answer that opens a session, None for a link that does not count.
+    """Return the response that opens a session, None for an invalid link.
 
-    Over `https`, which a proxy speaks, the browser sends the cookie over https alone.
+    With `https`, which a proxy speaks, the browser sends the cookie over https only.
     """
     token = door.tokens.session_for(login)
     if token is None:
@@ -396,20 +398,20 @@ def logged_in(door: Door, login: str, *, https: bool) -> Response | None:
 
 
 LINES_BELOW = 2
-"""Lines of a terminal below the code: what is said when the board is served, and the cursor's."""
+"""Terminal lines needed below the code: messages and the cursor."""
 
 
 def tell_link(tokens: Tokens, at: Address, who: str) -> None:
-    """Print a login link of a person. Raises UserError for a name that is none."""
+    """Print a login link. Raises UserError for an invalid name."""
     link = f"{at.url}/login?t={quote(tokens.login(name_of(who)))}"
     click.echo(link)
     say("this link logs one browser in, once, within ten minutes")
     if not at.is_loopback and sys.stdout.isatty():
-        _show_code(link)  # last, so that all of it is in sight
+        _show_code(link)  # last, so that all of it is visible
 
 
 def _show_code(link: str) -> None:
-    """Print a link as a QR code, two rows of it on a line, if the terminal is high enough."""
+    """Print a link as a QR code, two rows on a line, if the terminal is high enough."""
     drawn = io.StringIO()
     segno.make(link, error="l", boost_error=False, micro=False).terminal(
         drawn, border=1, compact=True
@@ -419,6 +421,6 @@ def _show_code(link: str) -> None:
         click.echo(drawn.getvalue(), nl=False)
     else:
         say(
-            f"its QR code needs a terminal of {height} lines: make this one higher, then: "
+            f"The QR code needs a terminal with {height} lines. Enlarge it, then: "
             "placet board login"
         )

@@ -1,6 +1,6 @@
-"""Charts as shapes that a template draws as SVG: bars by day, bars by name, a line. Pure.
+"""Make charts as shapes that a template draws as SVG: bars by day, bars by name, a line. Pure.
 
-Lengths are units of the drawing, which is WIDTH wide: about a pixel each on a phone.
+Lengths are in units of the drawing, which is WIDTH wide: about a pixel each on a phone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from placet.errors import counted
 
 WIDTH = 360
 TOP, HEIGHT, BOTTOM = 18, 130, 22
-"""The room above the bars, for them, and below them."""
+"""Heights above, of and below the bars."""
 ROW = 38
 """The height of a named bar with its name."""
 MAX_NAMED = 12
-"""Bars that are named; of more the table tells."""
+"""Maximum bars with a name; the table has all."""
 MAX_NAME = 34
 
 Tell = Callable[[float], str]
@@ -25,7 +25,7 @@ Tell = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A rectangle; `series` is the number of its series, `told` says its value."""
+    """A rectangle; `series` is the number of its series, `told` its value as text."""
 
     x: float
     y: float
@@ -47,7 +47,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The shapes of a chart; `points` is a line's, `levels` are the heights of its rules."""
+    """The shapes of a chart; `points` are those of a line, `levels` the heights of its rules."""
 
     height: float
     blocks: tuple[Block, ...] = ()
@@ -58,11 +58,11 @@ class Drawing:
 
 Value = float | None
 Column = tuple[str, Sequence[Value]]
-"""A name, and its value in each series, None where there is none."""
+"""A name, and its value in each series, None for none."""
 
 
 def bar_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
-    """Return stacked bars side by side, the first and the last with their names.
+    """Return stacked bars next to each other; the first and the last have a name.
 
     A bar as high as `full`, by default the highest one, fills the drawing.
     """
@@ -107,7 +107,7 @@ def row_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawi
 
 
 def line_chart(left: Sequence[float], full: float, tell: Tell) -> Drawing:
-    """Return a line of what was left of `full` after each turn, beginning with all of it."""
+    """Return a line of what was left of `full` after each turn, starting with all of it."""
     values = [full, *left]
     step = WIDTH / max(len(values) - 1, 1)
     points = " ".join(
@@ -139,8 +139,8 @@ Rows = Sequence[Mapping[str, Any]]
 class ChartKind:
     """A chart's title, question and columns.
 
-    `tell` says one value, `told` all of them. A bar of `full` fills the drawing, by default the
-    highest one. The table has the columns `besides` too.
+    `tell` formats one value, `told` all of them. A bar of `full` fills the drawing, by default the
+    highest one. The table also has the columns `besides`.
     """
 
     key: str
@@ -163,7 +163,7 @@ def _missions(rows: Rows) -> str:
 
 def _cost(rows: Rows) -> str:
     unknown = _total(rows, "calls_without_price")
-    besides = f", besides {counted(unknown, 'call')} whose price is not known" if unknown else ""
+    besides = f" and {counted(unknown, 'call')} without a known price" if unknown else ""
     return f"{_dollars(_total(rows, 'dollars'))}{besides}"
 
 
@@ -174,7 +174,7 @@ def _tokens(rows: Rows) -> str:
 def _cached(rows: Rows) -> str:
     asked = _total(rows, "input_tokens", "cached_tokens")
     share = 100 * _total(rows, "cached_tokens") / asked if asked else 0.0
-    return f"{share:.1f} % of what was sent came from the cache"
+    return f"{share:.1f} % of the prompt tokens came from the cache"
 
 
 def _waits(rows: Rows) -> str:

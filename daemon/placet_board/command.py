@@ -30,7 +30,7 @@ from placet_board.server import server
 
 
 async def serve(site: Site, sock: socket.socket, at: Address, *, who: str) -> None:
-    """Print a login link for `who`, and serve the board on a socket that is bound to `at`."""
+    """Print a login link for `who`, and serve the board on a bound socket."""
     site.state.ensure()
     folder = site.state.folder
     tokens = Tokens(key_at(folder / KEY), secrets.token_hex(8), folder / KEY)
@@ -42,15 +42,15 @@ async def serve(site: Site, sock: socket.socket, at: Address, *, who: str) -> No
     board = Board(site.vault, site.env, door, live)
     with announced(folder / AT, {**at._asdict(), "run": tokens.run}):
         running = server(application(board))
-        # uvicorn ends in order, then sends itself the signal again: the address is taken back first
+        # uvicorn stops, then sends itself the signal again: remove the address file first
         signal.signal(signal.SIGTERM, lambda *_: None)
         await running.serve([sock])
 
 
 def hosts_of(at: Address) -> frozenset[str]:
-    """Return the values of a Host header with which this board is asked for.
+    """Return the values of the Host header that the board accepts.
 
-    A name that merely points here is none of them: a page elsewhere can make its own name do so.
+    A name is accepted only if it is configured: a foreign page can point its own name here.
     """
     names = {"127.0.0.1", "localhost", "[::1]"}
     everywhere = at.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -81,7 +81,7 @@ def board_command(
     hosts: tuple[str, ...],
     name: str | None,
 ) -> None:
-    """Show the whole of placet on one live page, in a browser or on a phone.
+    """Show placet on one live page, in a browser or on a phone.
 
     It prints a link that logs one browser in, once, within ten minutes.
     """
@@ -93,19 +93,19 @@ def board_command(
     address = address_of(listen or table.listen)._replace(names=names)
     if not listen and not holding.settled and not address.is_loopback:
         raise UserError(
-            f"The vault's configuration wants the board at {table.listen}, which the network "
-            "reaches, and nobody accepted that on this machine.",
-            f"If you want it: placet board --listen {table.listen}",
+            f"The vault's configuration sets the board's address to {table.listen}, which the "
+            "network can reach. Nobody accepted that on this machine.",
+            f"To allow it: placet board --listen {table.listen}",
         )
     if (running := board_at(site)) is not None:
         raise UserError(
-            f"The board of this vault runs already: {running.at.url}",
+            f"The board of this vault is already running: {running.at.url}",
             "A link to it: placet board login",
         )
     with listening(address) as (sock, at):
         if not at.is_loopback:
             say(
-                f"{at.host} is reachable from the network, and the board speaks plain HTTP. "
+                f"{at.host} can be reached from the network, and the board speaks plain HTTP. "
                 "Whoever listens there can read everything and decide. The guide shows a proxy and "
                 "a tunnel: “On the phone”."
             )
@@ -116,7 +116,7 @@ def board_command(
 @click.option("--name", metavar="N", help="Who logs in with the link; else your user name.")
 @site_option
 def board_login_command(site: Site, name: str | None) -> None:
-    """Print a login link for the board that runs: once, for ten minutes."""
+    """Print a login link for the running board: for one browser, for ten minutes."""
     running = running_at(site)
     tokens = Tokens(key_at(site.state.folder / KEY), running.run)
     tell_link(tokens, running.at, name or site.who)

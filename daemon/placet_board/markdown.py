@@ -1,7 +1,7 @@
-"""Notes as HTML: what stands in them is shown, and nothing in them acts.
+"""Render notes as HTML that cannot act.
 
-HTML is text here, links and pictures stand as they are written, and characters that cannot be seen
-are written out. Callouts and task boxes look as they do in Obsidian.
+HTML in a note is shown as text, links and pictures as they are written, and invisible characters as
+escapes. Callouts and task boxes look as in Obsidian.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from placet.note.paths import show
 
 
 def seen(text: str) -> str:
-    """Return a text of several lines with what hides, turns or fills unseen written out."""
+    """Return a text of several lines with invisible and direction-changing characters escaped."""
     return visible(harmless(text))
 
 
 def seen_name(text: str) -> str:
-    """Return a name or a sentence, which has one line, like `seen`."""
+    """Return a name or a sentence on one line, escaped like `seen`."""
     return visible(show(text))
 
 
 MAX_CHARS = 50_000
-"""Characters of a note that are rendered; a longer one is shown as plain text.
+"""Longest note that is rendered, in characters; a longer one is shown as plain text.
 
-The slowest text of this length takes a second and a half.
+The slowest text of this length takes 1.5 s.
 """
 MAX_NESTING = 40
-"""Depth of quotes and lists; what is deeper markdown-it leaves out, so all is shown as text."""
+"""Deepest nesting that is rendered: markdown-it drops deeper text, so such a note is plain text."""
 _CALLOUT = re.compile(r"\[!([\w-]{1,20})(?:\|[\w-]+)?\][+-]?[ \t]*(.*)")
 _BOX = re.compile(r"\[([ xX])\] ")
 _ALARMING = frozenset({"danger", "warning", "failure", "error", "bug"})
 
 
-@lru_cache(maxsize=32)  # a live page shows the same notes again and again
+@lru_cache(maxsize=32)  # cached: a live page shows the same notes repeatedly
 def html_of(text: str) -> Markup:
     """Return markdown as HTML that cannot act."""
     shown = seen(text.replace("\r\n", "\n"))
@@ -66,7 +66,7 @@ def html_of(text: str) -> Markup:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"])
-    # Links and pictures stand as they were written: what they point at can be read.
+    # Links and pictures are shown as written, so that you see where they point.
     parser.disable(
         ["link", "image", "autolink", "reference", "entity", "html_block", "html_inline"]
     )
@@ -122,7 +122,7 @@ def _callouts(tokens: Sequence[Token]) -> None:
 
 
 def _cells(tokens: Sequence[Token]) -> None:
-    """Align cells by a class: the policy of the pages forbids styles in a text."""
+    """Align cells by a class, as the pages' policy forbids inline styles."""
     for token in tokens:
         if token.type in ("th_open", "td_open") and (style := token.attrs.pop("style", None)):
             token.attrSet("class", str(style).replace("text-align:", "to-"))
@@ -139,9 +139,9 @@ def _embolden(children: list[Token]) -> None:
 
 
 MAX_LINES = 3_000
-"""Lines of a difference that a page shows; `placet diff` has all of them."""
+"""Maximum lines of a difference on a page; `placet diff` shows all."""
 MAX_LINE_CHARS = 500
-"""Characters of a line up to which it gets syntax colours."""
+"""Longest line with syntax colours, in characters."""
 
 
 @dataclass(frozen=True, slots=True)

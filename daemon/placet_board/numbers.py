@@ -1,4 +1,4 @@
-"""The numbers of the board: charts of what the journal has of the last days, each with its SQL."""
+"""Count what the journal has of the last days, for charts, each with its SQL."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from placet.journal.reader import first_since, query, snapshot
 from placet.note.paths import show as visible
 from placet_board.charts import KINDS, ChartKind, Column, Drawing, bar_chart, row_chart
 
-# The questions behind the numbers of the board, as SQL for both databases.
-#
-# `placet journal --sql` runs it too.
+# The SQL of the charts, for both databases. `placet journal --sql` runs it too.
 
 GROUPS: Mapping[str, str] = {
     "day": "date(a.timestamp, 'localtime')",
     "agent": "coalesce(nullif(a.agent, ''), '(none)')",
     "portal": "coalesce(nullif(p.portal, ''), '(the vault)')",
 }
-"""What numbers are told by, and the SQL of it."""
+"""What numbers can be grouped by, with its SQL."""
 
 _PORTALS = (
     "portals AS MATERIALIZED (SELECT trace_id, body->>'$.request.portal' AS portal FROM cases)"
@@ -112,15 +110,15 @@ QUESTIONS: Mapping[str, str] = {
 }
 CHOICES = """\
 SELECT DISTINCT body->>'$.request.agent' AS agent, body->>'$.request.portal' AS portal FROM cases"""
-"""The agents and portals there are."""
+"""All agents and portals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The part of the journal that numbers are about, and what they are told by.
+    """The part of the journal to count, and what to group by.
 
-    `by` is a key of GROUPS; an empty agent or portal, which are known ones, means all. A portal of
-    None means all, an empty one the vault itself.
+    `by` is a key of GROUPS. An empty agent means all. A portal of None means all, an empty one the
+    vault itself.
     """
 
     days: int
@@ -152,27 +150,27 @@ def sql_of(name: str, part: Slice, first: int) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a text as SQL has it."""
+    """Return a text as an SQL literal."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 
 
 DAYS = (7, 30, 90)
 SHARED_S = 20.0
-"""Seconds for which browsers share what was counted."""
+"""How long browsers share a result, in seconds."""
 COUNT_S = 4.0
-"""Seconds that all questions of a page may take; a chart whose question got no more says so."""
+"""Time limit for all queries of a page, in seconds; a chart without time left says so."""
 LEAST_S = 0.2
-"""Seconds that a question may take however long the others took."""
+"""Seconds that each query gets in any case."""
 WAIT_S = 6.0
-"""Seconds that a browser waits while it is counted for another."""
+"""How long a browser waits while another one's numbers are counted, in seconds."""
 MAX_KEPT = 24
 VAULT_ITSELF = "(the vault)"
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with all that a page says of it.
+    """A chart with everything that a page says about it.
 
     `told` is its sentence, `legend` names its series, `problem` says why it could not be made.
     """
@@ -190,7 +188,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The charts, and the agents and portals that can be chosen."""
+    """The charts, and the agents and portals to choose from."""
 
     charts: tuple[Chart, ...]
     agents: tuple[str, ...]
@@ -200,7 +198,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class Counted:
-    """Counts what browsers ask of a journal, and keeps it a while; several threads may ask."""
+    """Counts a journal for browsers, and caches the results. Thread-safe."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: dict[Slice | None, tuple[float, Any]] = field(default_factory=dict)
@@ -208,8 +206,8 @@ class Counted:
     def numbers(self, path: Path, asked: Slice) -> Numbers:
         """Return the numbers of a part of the journal, at most SHARED_S old.
 
-        A name that is no agent's and no portal's means all of them. Raises UserError where too much
-        is counted already.
+        An unknown name of an agent or a portal means all. Raises UserError while too much is being
+        counted.
         """
         if not is_begun(path):
             return Numbers((), (), (), is_empty=True)
@@ -232,7 +230,7 @@ class Counted:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=WAIT_S):
-            raise UserError("Others have more counted than can be done at once.", "Reload later.")
+            raise UserError("The board is counting for other browsers.", "Reload later.")
         try:
             yield
         finally:
@@ -250,7 +248,7 @@ class Counted:
 
 
 def slice_of(params: Mapping[str, str]) -> Slice:
-    """Return what an address asks for; what it may not is left out."""
+    """Return the part of the journal that an address asks for; invalid values are ignored."""
     days = params.get("days", "")
     by = params.get("by", "")
     portal = params.get("portal", "")
@@ -263,7 +261,7 @@ def slice_of(params: Mapping[str, str]) -> Slice:
 
 
 def _choices(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of agents and portals; the vault itself is an empty one."""
+    """Return the names of agents and portals; "" is the vault itself."""
     _, found = query(path, CHOICES, timeout_s=COUNT_S)
     agents = tuple(sorted({agent for agent, _ in found if agent}))
     return agents, tuple(sorted({portal or "" for _, portal in found}))
@@ -288,7 +286,7 @@ def _left(until: float) -> float:
 
 
 def _days(number: int) -> list[datetime]:
-    """Return the beginnings of the last days, in local time, today's last."""
+    """Return the beginnings of the last days, in local time; today's is the last."""
     today = wall().astimezone().date()
     dates = [today - timedelta(days=back) for back in reversed(range(number))]
     return [datetime.combine(date, midnight()).astimezone() for date in dates]
@@ -296,7 +294,7 @@ def _days(number: int) -> list[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """The rows that a question brought; `problem` says why it brought none."""
+    """The rows of a query; `problem` says why there are none."""
 
     sql: str
     head: Sequence[str]

@@ -76,9 +76,8 @@ from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
 class Card:
     """One request in a column.
 
-    `state` is its state in words, `about` what more there is to say of where it stands. `progress`
-    has its steps and its cost, None where there are none. `now` is what it does at this moment, in
-    words.
+    `state` is its state as text, `about` a detail of it. `progress` has its steps and its cost,
+    None if there is none. `now` is what it does at this moment, as text.
     """
 
     ident: str
@@ -96,7 +95,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the board; `hint` is shown where it is empty."""
+    """A column of the board; `hint` is shown if it is empty."""
 
     key: str
     name: str
@@ -106,11 +105,11 @@ class Column:
 
 
 _COLUMNS = (
-    ("requests", "Requests", "Nothing is asked for. Write a request, and a plan follows."),
+    ("requests", "Requests", "No requests. Write one, and placet plans it."),
     ("yours", "Awaiting you", "Nothing waits for you."),
-    ("approved", "Approved", "Nothing waits for its turn."),
-    ("running", "Running", "Nothing runs. What you approve runs here."),
-    ("done", "Done", "Nothing is done yet."),
+    ("approved", "Approved", "No approved plan is waiting."),
+    ("running", "Running", "Nothing runs. Approved plans run here."),
+    ("done", "Done", "Nothing is completed yet."),
     ("failed", "Ended otherwise", "Nothing failed, was rejected or withdrawn."),
 )
 _OF_STATE = {
@@ -132,7 +131,7 @@ def columns(
 ) -> list[Column]:
     """Return the columns of a status; `now` has what running missions do, by trace_id.
 
-    `wanted` keeps cards by `portal`, `agent` and `text`; an empty one keeps all.
+    `wanted` filters cards by `portal`, `agent` and `text`; an empty value keeps all.
     """
     by_column: dict[str, list[Card]] = {key: [] for key, _, _ in _COLUMNS}
     for case in found["cases"]:
@@ -149,7 +148,7 @@ def columns(
 
 
 def choices(cases: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[str]]:
-    """Return the portals and agents that can be filtered by."""
+    """Return the portals and agents to filter by."""
     found = list(cases)
     return {
         name: sorted({case[name] for case in found if case[name]}) for name in ("portal", "agent")
@@ -195,7 +194,7 @@ def _in_words(case: Mapping[str, Any]) -> str:
 
 
 def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
-    """Return what a card says below its title; empty where the state says it all."""
+    """Return what a card says below its title; "" if the state says it all."""
     if not daemon or case["intent"]:
         return turn(case, daemon=daemon)
     if case["asking"] is not None:
@@ -218,17 +217,17 @@ def _unusable(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURES = 20
-"""Pictures that a page shows, the first ones."""
+"""Maximum pictures on a page, the first ones."""
 
 
 def pictures_in(case: Case, report: str) -> list[tuple[int, int]]:
-    """Return the pictures of a request that its report shows: generation and number of each."""
+    """Return the pictures that a request's report shows: generation and number of each."""
     named = re.compile(rf"!\[\[{re.escape(_prefix(case))}-(\d{{1,6}})-(\d{{1,6}})\.png\]\]")
     return [(int(found[1]), int(found[2])) for found in named.finditer(report)][:MAX_PICTURES]
 
 
 def picture(site: Site, ident: str, generation: int, number: int) -> bytes:
-    """Return a picture, a PNG. Raises UserError (exit code 3) where there is none."""
+    """Return a picture, a PNG. Raises UserError (exit code 3) if there is none."""
     name = f"{_prefix(site.case(ident))}-{generation}-{number}.png"
     try:
         with Vault(site.vault) as vault:
@@ -245,18 +244,18 @@ def _prefix(case: Case) -> str:
 
 
 MAX_TURNS = 100
-"""Turns that a page shows, the last ones."""
+"""Maximum turns on a page, the last ones."""
 MAX_CALLS = 50
-"""Calls of one turn that a page shows, and literal actions."""
+"""Maximum calls of one turn on a page, and maximum literal actions."""
 MAX_WORDS = 600
-"""Characters that are shown of the model's words in a turn."""
+"""Maximum characters of the model's text in a turn."""
 MAX_OUTPUT = 4_000
-"""Characters that are shown of one call's result."""
+"""Maximum characters of a call's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """A call of a tool; `ok` is None while it is at work, `cut` says that its result is longer."""
+    """A tool call; `ok` is None while it runs, `cut`: its result is longer."""
 
     tool: str
     what: str
@@ -268,7 +267,7 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """One turn of the model: its words, its cost, its calls. `at` is empty where it is unknown."""
+    """One turn of the model: its text, its cost, its calls. `at` is empty if unknown."""
 
     number: int
     at: str
@@ -286,9 +285,9 @@ class ShownTurn:
 class Work:
     """The work on a request, or on its plan (`is_mission` is false).
 
-    `is_asking`: the model is asked now; `is_going`: calls without a result are at work.
-    `literal` are the actions that placet carried out as the plan says, by step. `burning` is what
-    was left of the budget after each turn, and `burned` a sentence about it.
+    `is_asking`: a model call is running; `is_going`: calls without a result are running. `literal`
+    are the literal actions that placet ran, by step. `burning` is what was left of the budget after
+    each turn, and `burned` a sentence about it.
     """
 
     is_mission: bool
@@ -399,7 +398,7 @@ def _call(tool: str, given: Mapping[str, Any], record: Recorded, entry: Key[Any]
 def _burning(
     record: Recorded, replies: Sequence[Replied], plan: bytes, ceiling: int
 ) -> tuple[Drawing | None, str]:
-    """Return what was left after each turn: of the plan's dollars, else of its turns."""
+    """Return what was left after each turn, of the plan's dollars or of its turns."""
     try:
         read = parse_plan(read_note(plan).body, None)
     except PlanProblems:
@@ -407,7 +406,7 @@ def _burning(
     scope = read.scope
     costs = [_cost(record, number, replied) for number, replied in enumerate(replies, 1)]
     known = [cost for cost in costs if cost is not None]
-    # a model without a price uses turns only
+    # without a price only turns are counted
     if scope.budget_usd and len(known) == len(costs) and any(known):
         full = float(scope.budget_usd)
         left = [full - float(sum(known[: number + 1])) for number in range(len(known))]
@@ -427,20 +426,20 @@ def _burning(
 
 
 def _cost(record: Recorded, number: int, replied: Replied) -> Decimal | None:
-    """Return the dollars of a turn with its attempts that failed; None where a price is unknown."""
+    """Return the dollars of a turn with its failed attempts; None if a price is unknown."""
     total, attempt = replied.cost_usd, 1
     while (held := record.begun(ATTEMPT.at(number, attempt))) is not None:
         lost = record.get(ATTEMPT.at(number, attempt))
         attempt += 1
         if lost is None and ATTEMPT.at(number, attempt).key in record.intents:
-            lost = held  # it was cut off, and counts with all that was held for it
+            lost = held  # it was interrupted, and counts with its whole reservation
         if lost is not None and total is not None:
             total = None if lost.amount.usd is None else total + lost.amount.usd
     return total
 
 
 def _complexity_of(plan: bytes) -> Complexity | None:
-    """Return the size that a plan's note says, None where it says none that there is."""
+    """Return the size that a plan's note says, None for none or an unknown one."""
     try:
         return Complexity(str(read_note(plan).meta.get("complexity") or Complexity.STANDARD))
     except ValueError:
@@ -448,11 +447,11 @@ def _complexity_of(plan: bytes) -> Complexity | None:
 
 
 MAX_ROWS = 500
-"""Rows of the journal from which a request's story is told, the last ones."""
+"""Maximum journal rows for a request's history, the last ones."""
 
 
 def request_page(site: Site, ident: str) -> dict[str, Any]:
-    """Return all that the page of a request shows. Raises UserError for an unknown ID."""
+    """Return everything that the page of a request shows. Raises UserError for an unknown ID."""
     found = show(site, ident)
     with site.reader(ident) as reader:
         case = find(reader, found["trace_id"])
@@ -460,7 +459,7 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         work = work_of(reader, case, rows, _ceiling(site))
         changes = _since_last_revision(reader, rows)
     if found["state"] == State.COMPLETED and found["commit"]:
-        found["became"] = became_now(site, case)  # the daemon may not have seen it yet
+        found["became"] = became_now(site, case)  # the daemon may not have read it yet
     page: dict[str, Any] = {
         "found": found,
         "work": work,
@@ -481,13 +480,13 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
     if found["asking"] is not None and found["asking_text"]:
         page["asks"] = _asks(found["asking"], found["asking_text"].encode())
     if found["state"] == State.COMPLETED and found["commit"]:
-        page["tip"] = _tip(site, found["request_id"])  # before its changes are: they may be newer
+        page["tip"] = _tip(site, found["request_id"])  # read before its changes, which may be newer
         page["patch"], page["no_patch"] = _patch(site, found["request_id"])
     return page
 
 
 def _texts(found: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """Return the notes of a request, rendered and raw; None for one that is missing."""
+    """Return the notes of a request, rendered and raw; None for a missing one."""
     notes: dict[str, dict[str, Any] | None] = dict.fromkeys(("plan", "report", "request"))
     for name in ("plan", "report", "request"):
         text = found[f"{name}_text"]
@@ -498,7 +497,7 @@ def _texts(found: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
 
 
 def _plan(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
-    """Return what approving a plan would approve, or why it cannot be approved."""
+    """Return what an approval would approve, or why the plan cannot be approved."""
     page: dict[str, Any] = {"digest": plan_digest(raw), "refused": None, "allows": None}
     try:
         page["allows"] = proposal(site, case, raw)
@@ -509,7 +508,7 @@ def _plan(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
 
 
 def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
-    """Return the question, or the wider scope, that waits for a person in a note's text."""
+    """Return the question, or the wider scope, that waits for you in a note's text."""
     page = {"kind": asking["kind"], "path": asking["path"]}
     body = unmarked(read_note(raw).body)
     if asking["kind"] == "amendment":
@@ -545,7 +544,7 @@ def _acting(found: Mapping[str, Any]) -> str:
 
 
 def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what a person can do with a request, as far as its state says."""
+    """Return what you can do with a request, as far as its state says."""
     state, is_decided = found["state"], bool(found["intent"])
     asks = found["asking"] is not None and not is_decided
     has_branch = state == State.COMPLETED and bool(found["commit"])
@@ -565,7 +564,7 @@ def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _story(case: Case, rows: Sequence[CommittedRow]) -> list[dict[str, str]]:
-    """Return what happened, newest first, in the daemon's own words."""
+    """Return what happened, newest first, in the daemon's sentences."""
     story = Story()
     told = [(row.timestamp, story.line(row)) for row in rows]
     return [
@@ -576,9 +575,9 @@ def _story(case: Case, rows: Sequence[CommittedRow]) -> list[dict[str, str]]:
 
 
 def _since_last_revision(reader: Reader, rows: Sequence[CommittedRow]) -> dict[str, Any] | None:
-    """Return the difference between the last two revisions, None where there is none to show.
+    """Return the difference between the last two revisions, None without one.
 
-    The note says on top what changed; these are the lines.
+    The note's box summarises the changes; these are the lines.
     """
     written = [row for row in rows if row.action_type in (Action.PLAN_CREATED, Action.PLAN_REVISED)]
     if len(written) < 2 or written[-1].action_type != Action.PLAN_REVISED:
@@ -594,14 +593,14 @@ def _since_last_revision(reader: Reader, rows: Sequence[CommittedRow]) -> dict[s
 
 
 def _plan_alone(text: bytes) -> str:
-    """Return a plan from its title on, without what the daemon wrote above it."""
+    """Return a plan from its title on, without what the daemon wrote above."""
     body = body_of(text)
     above, title, plan = f"\n{body}".partition("\n# ")
     return f"{title}{plan}".lstrip() if title else above
 
 
 def _ceiling(site: Site) -> int:
-    """Return the most turns that a mission may have, 0 where the settings cannot be read."""
+    """Return the most turns that a mission may have, 0 if the settings cannot be read."""
     try:
         return site.in_force().config.limits.iterations_ceiling
     except UserError:
@@ -609,15 +608,15 @@ def _ceiling(site: Site) -> int:
 
 
 SHARED_S = 0.1
-"""Seconds for which browsers share one look at the vault: fifty of them cost no more than one."""
+"""How long browsers share one status, in seconds: fifty of them cost no more than one."""
 
 TYPED = frozenset({"title", "text", "remark", "reason", "comment", "own"})
-"""The fields of forms that a person writes sentences in."""
+"""The form fields with sentences of yours."""
 
 _CALLED = f"{Action.TOOL_CALLED} "
 
 NO_SUCH = 3
-"""Exit code of an ID that fits nothing."""
+"""Exit code for an unknown ID."""
 
 
 def _templates() -> Environment:
@@ -631,18 +630,18 @@ def _templates() -> Environment:
     found.filters |= {
         "visible": seen_name,
         "harmless": seen,
-        "urlencode": lambda text: quote(text, safe=""),  # Jinja's own leaves slashes
+        "urlencode": lambda text: quote(text, safe=""),  # Jinja's filter does not escape slashes
         "time": shown_time,
         "dollars": dollars,
     }
     for name in found.list_templates():
-        found.get_template(name)  # compiled now, not while the first person waits
+        found.get_template(name)  # compiled now, so that the first request is fast
     return found
 
 
 @dataclass(slots=True)
 class Board:
-    """The board of one vault: how it is reached, and the latest look that browsers share."""
+    """The board of one vault: its door, and the latest status, which browsers share."""
 
     vault: Path
     env: Mapping[str, str]
@@ -654,14 +653,14 @@ class Board:
     _looked: tuple[float, dict[str, Any]] | None = None
 
     def site(self, request: Request) -> Site:
-        """Return the vault as the person at this browser works on it."""
+        """Return the vault as the user of this browser works on it."""
         return Site(str(self.vault), self.env, who=request.state.session.who, via="board")
 
     def status(self, site: Site) -> dict[str, Any]:
         """Return what `placet status` shows, at most SHARED_S old."""
         with self._lock:
             now = time.monotonic()
-            # What was seen before an event does not show it, and no second event may follow.
+            # A status from before an event does not show it, and no second event may follow.
             oldest = max(now - SHARED_S, self.live.rung_at)
             if self._looked is None or self._looked[0] <= oldest:
                 found = status(site)
@@ -717,15 +716,15 @@ def application(board: Board) -> ASGIApp:
 
 
 def _no_page(_: Request, error: Exception) -> Response:
-    """Return the page for an address that no page is at, or none that is asked in this way."""
-    assert isinstance(error, HTTPException), "this is asked for no other"
+    """Return the page for an unknown address or a wrong method."""
+    assert isinstance(error, HTTPException), "no other code is answered here"
     return refusal("There is no such page.", error.status_code, error.headers)
 
 
 def _answered(
     board: Board, request: Request, page: Callable[[Board, Request], Response]
 ) -> Response:
-    """Return a page; what a person can act on becomes a page that says so."""
+    """Return a page; an error that you can act on becomes a page that says so."""
     try:
         return page(board, request)
     except NotAsRead as error:
@@ -740,7 +739,7 @@ def _answered(
 
 
 def _not_done(board: Board, request: Request, error: UserError, code: int) -> Response:
-    """Return the page of what could not be done, with what was typed: none of it is lost."""
+    """Return the page about what could not be done, with the text that you typed."""
     typed = [
         text
         for name, text in (_fields(request) if request.method == "POST" else {}).items()
@@ -810,10 +809,10 @@ def _fields(request: Request) -> dict[str, str]:
 
 
 def _scripted(site: Site) -> str:
-    """Return the line that says that no model is asked here; empty where one is."""
+    """Return the line that says that no model is called here, "" if one is."""
     try:
         found = site.configured()
-    except UserError:  # the page says it, if it needs the settings
+    except UserError:  # a page that needs the settings reports that
         return ""
     model = found.model
     scripted = site.problem is None and model.provider == "scripted"
@@ -821,7 +820,7 @@ def _scripted(site: Site) -> str:
 
 
 def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:
-    """Return what each mission at work does at this moment, in words, by trace_id."""
+    """Return what each running mission does at this moment, by trace_id."""
     story, told = Story(), {}
     running = [c["trace_id"] for c in found["cases"] if c["state"] == State.RUNNING]
     if running:
@@ -836,18 +835,18 @@ def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:
 
 
 ROWS = 100
-"""Rows of a page."""
+"""Rows on a page."""
 MAX_TOLD = 2_000
-"""Rows of a request from which its story is told, the last ones."""
+"""Maximum rows of a request's history, the last ones."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Beginnings of a cell that a spreadsheet takes for a formula; the last are the wide forms."""
+"""Characters by which a spreadsheet recognises a formula; the last are the wide forms."""
 ACTIONS = tuple(sorted(Action))
 ACTORS = tuple(Actor)
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters of the journal as an address has them; an empty one allows all rows."""
+    """The filters of the journal page, from its address; an empty one allows all rows."""
 
     action: str = ""
     actor: str = ""
@@ -858,13 +857,13 @@ class Filters:
 
     @property
     def query(self) -> str:
-        """The filters as the query of an address, from the newest row on."""
+        """The filters as the query of an address, starting at the newest row."""
         kept = {name: getattr(self, name) for name in ("action", "actor", "request", "text", "day")}
         return urlencode({name: value for name, value in kept.items() if value})
 
 
 def filters_of(params: Mapping[str, str]) -> Filters:
-    """Return the filters that an address asks for."""
+    """Return the filters in an address."""
     below = params.get("below", "")
     action, actor, request, text, day = (
         params.get(name, "").strip() for name in ("action", "actor", "request", "text", "day")
@@ -874,7 +873,7 @@ def filters_of(params: Mapping[str, str]) -> Filters:
 
 
 def journal_page(site: Site, filters: Filters) -> dict[str, Any]:
-    """Return a page of rows, with why there are none where a filter cannot be used."""
+    """Return a page of rows, with the reason if a filter cannot be used."""
     page: dict[str, Any] = {
         "filters": filters,
         "rows": [],
@@ -900,9 +899,9 @@ def journal_page(site: Site, filters: Filters) -> dict[str, Any]:
 
 
 def wanted(site: Site, filters: Filters) -> Wanted:
-    """Return what filters ask of the journal.
+    """Return what the filters ask of the journal.
 
-    Raises UserError for a day that is none, and for a request that is not known.
+    Raises UserError for an invalid day, and for an unknown request.
     """
     asked = Wanted(filters.action, filters.actor, text=filters.text, below=filters.below)
     if filters.day:
@@ -914,16 +913,16 @@ def wanted(site: Site, filters: Filters) -> Wanted:
 
 
 def csv_text(site: Site, asked: Wanted) -> Iterator[str]:
-    """Give the rows as CSV, newest first, piece by piece; no cell of it is a formula."""
+    """Give the rows as CSV, newest first, in pieces; no cell is a formula."""
     yield _csv([ACTIVITY.split(", ")])
     for rows in all_rows(site.state.journal, asked):
         yield _csv([[_cell(str(value)) for value in _values(row)] for row in rows])
 
 
 def trace_page(site: Site, ident: str) -> dict[str, Any]:
-    """Return a request's story, each sentence with its time and the time since the one before.
+    """Return a request's history: each sentence with its time and the time since the last one.
 
-    Raises UserError (exit code 3) for an ID that fits nothing.
+    Raises UserError (exit code 3) for an unknown ID.
     """
     with site.reader(ident) as reader:
         case = find(reader, ident)
@@ -949,7 +948,7 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
 
 
 def _shown(row: CommittedRow) -> dict[str, Any]:
-    """Return a row for people; one that was made by hand may hold no JSON."""
+    """Return a row as text; the metadata of a hand-made one may be no JSON."""
     try:
         data = row.details
         told, raw = facts(row.action_type, data), json_text(dict(data), indent=2)
@@ -977,7 +976,7 @@ def _day(text: str) -> tuple[str, str]:
         ]
         since, until = map(rfc3339, bounds)
     except (ValueError, OverflowError, OSError) as error:
-        raise UserError(f"{text!r} is no day.", "Write it as 2026-01-31.") from error
+        raise UserError(f"{text!r} is not a date.", "Write it as 2026-01-31.") from error
     return since, until
 
 
@@ -1007,7 +1006,7 @@ def _csv(rows: list[list[str]]) -> str:
 
 
 def _after(before: str, now: str) -> str:
-    """Return how long after a moment another one is; empty for none and for less than a second."""
+    """Return how long after a moment another one is; "" for none and for less than a second."""
     if not before:
         return ""
     seconds = _seconds(before, now)
@@ -1024,7 +1023,7 @@ def _took(milliseconds: object) -> str:
 
 
 def _long(seconds: float) -> str:
-    """Return a time span for people, in its two largest units."""
+    """Return a time span in its two largest units."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

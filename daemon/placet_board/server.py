@@ -1,8 +1,8 @@
-"""The server of the board: uvicorn, with limits for clients that are slow or many on purpose.
+"""Run uvicorn with limits for slow and hostile clients.
 
-A client has HEAD_S for each request's head, the guard gives a form FORM_S, and what is answered has
-to be taken within READ_S, piece by piece. Of more connections than there is room for, the one goes
-that has kept the board waiting longest: who asks and reads is answered, whoever else is connected.
+A client has HEAD_S for each request's head, FORM_S for a form (in the guard), and READ_S for each
+piece of an answer. If there are too many connections, the one that has kept the board waiting
+longest is dropped: a client that asks and reads is served, whoever else is connected.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from placet_board.auth import HEADERS
 
 HEAD_S = 10.0
-"""Seconds in which a request's head has to arrive."""
+"""Time limit for a request's head, in seconds."""
 READ_S = 30.0
-"""Seconds in which a client has to take the next piece of what it is sent: 1 MB by a slow phone."""
+"""Time limit for a client to read the next piece of an answer, in seconds: 1 MB on a slow phone."""
 LOOK_S = 1.0
-"""Seconds between two looks at a connection."""
+"""How often the limits of a connection are checked, in seconds."""
 MAX_CONNECTIONS = 300
 OWN_FILES = 100
-"""Open files that the board itself needs: journals, notes, pipes of git."""
+"""File handles that the board itself needs: journals, notes, pipes of git."""
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP whose clients have a time for each thing that the board waits for.
+    """HTTP with a time limit for each thing that the board waits for.
 
-    uvicorn's own limit for silence ends with the first byte that a client sends.
+    uvicorn's own idle limit ends with the first byte that a client sends.
     """
 
     _head_since: float | None = None
@@ -42,7 +42,7 @@ class PromptProtocol(H11Protocol):
     _next: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's own
-        """Begin with a deadline: a client may connect and say nothing."""
+        """Set a deadline: a client may connect and send nothing."""
         super().connection_made(transport)
         self._head_since = self._quiet_since = self.loop.time()
         self._make_room()
@@ -57,23 +57,23 @@ class PromptProtocol(H11Protocol):
             self._head_since = None
 
     def resume_writing(self) -> None:
-        """Begin the time anew of a client that takes what it is sent, however long that is."""
+        """Restart the deadline of a client that reads, however long it takes in total."""
         self._unread_since = None
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Count from here how long the client has kept the board waiting."""
+        """Count from here how long the client keeps the board waiting."""
         self._quiet_since = self.loop.time()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines of a client that has gone."""
+        """Forget the deadlines of a client that left."""
         if self._next is not None:
             self._next.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP with the headers that every answer has."""
+        """Answer what is not HTTP, with the headers that every answer has."""
         kept = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         for event in (
@@ -90,7 +90,7 @@ class PromptProtocol(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
     def _keeps_waiting(self) -> bool:
-        """Return whether the board waits for this client, and not this client for the board."""
+        """Return whether the board waits for this client, not the client for the board."""
         return (
             not self._is_answering()
             or self.cycle.more_body
@@ -98,7 +98,7 @@ class PromptProtocol(H11Protocol):
         )
 
     def _look(self) -> None:
-        """Cut the connection off if one of its times is over."""
+        """Close the connection if one of its deadlines has passed."""
         now = self.loop.time()
         if not self.transport.get_write_buffer_size():
             self._unread_since = None
@@ -114,7 +114,7 @@ class PromptProtocol(H11Protocol):
         self.transport.abort()
 
     def _make_room(self) -> None:
-        """Drop who has kept the board waiting longest, if there are too many connections."""
+        """Drop the client that has kept the board waiting longest, if there are too many."""
         most = most_connections()
         if len(self.connections) <= most:
             return
@@ -139,7 +139,7 @@ def most_connections() -> int:
 
 
 def server(app: ASGIApp) -> uvicorn.Server:
-    """Return a server of the board. It logs its own faults, and no request."""
+    """Return a server of the board. It logs its own errors, and no requests."""
     config = uvicorn.Config(
         app,
         http=PromptProtocol,

@@ -6,10 +6,12 @@ placet can say which command installs what is missing.
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placet.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 JOURNALS = "placet.journals"
 """Databases for the journal, by address scheme."""
@@ -23,6 +25,8 @@ CHECKS = "placet.checks"
 
 def plugin(group: str, name: str) -> Any:
     """Load a plug-in. Raises UserError (exit code 2) if it, or a package it needs, is missing."""
+    from importlib.metadata import entry_points  # loads email, which `placet status` never needs
+
     found = next(iter(entry_points(group=group, name=name)), None)
     if found is None:
         raise UserError(

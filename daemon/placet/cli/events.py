@@ -13,7 +13,6 @@ from placet.activity import Action, CommittedRow
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.errors import UserError
-from placet.host.events import EVENT, FailureDetected, Happened, event_of, line_of
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 
@@ -27,22 +26,26 @@ def events_command(context: click.Context, site: Site) -> None:
         return
     if site.daemon is None:
         raise UserError("No daemon works on this vault.", "Start it: placet run")
-    for event in live_events(site):
-        click.echo(line_of(event))
+    from placet.host.events import event_of, line_of  # pydantic makes its models in 20 ms
+
+    for row in live_rows(site):
+        click.echo(line_of(event_of(row)))
     say("the daemon has stopped")
 
 
 @events_command.command("schema")
 def events_schema_command() -> None:
     """Print the JSON Schema of a line."""
+    from placet.host.events import EVENT
+
     click.echo(json.dumps(EVENT.json_schema(), indent=2))
 
 
-def live_events(site: Site) -> Iterator[Happened | FailureDetected]:
+def live_rows(site: Site) -> Iterator[CommittedRow]:
     """Give what the daemon writes into the journal from now on, until it stops."""
     for rows in new_rows(site, last_row(site)):
         for row in rows:
-            yield event_of(row)
+            yield row
             if row.action_type == Action.DAEMON_STOPPED:
                 return
         if not rows and site.daemon is None:

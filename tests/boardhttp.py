@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from vaultkit import PATIENCE_S, TestVault, until
 
@@ -237,8 +237,3 @@ def elements(html: str) -> list[tuple[str, dict[str, str | None]]]:
     parser.feed(html)
     parser.close()
     return parser.found
-
-
-def path_of(ident: str) -> str:
-    """Return the path of a request's page."""
-    return f"/r/{quote(ident, safe='')}"

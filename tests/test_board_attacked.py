@@ -20,7 +20,6 @@ from placet_board.auth import FAILURES_A_MINUTE, HEADERS, KEY, LINK_S, SESSION_S
 from vaultkit import ME, PLAN, TestVault, make_vault, meddling
 
 PLAN_PAGE = "/r/say-hello"
-GUARDED = ("x-frame-options", "content-security-policy", "referrer-policy", "cache-control")
 
 
 @pytest.fixture

@@ -790,14 +790,6 @@ def test_control_the_same_transcripts_work_without_walls(tmp_path: Path) -> None
 KEY = "sk-ant-" + canary("the daemon's own") + canary("more")
 
 
-def everything_kept(vault: TestVault) -> bytes:
-    return b"".join(
-        path.read_bytes()
-        for path in vault.root.parent.rglob("*")
-        if path.is_file() and not path.is_symlink()
-    )
-
-
 def mission(
     tmp_path: Path, scope: dict[str, Any], tools: list[str], replies: list[dict[str, Any]]
 ) -> tuple[TestVault, Path]:

@@ -587,7 +587,7 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
         completed(run, "fails", "hello")
         monkeypatch.setattr(view, "wall", run.loop.ports.clock.wall)
         told = vault.click("status").stdout
-        assert told.index("fails  failed: ") < told.index("hello  done: "), "what waits comes first"
+        assert told.index("failed  fails  ") < told.index("hello  done: "), "what waits comes first"
         found = status(vault.site)
         assert [case["request_id"] for case in plans(vault.site)] == ["fails"]
         screen = status_screen(found)
@@ -810,11 +810,11 @@ def test_counts_have_the_form_of_their_noun() -> None:
     assert counted(2_000, "branch", "branches") == "2,000 branches"
     assert counted(0, "process", "processes") == "0 processes"
     created = {"revision": 1, "steps": 1, "digest": "0" * 64}
-    assert facts("plan.created", created) == f"revision 1, 1 step, digest {'0' * 12}"
-    done = {"branch": "feat/x", "files_changed": ["a"], "iterations": 1}
-    assert facts("execution.completed", done) == "feat/x: 1 file, 1 iteration"
+    assert facts("plan.created", created) == "a plan waits for you (revision 1, 1 step)"
+    done = {"branch": "feat/x", "files_changed": ["a"], "commit": "0" * 40}
+    assert facts("execution.completed", done) == "completed: 1 file changed on feat/x"
     many = {**done, "files_more": 39_999}
-    assert facts("execution.completed", many) == "feat/x: 40,000 files, 1 iteration"
+    assert facts("execution.completed", many) == "completed: 40,000 files changed on feat/x"
 
 
 @pytest.mark.parametrize("found", ["/bin/placet", None])

@@ -768,6 +768,7 @@ def _row(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[Renderab
     )
     state = words(case["state"], COLOURS[case["state"]])
     ident, ago = _one_line(_id(case, vault)), words(age(case["age_s"]))
+    told = told.removeprefix(case["state"]).removeprefix(": ")  # it stands in front
     return [state, ident, _one_line(words(told)), ago]
 
 

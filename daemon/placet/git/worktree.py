@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,7 @@ from placet.git.run import (
     RepositoryChanged,
     configured,
     neutral,
+    place_of,
     run_git,
 )
 
@@ -118,6 +118,7 @@ _SETTINGS = (
     ("core.splitIndex", "false"),
     ("core.untrackedCache", "false"),
     ("index.sparse", "false"),
+    ("core.sparseCheckout", "false"),
     ("core.safecrlf", "false"),
 )
 
@@ -162,37 +163,18 @@ def place_for(repo: Repo, path: Path) -> Path:
     return place
 
 
-def _register(repo: Repo, path: Path, head_line: str) -> Path:
-    """Make and return the private git directory, with the worktree's `.git` file.
+def _make(wt: Worktree, held: int) -> Worktree:
+    """Make the worktree, detached at its base and without files; return it with its private folder.
 
-    As `git worktree add` does, but by hand, after gitrepository-layout(5) and in git's own order:
-    the command would start three more processes, which read configuration for a branch
-    (`includeIf`) that could not be looked at beforehand.
+    It gets its branch after its configuration was looked at: `includeIf` may be about that branch.
     """
-    stale = repo.common_dir / "worktrees" / path.name
-    if stale.is_dir() and not (stale / "gitdir").exists():  # a making of ours that was killed
-        shutil.rmtree(stale)
-    for n in range(1, 1_000):
-        admin = stale if n == 1 else stale.with_name(f"{path.name}{n}")
-        with suppress(FileExistsError):
-            admin.mkdir(parents=True)
-            break
-    else:
-        raise UserError(f"there are too many worktrees named {path.name} in {repo.common_dir}")
-    (admin / "locked").write_text("initializing")  # so that `git worktree prune` leaves it alone
-    (admin / "commondir").write_text("../..\n")
-    (admin / "HEAD").write_text(f"{head_line}\n")
-    _point(path, admin)
-    # Last, and whole: from here on the worktree is known.
-    (admin / "gitdir.new").write_bytes(os.fsencode(f"{path / '.git'}\n"))
-    (admin / "gitdir.new").replace(admin / "gitdir")
-    (admin / "locked").unlink()
-    return admin
-
-
-def _point(path: Path, admin: Path) -> None:
-    path.mkdir(exist_ok=True)
-    (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
+    place = replace(neutral(place_of(wt.repo)), held=held)
+    asked = ("worktree", "add", "--no-checkout", "--detach", str(wt.path), wt.base)
+    # `known_worktrees` reads absolute paths; the person's sparse patterns are not the mission's
+    run_git(place, *asked, config=("worktree.useRelativePaths=false", "core.sparseCheckout=false"))
+    admin = registered(wt.repo, wt.path)
+    assert admin is not None
+    return replace(wt, git_dir=admin)
 
 
 def add_worktree(
@@ -214,38 +196,37 @@ def add_worktree(
     path = place_for(repo, path)
     with holding(path) as held:
         admin = registered(repo, path)
-        # left by a call that was killed, and only read
-        if admin is not None and not branch and _head_of(admin) != base:
-            delete(Worktree(repo, path, admin, branch, base))
+        wt = Worktree(repo, path, admin or path, branch, base)
+        if admin is not None and not (wt.has_index and (branch or _head_of(admin) == base)):
+            _clear(wt)  # a killed call left it without its index, which comes last, or only read
             admin = None
         if admin is None:
             _check_free(path)
-            admin = _register(repo, path, Worktree(repo, path, path, branch, base).head)
-        elif not path.exists():  # deleted, or a killed removal: what is not in the branch is gone
-            (admin / "index").unlink(missing_ok=True)
-            _point(path, admin)
-        wt = Worktree(repo, path, admin, branch, base)
+            wt = _make(wt, held)
+            _check_out(wt, held)
         must_be_on_branch(wt)
         if by_name:
-            (admin / BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
-        # the index is written last, so nothing has been worked on yet
-        if not (admin / "index").exists():
-            remove_locks(wt)
-            place = inside(wt, held)
-            if branch:
-                _attach(wt, place)
-            try:  # --reset writes over what a killed attempt had checked out
-                run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
-            except (Interrupted, GitError):
-                if not branch:  # nobody goes on with one that is only read
-                    delete(wt)
-                raise
+            (wt.git_dir / BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
     return wt
 
 
+def _check_out(wt: Worktree, held: int) -> None:
+    """Put a new worktree on its branch, and its files into it."""
+    remove_locks(wt)
+    try:
+        if wt.branch:
+            _attach(wt, inside(wt, held))
+        place = inside(wt, held)  # on the branch now
+        run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+    except (Interrupted, GitError):
+        if not wt.branch:  # nobody goes on with one that is only read
+            delete(wt)
+        raise
+
+
 def _check_free(path: Path) -> None:
-    """Raise UserError unless `path` is unused, or holds only a `.git` file (of a killed call)."""
-    if path.exists() and {entry.name for entry in path.iterdir()} - {".git"}:
+    """Raise UserError unless `path` is unused."""
+    if path.exists() and any(path.iterdir()):
         raise UserError(
             f"{path} is in the way of a new worktree, and git knows nothing of it",
             f"Look at what is in it, then: rm -r '{path}'",
@@ -269,13 +250,14 @@ def must_be_on_branch(wt: Worktree) -> None:
 
 
 def _attach(wt: Worktree, place: Place) -> None:
-    """Make the branch at the base, unless it is there and descends from it."""
+    """Put HEAD on the branch; make it at the base, unless it is there and descends from it."""
     try:
         update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
     except RepositoryChanged as error:
         if run_git(place, "merge-base", "--is-ancestor", wt.base, wt.ref, ok=(0, 1))[0] != 0:
             what = f"the branch {wt.branch} exists and does not begin at {wt.base[:12]}"
             raise RepositoryChanged(what) from error
+    run_git(place, "symbolic-ref", "HEAD", wt.ref)
 
 
 def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
@@ -315,6 +297,12 @@ def delete(wt: Worktree) -> None:
 
     It is first renamed, so that a half-deleted worktree is never taken for a mission's work.
     """
+    _clear(wt)
+    lock_path(wt.path).unlink(missing_ok=True)
+
+
+def _clear(wt: Worktree) -> None:
+    """Delete the worktree for a caller that makes it anew, and goes on to hold its lock."""
     gone = wt.path.with_name(f"{wt.path.name}.removed")
     delete_tree(gone)
     with suppress(FileNotFoundError):
@@ -322,7 +310,4 @@ def delete(wt: Worktree) -> None:
     delete_tree(gone)
     if wt.git_dir.is_dir():
         (wt.git_dir / "locked").unlink(missing_ok=True)
-        delete_tree(wt.git_dir)
-        with suppress(OSError):  # other worktrees are in it
-            wt.git_dir.parent.rmdir()
-    lock_path(wt.path).unlink(missing_ok=True)
+        delete_tree(wt.git_dir)  # the folder of them all stays: another one may be made just now

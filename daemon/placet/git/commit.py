@@ -22,7 +22,6 @@ from placet.git.run import (
     Place,
     RepositoryChanged,
     items_of,
-    persons_file,
     place_of,
     run_git,
     settings_of,
@@ -32,12 +31,6 @@ from placet.git.worktree import BY_NAME, Worktree, holding, inside, looking, mus
 from placet.note.paths import show
 
 # Files that a commit of a mission would not hold as they are: ignored, filtered, in a submodule.
-#
-# A tool asks before each write, so git is started only where a file of rules, or the index, says
-# that there is something to ask about.
-
-_MAX_RULES_BYTES = 1_000_000  # git reads a larger file, whose memory is not the daemon's
-_MODULE_MODE = b"\0\0\xe0\0"  # in an index, of a submodule
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +123,9 @@ def _named(wt: Worktree) -> frozenset[str]:
 
 
 def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
-    common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
-    outside = (mine, persons_file(wt.repo, "core.excludesfile", "ignore"))
-    if not _any_says(wt, paths, ".gitignore", outside, b""):
+    if not paths:
         return {}
+    common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
     # check-ignore takes no literal names, and behind `./` none is magic. It fails for what lies
     # beyond a link, where nothing is written anyway.
     place = with_env(looking(wt), {"GIT_LITERAL_PATHSPECS": "0"})
@@ -172,11 +164,7 @@ def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
 def _filters(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     """Return the filters without which git would not commit these files: LFS, or a required one."""
     paths = [path for path in paths if not (wt.path / path).is_symlink()]
-    outside = (
-        wt.repo.common_dir / "info/attributes",
-        persons_file(wt.repo, "core.attributesfile", "attributes"),
-    )
-    if not _any_says(wt, paths, ".gitattributes", outside, b"filter"):
+    if not paths:
         return {}
     names = os.fsencode("\0".join([*paths, ""]))
     items = items_of(run_git(looking(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1])
@@ -213,45 +201,8 @@ def found_in_modules(wt: Worktree) -> list[str]:
 
 def _modules(wt: Worktree) -> list[str]:
     """Return the submodules of the last commit: the files in the worktree may say otherwise."""
-    try:
-        index = (wt.git_dir / "index").read_bytes()
-    except FileNotFoundError as error:
-        raise RepositoryChanged(f"{wt.git_dir} was taken away by somebody else") from error
-    if _MODULE_MODE not in index:
-        return []
     rows = items_of(run_git(looking(wt), "ls-files", "-z", "--stage")[1])
     return [row.partition("\t")[2] for row in rows if row.startswith("160000 ")]
-
-
-# --- whether there is something to ask git about
-
-
-def _any_says(
-    wt: Worktree, paths: Sequence[str], name: str, outside: Sequence[Path], word: bytes
-) -> bool:
-    """Return whether a file of rules that counts for these paths may have a line with `word`.
-
-    Such files are those `outside`, and those of this name in the folders above the paths.
-    """
-    if not paths:
-        return False
-    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    inside_ = [wt.path / folder / name for folder in folders]
-    followed = [file for file in inside_ if not file.is_symlink()]  # as git does
-    return any(_may_say(file, word) for file in (*outside, *followed))
-
-
-def _may_say(file: Path, word: bytes) -> bool:
-    try:
-        about = file.stat()
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_RULES_BYTES:
-            return True
-        lines = file.read_bytes().splitlines()
-        return any(line.strip() and line[:1] != b"#" and word in line for line in lines)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # git says what is wrong with it
-        return True
 
 
 MAX_NAMED = 20

@@ -23,7 +23,6 @@ from placet.git.run import (
     Repo,
     items_of,
     neutral,
-    persons_file,
     place_of,
     rows_of,
     run_git,
@@ -417,7 +416,9 @@ def notes(repo: Repo) -> list[str]:
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the filters that `.gitattributes` among these rows of `ls-tree`, or others, name."""
-    outside = _filters_outside(repo, [path for _, path in rows])
+    names = os.fsencode("".join(f"{path}\0" for _, path in rows))
+    _, out = run_git(place_of(repo), "check-attr", "-z", "--stdin", "filter", stdin=names)
+    outside = {*items_of(out)[2::3]} - {"unspecified", "unset", "set"}
     attributes = [
         what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"
     ]
@@ -435,21 +436,3 @@ def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     return sorted(
         outside | {word.removeprefix("filter=") for word in words if word.startswith("filter=")}
     )
-
-
-def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
-    files = (
-        persons_file(repo, "core.attributesfile", "attributes"),
-        repo.common_dir / "info/attributes",
-    )
-    if not paths or not any(file.is_file() for file in files):
-        return set()
-    _, out = run_git(
-        place_of(repo),
-        "check-attr",
-        "-z",
-        "--stdin",
-        "filter",
-        stdin=os.fsencode("\0".join([*paths, ""])),
-    )
-    return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}

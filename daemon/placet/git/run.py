@@ -497,12 +497,6 @@ def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIME
     return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
 
 
-def persons_file(repo: Repo, key: str, name: str) -> Path:
-    """Return the person's own file that the setting `key` names, or else git's default, `name`."""
-    said = repo.setting(key) or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/{name}"
-    return Path(os.path.expanduser(said))  # noqa: PTH111 - it may name nobody
-
-
 def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
     """Return these fields (of git-for-each-ref) of each reference that one of `patterns` names."""
     form = "".join(f"%({field})%00" for field in fields)

@@ -359,11 +359,6 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(
 # ----------------------------------------------------------------------------------------
 
 
-def _squash(repo: Path, branch: str) -> None:
-    git(repo, "merge", "-q", "--squash", branch)
-    git(repo, "commit", "-q", "-m", "In my own words")
-
-
 def _squash_with_changes(repo: Path, branch: str) -> None:
     """As a forge does: the messages of the commits are in the new one's.
 
@@ -428,7 +423,6 @@ def _pull_request(repo: Path, branch: str) -> None:
 MERGES = {
     "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
     "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
-    "squash": _squash,
     "squash with changes": _squash_with_changes,
     "squash by hand": _squash_by_hand,
     "squash at a forge": _squash_at_a_forge,
@@ -462,10 +456,6 @@ def test_a_merge_is_seen_whichever_way_it_was_made(
     commit_all(repo, "Later")
     if delete:
         git(repo, "branch", "-q", "-D", branch)
-        # in a person's own words only the changes themselves tell, so git must still have them
-        if way != "squash":
-            git(repo, "reflog", "expire", "--expire=now", "--all")
-            git(repo, "gc", "-q", "--prune=now")
     before = fingerprint(repo)
     vault.here()  # it happened while no daemon ran
     found = row_of(vault)
@@ -488,7 +478,28 @@ def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path,
     assert not [a for a in vault.actions() if a.startswith("pr.")]
     git(repo, "branch", "-q", "-D", "mine")
     vault.here()
-    assert row_of(vault)["action"] == "pr.rejected"
+    assert fates(vault) == ["pr.gone"]
+
+
+def test_a_branch_that_is_gone_is_no_decision(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "merge", "-q", "--squash", branch)
+    git(repo, "commit", "-q", "-m", "In my own words")  # no trailer says whose work it is
+    tip = git(repo, "rev-parse", branch)
+    vault.here()
+    assert fates(vault) == []
+    git(repo, "branch", "-q", "-D", branch)
+    for _ in range(2):
+        vault.here()
+        assert fates(vault) == ["pr.gone"]
+    assert vault.rows("pr.gone")[0]["actor"] == "system"
+    assert "became: gone\n" in vault.reports()[0].read_text()
+    assert "does not know whether you merged it" in vault.click("why", "say-hello").stdout
+    assert became(vault) == "gone"
+    git(repo, "merge", "-q", "-m", "Mine", "-s", "ours", tip)
+    vault.here()
+    assert fates(vault) == ["pr.gone", "pr.merged"]
+    assert "became: merged\n" in vault.reports()[0].read_text()
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -569,8 +580,11 @@ def test_a_reason_written_after_the_drop_is_journalled(
         report.write_bytes(stamp(report.read_bytes(), {"dropped_reason": reason}))
         vault.here()
         vault.here()
-    found = [r["metadata"]["reason"] for r in vault.rows() if r["action_type"].startswith("pr.")]
-    assert found == ["", "Too much", "Too much of it"]
+        assert "became: dropped\n" in report.read_text()
+    assert fates(vault) == ["pr.gone", "pr.rejected", "pr.rejection_explained"]
+    rows = [vault.rows(action)[0] for action in ("pr.rejected", "pr.rejection_explained")]
+    assert [row["metadata"]["reason"] for row in rows] == ["Too much", "Too much of it"]
+    assert {row["actor"] for row in rows} == {"human"}
 
 
 @pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
@@ -599,9 +613,7 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(
         assert found.fates == ()
         assert len(found.calls) <= 3 + (n == 0) * len(opens), [call.argv for call in found.calls]
     assert look_at_branches(repo, opens, found.memory).calls == ()
-    assert found.memory.refs is not None
-    gone = dict.fromkeys(found.memory.refs.at, "0" * 39 + "1")
-    lost = replace(found.memory, refs=replace(found.memory.refs, at=gone))
+    lost = replace(found.memory, ends=frozenset({"0" * 39 + "1"}))
     MERGES[way](repo, "feat/0")
     assert [fate.of.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], (
         "also after a rewrite"
@@ -615,17 +627,16 @@ def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str
     vault, repo, branch = done
     git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
     merged = Branch("t", branch, git(repo, "rev-parse", "main~1"), git(repo, "rev-parse", branch))
-    lost = git(repo, "commit-tree", "-p", branch, "-m", "Lost", f"{branch}^{{tree}}")
-    broken = replace(
-        merged,
-        trace_id="u",
-        name="feat/broken",
-        tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"),
-    )
+    write(repo, {"lost.txt": "lost\n"})
+    commit_all(repo, "Lost")
+    lost = git(repo, "rev-parse", "HEAD^{tree}")
+    broken = replace(merged, trace_id="u", name="feat/broken", tip=git(repo, "rev-parse", "HEAD"))
+    git(repo, "reset", "-q", "--hard", "HEAD^")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "Taken\n\nPlacet-Trace: u")
     (repo / ".git/objects" / lost[:2] / lost[2:]).unlink()
     found = look_at_branches(repo, (broken, merged), Memory())
     assert [fate.of.trace_id for fate in found.fates] == ["t"]
-    assert lost in found.problem
+    assert broken.tip in found.problem
     git(repo, "checkout", "-q", "--orphan", "empty")
     git(repo, "rm", "-q", "-r", "-f", ".")
     for command in (["merge", "say-hello"], ["undo", "say-hello", "--yes"]):
@@ -762,7 +773,7 @@ def test_a_filter_that_no_commit_names_is_seen_too(
     assert fingerprint(repo) == before
 
 
-@pytest.mark.parametrize("way", ["fast-forward", "squash", "cherry-pick"])
+@pytest.mark.parametrize("way", ["fast-forward", "squash at a forge", "cherry-pick"])
 def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
     done: tuple[TestVault, Path, str], way: str
 ) -> None:
@@ -917,7 +928,8 @@ def test_merging_what_was_dropped_names_the_command_that_brings_it_back(
         vault.click("undo", "say-hello", "--yes")
     else:
         git(repo, "branch", "-D", branch)
-    assert f"{branch}: dropped" in vault.click("why", "say-hello").stdout
+    fate = "gone" if by == "git" else "dropped"
+    assert f"{branch}: {fate}" in vault.click("why", "say-hello").stdout
     vault.here()
     gone = vault.click("merge", "say-hello", check=False)
     assert gone.returncode == 3
@@ -1022,7 +1034,7 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         first, second = (row["metadata"]["branch"] for row in vault.rows("execution.completed"))
         assert seen() == []
         git(repo, "merge", "-q", "--no-ff", "--no-commit", first)
-        # no ancestor, no patch: only what the message says tells the two apart
+        # no ancestor: only what the message says tells the two apart
         write(repo, {"hello.txt": "Hello, edited\n"})
         message = git(repo, "log", "-1", "--format=%B", first)
         git(repo, "merge", "--quit")
@@ -1031,7 +1043,7 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         reports = {path: path.read_text() for path in vault.reports()}
         assert sorted("became: merged" in text for text in reports.values()) == [False, True]
         git(repo, "branch", "-q", "-D", second)
-        assert seen() == [("pr.merged", first), ("pr.rejected", second)]
+        assert seen() == [("pr.merged", first), ("pr.gone", second)]
         git(repo, "branch", "-q", "-D", first)
         assert len(seen()) == 2
 
@@ -1142,9 +1154,9 @@ def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
-    MERGES["squash"](repo, branch)
+    MERGES["merge"](repo, branch)
     said = vault.click("undo", "say-hello", stdin="n\n", check=False)
-    assert "'In my own words' of Ann Person" in said.stdout + said.stderr
+    assert f"\"Merge branch '{branch}'\" of Ann Person" in said.stdout + said.stderr
 
 
 @pytest.mark.parametrize(
@@ -1234,61 +1246,6 @@ def test_a_commit_that_takes_something_else_back_reverts_no_mission(
     assert vault.rows("pr.reverted") == []
 
 
-@pytest.mark.parametrize(
-    ("count", "same"),
-    [(100, False), (100, True), pytest.param(1000, True, marks=pytest.mark.sweep)],
-)
-def test_many_open_branches_are_looked_at_by_a_few_processes(
-    tmp_path: Path, count: int, same: bool
-) -> None:
-    """Also where all of them, and every commit that came since, change the same file."""
-    repo = make_repo(tmp_path / "theirs")
-    base, text = git(repo, "rev-parse", "main"), ""
-
-    def commit(mark: int, ref: str, parent: str, message: str, name: str) -> str:
-        when = 1_700_000_000 + mark
-        return (
-            f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata <<END\n{message}\nEND\n"
-            f"from {parent}\nM 644 inline {name}\ndata <<END\n{mark}\nEND\n\n"
-        )
-
-    for n in range(count):
-        text += commit(
-            2 * n + 1,
-            "refs/heads/main",
-            f":{2 * n - 1}" if n else base,
-            "Meanwhile",
-            "same" if same else f"m{n % 9}",
-        )
-        name = "same" if same else f"f{n}"
-        text += commit(
-            2 * n + 2, f"refs/heads/feat/{n}", f":{2 * n + 1}", f"Work\n\nPlacet-Trace: t{n}", name
-        )
-    git(repo, "fast-import", "--quiet", stdin=text.encode())
-    at = dict(
-        line.split()
-        for line in git(
-            repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads"
-        ).splitlines()
-    )
-    mains = git(repo, "rev-list", "--reverse", f"{base}..main").split()
-    opens = [
-        Branch(f"t{n}", f"feat/{n}", mains[n], at[f"refs/heads/feat/{n}"], "main")
-        for n in range(count)
-    ]
-    found = look_at_branches(repo, opens, Memory())
-    assert (found.fates, found.problem) == ((), "")
-    print(
-        f"{count} branches: {len(found.calls)} processes, {sum(call.duration_ms for call in found.calls):.0f} ms"
-    )
-    assert len(found.calls) <= 20
-    git(repo, "reset", "-q", "--hard")
-    git(repo, "cherry-pick", "--strategy-option=theirs", "feat/1")
-    found = look_at_branches(repo, opens, found.memory)
-    assert [fate.of.trace_id for fate in found.fates] == ["t1"]
-    assert len(found.calls) <= 30
-
-
 # --- on the record
 # --------------------------------------------------------------------------------------------
 
@@ -1318,14 +1275,14 @@ def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_w
 
 @pytest.mark.parametrize(("turns", "writing"), [(5, 1), (60, 20)])
 def test_git_is_asked_in_no_turn_that_only_reads(tmp_path: Path, turns: int, writing: int) -> None:
-    """A checkpoint takes six processes, a commit nine, all else of a mission seventeen."""
+    """A turn that writes takes ten processes, all else of a mission thirty-six."""
     vault = planned_mission(tmp_path, turns)
     planning = len(vault.rows("git.ran"))
     vault.once()
     assert len(vault.rows("execution.completed")) == 1
     told = [row["metadata"] for row in vault.rows("git.ran")[planning:] if row["trace_id"]]
     print(told)
-    assert sum(data["processes"] for data in told) <= 17 + 6 * writing + 9
+    assert sum(data["processes"] for data in told) <= 36 + 10 * writing
     assert len(told) <= 5
 
 
@@ -1795,7 +1752,7 @@ def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(
     vault, repo, branch = done
     tree = git(repo, "rev-parse", f"{branch}^{{tree}}")
     (repo / ".git/objects" / tree[:2] / tree[2:]).unlink()
-    for command in (["diff"], ["merge"], ["undo", "--yes"], ["drop", "--reason", "x"]):
+    for command in (["diff"], ["merge"]):
         said = vault.click(command[0], "say-hello", *command[1:], check=False)
         assert said.returncode == 1
         assert "failed (128)" in said.stderr
@@ -1840,7 +1797,7 @@ def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(
     git(repo, "remote", "add", remote, str(hub))
     write(hub, {"other.txt": "meanwhile\n"})
     commit_all(hub, "Meanwhile")
-    _squash(hub, f"origin/{branch}")
+    _squash_with_changes(hub, f"origin/{branch}")
     git(repo, "fetch", "-q", remote, "main")
     if remote == "origin":
         git(repo, "remote", "set-head", remote, "main")
@@ -1849,29 +1806,6 @@ def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(
     git(repo, "branch", "-q", "-D", branch)
     vault.here()
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", f"{remote}/main")
-
-
-def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(
-    done: tuple[TestVault, Path, str],
-) -> None:
-    vault, repo, branch = done
-    git(repo, "branch", "-m", branch, "mine")
-    git(repo, "checkout", "-q", "mine")
-    write(repo, {"one.txt": "better\n"})
-    git(repo, "commit", "-q", "-a", "--amend", "--no-edit")
-    git(repo, "checkout", "-q", "main")
-    vault.here()
-    git(repo, "checkout", "-q", "-b", "release")
-    write(repo, {"other.txt": "meanwhile\n"})
-    commit_all(repo, "Meanwhile")
-    _squash(repo, "mine@{1}")
-    git(repo, "branch", "-q", "-D", "mine")
-    git(repo, "checkout", "-q", "main")
-    vault.here()
-    assert fates(vault) == []
-    git(repo, "branch", "-q", "-D", "release")
-    vault.here()
-    assert fates(vault) == ["pr.rejected"]
 
 
 def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Path) -> None:
@@ -1889,27 +1823,11 @@ def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Pa
     assert "gh pr create --base develop" in text
     assert branches.merge(vault.site, "say-hello", here=False)[1] == "develop"
     git(repo, "reset", "-q", "--hard", "HEAD~1")
-    _squash(repo, branch)
+    _squash_with_changes(repo, branch)
     git(repo, "branch", "-q", "-D", branch)
     git(repo, "checkout", "-q", "-b", "next")
     vault.here()
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "develop")
-
-
-def test_settings_on_how_patches_look_hide_no_merge(done: tuple[TestVault, Path, str]) -> None:
-    vault, repo, branch = done
-    write(repo, {"other.txt": "meanwhile\n"})
-    commit_all(repo, "Meanwhile")
-    _squash(repo, branch)
-    for key, value in (
-        ("diff.noprefix", "true"),
-        ("diff.context", "0"),
-        ("diff.orderFile", "/nowhere"),
-        ("color.ui", "always"),
-    ):
-        git(repo, "config", key, value)
-    vault.here()
-    assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "main")
 
 
 def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path, str]) -> None:

@@ -83,6 +83,7 @@ class Action(StrEnum):
     REPORT_WRITTEN = "report.written"
     PR_MERGED = "pr.merged"
     PR_REVERTED = "pr.reverted"
+    PR_GONE = "pr.gone"
     PR_REJECTED = "pr.rejected"
     PR_REJECTION_EXPLAINED = "pr.rejection_explained"
     PR_REOPENED = "pr.reopened"

@@ -558,7 +558,7 @@ def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
         "answer": asks and found["asking"]["kind"] == "question",
         "widen": asks and found["asking"]["kind"] == "amendment",
         "retry": state in OVER,
-        "merge": has_branch and found["became"] not in ("merged", "dropped"),
+        "merge": has_branch and found["became"] not in ("merged", "dropped", "gone"),
         "drop": has_branch and not found["became"],
     }
 

@@ -93,8 +93,8 @@ class Branch:
 
     `base` and `tip` are the commits before and after its work, empty if it changed nothing.
     `base_branch` was checked out when it was planned, `digest` is that of its plan; empty if
-    unknown. `became` is its fate: `merged`, `dropped`, `reverted`, or empty; `dropped_reason` is
-    the reason that was journalled.
+    unknown. `became` is its fate: `merged`, `dropped`, `gone`, `reverted`, or empty;
+    `dropped_reason` is the reason that was journalled.
     """
 
     trace_id: str

@@ -144,6 +144,11 @@ def _completed(case: Case, _: Rows) -> Explained:
         return why, (f"Take it back: placet undo {ident}",)
     if case.outcome.became == "reverted":
         return why, (f"Bring it in again: placet merge {ident}",)
+    if case.outcome.became == "gone":
+        why += "\nThe branch was deleted. placet does not know whether you merged it."
+        ways = f"If its commits are kept, this says how to restore it: placet merge {ident}"
+        said = "If you dropped it, write `dropped_reason` into the report."
+        return why, (said, ways)
     if case.outcome.became == "dropped":
         return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
     if case.outcome.tip:

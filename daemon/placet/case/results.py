@@ -210,9 +210,9 @@ def settle_branch(
     """Decide the fate of a branch.
 
     None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
-    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; or empty for one that
-    was brought back. `claimed` is who did it, as the report says; `owner` owns the repository.
-    `person` is who did it by a command of placet.
+    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; `gone`, which nobody is
+    said to have done; or empty for one that was brought back. `claimed` is who did it, as the
+    report says; `owner` owns the repository. `person` is who did it by a command of placet.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -232,7 +232,10 @@ def settle_branch(
     elif became == "dropped":
         action = Action.PR_REJECTED
         facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
-    d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
+    if became == "gone":
+        d.row(Action.PR_GONE, Entity.REPOSITORY, Actor.SYSTEM, **facts)
+    else:
+        d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
     if branch.report_path:
         stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
         d.commands.append(Stamp(branch.report_path, stamps))
@@ -242,20 +245,25 @@ def settle_branch(
 def explain_drop(
     case: Case, branch: Branch, reason: str, claimed: str, now: str
 ) -> Decision | None:
-    """Take a reason that a person wrote, or changed, after the branch was dropped.
+    """Take a reason that a person wrote, or changed, after the branch was deleted.
 
-    None for one that says nothing new. `claimed` is who dropped it, as the report says.
+    None for one that says nothing new. `claimed` is who dropped it, as the report says. A branch
+    that was gone is dropped from then on.
     """
     if branch not in case.watched or reason in ("", branch.dropped_reason):
         return None
     d = DecisionBuilder(case, case.state, now)
     if branch in case.earlier:
-        explained = replace(branch, dropped_reason=reason)
+        explained = replace(branch, became="dropped", dropped_reason=reason)
         d.set(earlier=tuple(explained if one == branch else one for one in case.earlier))
     else:
-        d.set(outcome=replace(case.outcome, dropped_reason=reason))
+        d.set(outcome=replace(case.outcome, became="dropped", dropped_reason=reason))
     facts = {"branch": branch.name, "reason": reason} | ({"claimed": claimed} if claimed else {})
-    d.by_human(Action.PR_REJECTION_EXPLAINED, Entity.REPOSITORY, BY_PROPERTY, **facts)
+    is_new = branch.became == "gone"
+    action = Action.PR_REJECTED if is_new else Action.PR_REJECTION_EXPLAINED
+    d.by_human(action, Entity.REPOSITORY, BY_PROPERTY, **facts)
+    if is_new:
+        d.commands.append(Stamp(branch.report_path, {"became": "dropped"}))
     return d.done()
 
 

@@ -356,6 +356,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"created a git repository in {d['path']}, with a first commit of its files"
     ),
     Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
+    Action.PR_GONE: lambda d: f"{d['branch']} is gone; placet does not know whether it was merged",
     Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
     Action.PR_REJECTION_EXPLAINED: lambda d: f"why {d['branch']} was dropped: {d['reason']}",
     Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was undone {by(d)}",

@@ -37,7 +37,6 @@ from placet.git.checkout import (
 )
 from placet.git.commit import commit_message
 from placet.git.fate import (
-    REVERTS,
     brought_in,
     fate_here,
     fate_of,
@@ -243,8 +242,8 @@ def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
 def _taken_back_by(repo: Repo, case: Case, merged: str) -> str:
     """Return the commit that took a mission's work back after `merged`; empty where it is in."""
     since = reverts_in(repo, messages_since(repo, ["HEAD"], [merged]))
-    of_this = [(sha, again) for trace, _, sha, again in since if trace == case.trace_id]
-    return of_this[0][0] if of_this and not of_this[0][1] else ""
+    last = next((one for one in since if one.trace_id == case.trace_id), None)
+    return last.commit_sha if last is not None and not last.again else ""
 
 
 def became_now(site: Site, case: Case) -> str:
@@ -259,7 +258,8 @@ def became_now(site: Site, case: Case) -> str:
             return "reverted"
     except (UserError, GitError):
         return case.outcome.became
-    return fate.became
+    is_said = fate.became == "gone" and case.outcome.became == "dropped"
+    return "dropped" if is_said else fate.became
 
 
 def keep_notes_of(site: Site, repo: Repo) -> None:
@@ -497,7 +497,9 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         return _undo_open(site, case, repo, ask), ""
     sha = fate.commit_sha
     if not sha:
-        raise UserError(f"{case.outcome.branch} was dropped already, so there is nothing to undo.")
+        raise UserError(
+            f"{case.outcome.branch} is {fate.became} already, so there is nothing to undo."
+        )
     keep_notes_of(site, repo)
     onto = must_be_ready(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
@@ -511,8 +513,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
-    branch = case.outcome.branch
-    message = f"Revert {branch}\n\nThis reverts commit {sha}.\n\n{REVERTS}: {case.trace_id}\n"
+    message = f"Revert {case.outcome.branch}\n\nThis reverts commit {sha}.\n"
     commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from placet.git.history import (
     merge_preview,
     merged_by,
     parents_of,
+    refs_with,
     touched_by,
 )
 from placet.git.repository import (
@@ -53,10 +53,9 @@ from placet.git.run import (
 # A mission's commits have the trailer `Placet-Trace`. Where people squash or merge commits, it may
 # be on any line of the message.
 
-REVERTS = "Placet-Reverts"
-"""The trailer of a commit by which `placet undo` takes a mission's work back; its trace id."""
 MAX_REVERTS = 50
 _REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
+_TRACED = "^[[:space:]]*Placet-Trace: "
 
 
 def commits_traced(
@@ -68,18 +67,9 @@ def commits_traced(
     given. A commit that names a plan must name that with the `digest`, if one is given: other
     missions of the request have others.
     """
-    named = f"^[[:space:]]*Placet-Trace: {re.escape(trace_id)}[[:space:]]*$"
+    named = f"{_TRACED}{re.escape(trace_id)}[[:space:]]*$"
     found = _matching(repo, named, *among, *([f"^{since}"] if since else []))
     return [commit for commit, message in found if _names(message, trace_id, digest)]
-
-
-def of_others(repo: Repo, among: Sequence[str], since: str, of: tuple[str, str]) -> frozenset[str]:
-    """Return the commits of `among` beyond `since` that name missions, but not this one.
-
-    `of` is its trace id and its plan's digest.
-    """
-    found = _matching(repo, "^[[:space:]]*Placet-Trace: ", *among, f"^{since}")
-    return frozenset(sha for sha, message in found if not _names(message, *of))
 
 
 def _matching(repo: Repo, pattern: str, *asked: str) -> list[tuple[str, str]]:
@@ -112,38 +102,27 @@ def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
 # --- reverts
 
 
-def messages_since(repo: Repo, news: Sequence[str], then: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the commits of `news` that may take others back, with their messages, newest first.
+def messages_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the commits that name missions or revert others, with their messages, newest first.
 
-    Commits of `then` are left out; without `then` it is those of the last 30 days. One process.
+    They are those of `new` without those of `then`; without `then` those of the last 30 days.
     """
     since = [f"^{sha}" for sha in then] or ["--since=30.days"]
-    pattern = f"^(This reverts commit [0-9a-f]{{40,64}}|{REVERTS}: )"
-    return _matching(repo, pattern, f"-n{MAX_REVERTS}", *news, *since)
+    return _matching(repo, f"{_TRACED}|^This reverts commit [0-9a-f]{{40,64}}", *new, *since)
 
 
-def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
-    """Return the commits that take a mission's work back, or bring it in again.
-
-    Each is the mission's trace, the commit of the work or "", the commit itself, and whether it
-    brings the work in again, by taking such a commit back. `placet undo` writes the trace; else it
-    is in the commit that is taken back, or in those that it merged: two or three processes each.
-    """
-    found: list[tuple[str, str, str, bool]] = []
-    for sha, message in messages:
-        said, of, again = message, "", True
-        for _ in range(MAX_REVERTS):  # of reverts of reverts
-            if traces := _said_by(REVERTS, said):
-                of, again = "", not again
-                break
-            if not (of := next(iter(_REVERT.findall(said)), "")):
-                break
-            again = not again
+def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[Revert]:
+    """Return which of these commits revert a mission's work, or revert such a revert."""
+    found: list[Revert] = []
+    reverts = [(sha, message) for sha, message in messages if _REVERT.search(message)]
+    for sha, message in reverts[:MAX_REVERTS]:
+        said, of, again, traces = message, "", True, list[str]()
+        while not traces and (one := _REVERT.search(said)):
+            of, again = one[1], not again
             said = _message(repo, of)
-            if traces := _traces_of(repo, of, said):
-                break
-        found += [(trace, of, sha, again) for trace in traces]
-    return found[:MAX_REVERTS]
+            traces = _traces_of(repo, of, said)
+        found += [Revert(trace, of, sha, again) for trace in traces]
+    return found
 
 
 def _message(repo: Repo, sha: str) -> str:
@@ -153,81 +132,12 @@ def _message(repo: Repo, sha: str) -> str:
 
 
 def _traces_of(repo: Repo, sha: str, message: str) -> list[str]:
-    """Return the missions that a commit's message names, or else the one that it merged."""
+    """Return the missions that a commit's message names; of a merge also those that it merged."""
     traces = _said_by("Placet-Trace", message)
     if message and not traces and len(parents := parents_of(repo, sha)) > 1:
-        traces = _said_by("Placet-Trace", _message(repo, parents[1]))
-    return traces
-
-
-def same_patches(
-    repo: Repo, since: str, tip: str, among: Sequence[str], of: tuple[str, str]
-) -> str:
-    """Return the newest commit of `among` beyond `since` that repeats `since..tip`; "" for none.
-
-    `among` are revisions, or `--branches` and the like. Either all of the commits are repeated one
-    by one (rebase, cherry-pick), or all of them as one (squash). Commits that name another mission
-    than `of` (its trace id and its plan's digest) are that one's, whatever they change.
-    """
-    paths = [change.path for change in changes(repo, since, tip)]
-    there = patches_of(repo, among, (since,), paths)
-    if not there:
-        return ""
-    branch, whole = patches_of(repo, (tip,), (since,)), patch_of(repo, since, tip)
-    found = _repeats(there, branch, whole)
-    if found and (others := of_others(repo, among, since, of)):
-        found = _repeats(patches_of(repo, among, (since,), paths, without=others), branch, whole)
-    return found
-
-
-def _repeats(there: Mapping[str, str], branch: Mapping[str, str], whole: str) -> str:
-    if branch and branch.keys() <= there.keys():
-        shas = {there[patch] for patch in branch}
-        return next(sha for sha in there.values() if sha in shas)
-    return there.get(whole, "")
-
-
-def patches_of(
-    repo: Repo,
-    among: Sequence[str],
-    beyond: Sequence[str],
-    paths: Sequence[str] = (),
-    without: Collection[str] = (),
-) -> dict[str, str]:
-    """Return patch-ids with their commits, of `among` but not `beyond`, newest first; no merges.
-
-    Only of commits that touch one of `paths`, if some are given, and not of those `without`. No
-    setting of the person's on how patches look changes them.
-    """
-    only = () if any("\n" in path for path in paths) else paths  # a line each
-    lines = os.fsencode("\n".join(["--", *only, ""])) if only else b"\n"
-    wanted = (*among, *(f"^{sha}" for sha in beyond), "--stdin")
-    asked = ("rev-list", "--no-merges", "--full-history", *wanted)
-    found = ask(repo, *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S).decode().split()
-    patches = patch_ids(repo, [sha for sha in found if sha not in without])
-    return {patch: sha for sha, patch in patches.items()}
-
-
-def patch_of(repo: Repo, base: str, tip: str) -> str:
-    """Return the patch-id of all that differs between two commits; empty where nothing does."""
-    return patch_ids(repo, [f"{tip} {base}"]).get(tip, "")
-
-
-def patch_ids(repo: Repo, commits: Sequence[str]) -> dict[str, str]:
-    """Return the patch-id of each of these commits, in their order.
-
-    `COMMIT BASE` is the difference from that base. A commit that changes nothing has no patch-id.
-    Two processes.
-    """
-    if not commits:
-        return {}
-    lines = "".join(f"{line}\n" for line in commits).encode()
-    options = ("-p", "-r", "--root", "--no-ext-diff", "--no-textconv", "--no-renames")
-    asked = ("diff-tree", *options, "--full-index", "--stdin")
-    patches = ask(repo, *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S)
-    patches = patches or b"\n"
-    out = ask(repo, "patch-id", "--stable", stdin=patches, timeout_s=BULK_TIMEOUT_S)
-    return {sha: patch for patch, sha in (line.split() for line in out.decode().splitlines())}
+        merged = _matching(repo, _TRACED, sha, f"^{parents[0]}")
+        traces = [trace for _, said in merged for trace in _said_by("Placet-Trace", said)]
+    return list(dict.fromkeys(traces))
 
 
 def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
@@ -250,17 +160,6 @@ def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
     if sha == tip:
         return own
     since = merge_base(repo, tip, sha) or base
-    wanted = patches_of(repo, (tip,), (base,))
-    there = patches_of(
-        repo,
-        (sha,),
-        (since,),
-        without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)),
-    )
-    if wanted.keys() <= there.keys():
-        return [commit for patch, commit in there.items() if patch in wanted]
-    if patch_of(repo, base, tip) in there:
-        return [sha]
     return commits_traced(repo, branch.trace_id, branch.digest, (sha,), since) or [sha]
 
 
@@ -276,7 +175,7 @@ def _commits(repo: Repo, *which: str) -> list[str]:
 class Fate:
     """The fate of a branch: `merged`, as `commit_sha` and seen by `how`.
 
-    `dropped`; empty where it is there again.
+    `dropped` by `placet drop`; `gone`, where nobody knows why; empty where it is there again.
     """
 
     of: Branch
@@ -285,10 +184,23 @@ class Fate:
     how: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A commit that reverts what the commit `of` brought in, of the mission of `trace_id`.
+
+    Or that brings it in `again`.
+    """
+
+    trace_id: str
+    of: str
+    commit_sha: str
+    again: bool = False
+
+
 def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
     """Return what became of a branch, None while it is open.
 
-    Open is a branch that is there and unmerged, or gone but kept by another branch.
+    Open is a branch that is there and unmerged, or gone while another reference has its commits.
 
     `refs` are the repository's, where they are known.
     """
@@ -299,9 +211,13 @@ def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
     for target in first.values():
         if found := _merged(repo, one, target):
             return Fate(one, "merged", *found)
-    if resolve(repo, one.ref) is None and not kept_elsewhere(repo, one):
-        return Fate(one, "dropped")
-    return None
+    if one.ref in refs.at:
+        return None
+    kept = refs_with(repo, one.tip)
+    if any(not ref.startswith("refs/placet/") for ref in kept):
+        return None
+    is_dropped = any(ref.startswith("refs/placet/dropped/") for ref in kept)
+    return Fate(one, "dropped" if is_dropped else "gone")
 
 
 def fate_here(repo: Repo, one: Branch) -> Fate | None:
@@ -343,33 +259,19 @@ def ends_up_in(refs: Refs, one: Branch) -> list[str]:
     return [ref for ref in refs.named(names) if ref != one.ref]
 
 
-_EVERYWHERE = ("--branches", "--remotes")
-
-
-def kept_elsewhere(repo: Repo, one: Branch) -> bool:
-    """Return whether some branch has the work: under another name, reworked, or squashed."""
-    if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
-        return False
-    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE, one.named):
-        return True
-    found = commits_traced(repo, one.trace_id, one.digest, _EVERYWHERE, one.base)
-    return bool(found) and _touch_all(repo, found, one)
-
-
 def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
-    """Return by which commit of `target` the branch got there, and how that shows."""
-    # a dropped branch's commits are collected as garbage some day
-    there = resolve(repo, one.tip) is not None
-    if there and is_ancestor(repo, one.tip, target):
+    """Return by which commit of `target` the branch got there, and how that shows.
+
+    None of a branch whose commits git has deleted: what it changed is not known.
+    """
+    if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
+        return None
+    if is_ancestor(repo, one.tip, target):
         sha = merged_by(repo, one.tip, target)
         return sha, "fast-forward" if sha == one.tip else "merge"
-    since = (merge_base(repo, one.tip, target) if there else None) or (
-        one.base if resolve(repo, one.base) is not None else ""
-    )
-    if there and since and (sha := same_patches(repo, since, one.tip, (target,), one.named)):
-        return sha, "the same changes"
+    since = merge_base(repo, one.tip, target) or one.base
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
-    if found and (not there or _touch_all(repo, found, one)):
+    if found and _touch_all(repo, found, one):
         return found[0], "trailer"
     return None
 
@@ -378,142 +280,6 @@ def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
     """Return whether these commits touch every file of the branch: one of three is no merge."""
     touched = {path for sha in found for path in touched_by(repo, sha)}
     return {c.path for c in changes(repo, one.base, one.tip)} <= touched
-
-
-# Many open branches at once: find those that somebody may have taken over, by a few processes.
-#
-# The answer is "maybe" too often rather than too rarely; `fate_of` then asks about each.
-
-_TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)
-
-Ends = frozenset[str]
-"""Commits of the branches that work ends up in."""
-
-
-@dataclass(slots=True)
-class _Newer:
-    """A commit that came: its message, the files that it changes, whether it merges others."""
-
-    message: str
-    merges: bool
-    files: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """The commits that came to a repository, and the branches whose work they may contain.
-
-    `messages` are of the commits that `new` has and `then` has not, newest first. `maybe` are the
-    tips of branches that somebody may have taken over, `files` those that each branch changed, by
-    its tip.
-    """
-
-    maybe: frozenset[str] = frozenset()
-    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    new: Ends = frozenset()
-    then: Ends = frozenset()
-    messages: Sequence[tuple[str, str]] = ()
-
-
-def sift(
-    repo: Repo,
-    ends: Mapping[Branch, tuple[Ends, Ends]],
-    files: Mapping[str, frozenset[str]],
-) -> News:
-    """Return what came between the ends of each branch, those of then and of now.
-
-    `files` are those that are known of some branches.
-    """
-    files = {one.tip: files[one.tip] for one in ends if one.tip in files}
-    asked = [one for one, (then, now) in ends.items() if now - then]
-    if not asked:
-        return News(files=files)
-    then = Ends().union(*(ends[one][0] for one in asked))
-    new = Ends().union(*(ends[one][1] - ends[one][0] for one in asked))
-    try:
-        came = _commits_since(repo, new, then)
-        files |= _files_of(repo, [one for one in asked if one.tip not in files])
-        messages = [(sha, commit.message) for sha, commit in came.items()]
-        return News(_maybe(repo, asked, came, files), files, new, then, messages)
-    except GitError:  # what was there then is gone after a rewrite, or it is too much to list
-        return News(frozenset(one.tip for one in asked), files)
-
-
-def _maybe(
-    repo: Repo,
-    asked: Sequence[Branch],
-    came: Mapping[str, _Newer],
-    files: Mapping[str, frozenset[str]],
-) -> frozenset[str]:
-    touched = frozenset[str]().union(*(commit.files for commit in came.values()))
-    named = {trace for commit in came.values() for trace in _TRACE.findall(commit.message)}
-    # Whoever takes work over, in whatever way, touches all of its files.
-    left = [one for one in asked if files[one.tip] <= touched]
-    silent = [one for one in left if one.tip not in came and one.trace_id not in named]
-    if len(silent) < 2:  # to ask about one costs no more than to compare
-        return frozenset(one.tip for one in left)
-    wanted = frozenset[str]().union(*(files[one.tip] for one in silent))
-    like = [
-        sha
-        for sha, commit in came.items()
-        if not commit.merges and not commit.files.isdisjoint(wanted)
-    ]
-    there = set(patch_ids(repo, like).values())
-    # All as one commit (squash), or one by one (rebase): then the last one is there, too.
-    whole = patch_ids(repo, [f"{one.tip} {one.base}" for one in silent])
-    last = patch_ids(repo, [one.tip for one in silent])
-    for one in silent:
-        # a merge, or an empty commit, has no patch of its own: maybe
-        is_last_there = one.tip not in last or last[one.tip] in there
-        if whole.get(one.tip) not in there and not is_last_there:
-            left.remove(one)
-    return frozenset(one.tip for one in left)
-
-
-def _commits_since(repo: Repo, new: Collection[str], then: Collection[str]) -> dict[str, _Newer]:
-    """Return the commits that any of `new` has and not all of `then` have, newest first."""
-    beyond = sorted(then)
-    if len(beyond) > 1:
-        asked = ("merge-base", "--octopus", *beyond)
-        code, out = run_git(place_of(repo), *asked, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
-        beyond = text_of(out).split() if code == 0 else []
-    mark = secrets.token_hex(8)  # that no file is named
-    _, out = run_git(
-        place_of(repo),
-        *("log", "-m", "-z", f"--format={mark} %H %P%x00%B", "--name-only", "--no-renames"),
-        *("--no-notes", "--no-show-signature", "--no-ext-diff", "--no-textconv"),
-        *(*sorted(new), *(f"^{sha}" for sha in beyond), "--"),
-        config=("log.showRoot=true",),
-        timeout_s=BULK_TIMEOUT_S,
-    )
-    found: dict[str, _Newer] = {}
-    items = iter(items_of(out))
-    at = _Newer("", merges=False)
-    for item in items:
-        if item.startswith(f"{mark} "):
-            sha, *parents = item.split()[1:]
-            at = found.setdefault(sha, _Newer(next(items, ""), len(parents) > 1))
-        elif name := item.removeprefix("\n"):
-            at.files.add(name)
-    return found
-
-
-def _files_of(repo: Repo, branches: Sequence[Branch]) -> dict[str, frozenset[str]]:
-    """Return the files that these branches changed, by their tips; one process."""
-    if not branches:
-        return {}
-    pairs = {one.tip: one.base for one in branches}
-    lines = "".join(f"{tip} {base}\n" for tip, base in pairs.items()).encode()
-    asked = ("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff")
-    _, out = run_git(place_of(repo), *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S)
-    found: dict[str, set[str]] = {tip: set() for tip in pairs}
-    tip = ""
-    for item in items_of(out):
-        if item in found:
-            tip = item
-        else:
-            found[tip].add(item)
-    return {tip: frozenset(files) for tip, files in found.items()}
 
 
 # A mission's branch afterwards: facts for the report, then merges, drops and reverts as they come.
@@ -588,42 +354,28 @@ def _has_hooks(repo: Repo) -> bool:
 
 
 # --- what became of it
-# ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Revert:
-    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`.
-
-    Or that brings it in `again`.
-    """
-
-    trace_id: str
-    of: str
-    commit_sha: str
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Facts carried from one look at a repository to the next.
 
-    `looked` is whether there was one, `asked` the tips of the branches that it was for. `refs` are
-    all references as they were, None if not everything could be looked at. `files` are those that
-    an open branch changed, by its tip. `stamps` are of the files that hold the references that
-    count.
+    `at` is the commit of each branch that was looked at; of one that was gone, where all references
+    were. `ends` are the commits of the branches that work ends up in, None before the first look.
+    `stamps` are of the files that hold these references.
     """
 
-    looked: bool = False
-    asked: frozenset[str] = frozenset()
-    refs: Refs | None = None
-    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    at: Mapping[Branch, object] = field(default_factory=dict)
+    ends: frozenset[str] | None = None
     stamps: Mapping[Path, Stamp] = field(default_factory=dict)
 
-    @classmethod
-    def without_answer(cls, branches: Sequence[Branch]) -> Memory:
-        """Return the memory of a look at these branches that failed."""
-        return cls(looked=True, asked=frozenset(one.tip for one in branches))
+    def without_answer(self, branches: Sequence[Branch]) -> Memory:
+        """Return the memory after a look at these branches that failed."""
+        ends = self.ends or frozenset()
+        return replace(self, at=dict.fromkeys(branches, _UNKNOWN), ends=ends)
+
+
+_UNKNOWN = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,7 +384,7 @@ class BranchNews:
 
     `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be
     looked at, `calls` the git processes that it took where a reference had moved. `reverts` are the
-    commits that came and take others back, `asked` how many branches were looked at.
+    commits that came and revert others, `asked` how many branches were looked at.
     """
 
     path: Path
@@ -652,8 +404,8 @@ def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
     why the places of git's files are known here. They are only looked at for a change, and a change
     that they do not show (a new remote, another default branch) is found by the next look.
     """
-    moved = _stamps(known.stamps) != known.stamps
-    return not known.looked or not {one.tip for one in branches} <= known.asked or moved
+    is_first = known.ends is None or any(one not in known.at for one in branches)
+    return is_first or _stamps(known.stamps) != known.stamps
 
 
 def _stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
@@ -670,10 +422,10 @@ def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
 def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> BranchNews:
     """Return what became of these branches since the look that `known` is from, and reverts there.
 
-    Two git processes where no reference has moved; else a few more for all branches together, and
-    some for each that somebody may have taken over.
+    Two git processes where no reference has moved. Else one more finds the missions that new
+    commits name; git is asked about those branches, and about each that moved or is gone.
     """
-    failed = Memory.without_answer(branches)
+    failed = known.without_answer(branches)
     if not is_repository(path):
         return BranchNews(path, failed, problem=f"{path} is not there, or no repository any more")
     calls: list[GitCall] = []
@@ -684,66 +436,46 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
             # A move in between is found by the next look, which asks git whatever the files say.
             stamps = _stamps(kept_in)
-        if known.looked and known.refs == refs and failed.asked <= known.asked:
-            return BranchNews(path, replace(known, stamps=stamps))
-        news = sift(repo, _ends(refs, known, branches), known.files)
-        fates, problem = [], ""
-        for one in branches:
+        ends = [refs.at[ref] for one in branches for ref in ends_up_in(refs, one)]
+        ends += [refs.at[ref] for ref in main_lines(refs)]
+        memory = Memory({one: _place_in(refs, one) for one in branches}, frozenset(ends), stamps)
+        moved = {one for one in branches if known.at.get(one, _UNKNOWN) != memory.at[one]}
+        if not moved and memory.ends == known.ends:
+            return BranchNews(path, memory)
+        messages = _news(repo, frozenset(ends), known.ends or frozenset())
+        named = {trace for _, message in messages for trace in _said_by("Placet-Trace", message)}
+        asked = [one for one in branches if one in moved or one.trace_id in named]
+        fates, problem = list[Fate | None](), ""
+        for one in asked:
             try:
-                fates.append(_fate(repo, one, refs, news))
+                fates.append(_fate(repo, one, refs))
             except GitError as error:  # of a broken branch: the others are seen all the same
-                problem = str(error)
-        memory = replace(failed, refs=None if problem else refs, files=news.files, stamps=stamps)
-        reverts = _reverts(repo, refs, known, news)
+                problem, memory = str(error), memory.without_answer(branches)
+        reverts = tuple(reverts_in(repo, messages))
     except (GitError, UserError) as error:
         return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
-    return BranchNews(
-        path,
-        memory,
-        tuple(filter(None, fates)),
-        reverts,
-        owner_of(repo.common_dir.stat()),
-        problem,
-        tuple(calls),
-        len(branches),
-    )
+    owner, found = owner_of(repo.common_dir.stat()), tuple(filter(None, fates))
+    return BranchNews(path, memory, found, reverts, owner, problem, tuple(calls), len(asked))
 
 
-def _ends(refs: Refs, known: Memory, branches: Sequence[Branch]) -> dict[Branch, tuple[Ends, Ends]]:
-    """Return the ends of each branch that is at its tip: those of the last look, those of now."""
-    ends = {}
-    for one in branches:
-        if refs.at.get(one.ref) == one.tip and one.became != "dropped":
-            then = frozenset({one.base})
-            if known.refs is not None and one.tip in known.asked:
-                then = frozenset(known.refs.at[ref] for ref in ends_up_in(known.refs, one))
-            ends[one] = then, frozenset(refs.at[ref] for ref in ends_up_in(refs, one))
-    return ends
+def _place_in(refs: Refs, one: Branch) -> object:
+    """Return where a branch is; where all are, if it is gone: another may have its commits."""
+    return refs.at.get(one.ref) or (None if one.became else refs.at)
 
 
-def _fate(repo: Repo, one: Branch, refs: Refs, news: News) -> Fate | None:
-    at = refs.at.get(one.ref)
-    if one.became == "dropped":  # as long as it is gone there is nothing to look for
-        if at is None:
-            return None
-        back = Fate(one, "") if kept_elsewhere(repo, one) else None
-        return fate_of(repo, one, refs) or back
-    return fate_of(repo, one, refs) if at != one.tip or one.tip in news.maybe else None
-
-
-def _reverts(repo: Repo, refs: Refs, known: Memory, news: News) -> tuple[Revert, ...]:
-    """Return what was taken back, or brought in again, since the last look, newest first.
-
-    Before the first look, in a month.
-    """
-    there = known.refs
-    then = frozenset(there.at[ref] for ref in main_lines(there)) if there else frozenset()
-    new = frozenset(refs.at[ref] for ref in main_lines(refs)) - then
-    if not new:
-        return ()
+def _news(repo: Repo, new: frozenset[str], then: frozenset[str]) -> list[tuple[str, str]]:
+    if not new - then:
+        return []
     try:
-        known_already = then and (news.new, news.then) == (new, then)
-        said = news.messages if known_already else messages_since(repo, sorted(new), sorted(then))
+        return messages_since(repo, sorted(new - then), sorted(then))
     except GitError:  # what was there then is gone after a rewrite
-        said = messages_since(repo, sorted(new), ())
-    return tuple(Revert(*found) for found in reverts_in(repo, said))
+        return messages_since(repo, sorted(new), ())
+
+
+def _fate(repo: Repo, one: Branch, refs: Refs) -> Fate | None:
+    found = fate_of(repo, one, refs)
+    if found is not None and found.became == "merged":
+        return found
+    if one.became:  # it is news only if its name is there again, with its commits
+        return Fate(one, "") if one.ref in refs.at and contained_in(repo, one.tip) else None
+    return found

@@ -150,6 +150,14 @@ def contained_in(repo: Repo, sha: str) -> bool:
     return bool(ask(repo, "for-each-ref", *asked))
 
 
+def refs_with(repo: Repo, sha: str) -> list[str]:
+    """Return the full names of all references that have this commit."""
+    if resolve(repo, sha) is None:
+        return []
+    asked = ("--format=%(refname)", f"--contains={sha}", "refs")
+    return ask(repo, "for-each-ref", *asked).decode("utf-8", "surrogateescape").split()
+
+
 def branches_with(repo: Repo, sha: str) -> list[str]:
     """Return the names of the local branches that have this commit."""
     if resolve(repo, sha) is None:

@@ -92,7 +92,9 @@ class BranchWatch:
                     except Exception as error:
                         found.append(
                             BranchNews(
-                                path, Memory.without_answer(opens), problem=describe_bug(error)
+                                path,
+                                known[path].without_answer(opens),
+                                problem=describe_bug(error),
                             )
                         )
             self._looked.put(tuple(found))
@@ -100,7 +102,7 @@ class BranchWatch:
                 self.ring()
 
         self.asks = any(
-            (whole and opens) or not known[path].looked for path, opens in asked.items()
+            (whole and opens) or known[path].ends is None for path, opens in asked.items()
         )
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
@@ -128,17 +130,17 @@ def open_branches(book: Cases) -> dict[Path, list[Branch]]:
 
 
 def explain_drops(book: Cases, known: dict[Path, Stamp]) -> None:
-    """Record the reasons that people wrote into the reports of branches dropped before.
+    """Record the reasons that people wrote into the reports of branches that are gone.
 
     `known` has the reports that were read; only those that changed since are read again.
     """
-    dropped = [
+    gone = [
         branch
         for branches in book.cases.watched.values()
         for branch in branches
-        if branch.became == "dropped" and branch.report_path
+        if branch.became in ("dropped", "gone") and branch.report_path
     ]
-    for branch in dropped:
+    for branch in gone:
         report = book.vault.root / branch.report_path
         if known.get(report) == (stamp := stamp_of(report)):
             continue
@@ -154,13 +156,17 @@ def settle(book: Cases, found: BranchNews) -> None:
     _journal(book, found)
     for fate in found.fates:
         case = book.cases[fate.of.trace_id]
-        by, reason = _why_dropped(book, fate.of) if fate.became == "dropped" else ("", "")
+        became = fate.became
+        is_away = became in ("dropped", "gone")
+        by, reason = _why_dropped(book, fate.of) if is_away else ("", "")
         # a drop has no commit of its own: the command names the one that the branch was at
         claim = book.intents.claims.get(fate.commit_sha or fate.of.tip)
+        if became == "gone" and (reason or claim is not None):
+            became = "dropped"
         decision = settle_branch(
             case,
             fate.of,
-            fate.became,
+            became,
             fate.commit_sha,
             fate.how,
             reason,

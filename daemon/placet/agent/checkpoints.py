@@ -9,11 +9,10 @@ from typing import Any
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
 from placet.agent.work import Underway, name_of, refs, whole
-from placet.case.events import Asked
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
-from placet.git.checkpoint import checkpoint, delete_ref, restore
+from placet.git.checkpoint import delete_ref, restore, save
 from placet.git.commit import commit_message
 from placet.git.repository import resolve
 from placet.git.run import GitError, RepositoryChanged
@@ -39,7 +38,7 @@ def keep(work: Underway, entry: Key[str]) -> None:
         case.approval.by,
     )
     try:
-        kept = checkpoint(
+        kept = save(
             work.tree,
             ref,
             message,
@@ -47,9 +46,6 @@ def keep(work: Underway, entry: Key[str]) -> None:
             lambda changed: refuse_secrets(
                 work.repo, work.tree, whole(changed), work.place.secrets
             ),
-            paths=sorted(work.written or ())
-            if work.written is not None or not work.touched
-            else None,
         )
     except ToolError:
         kept = ""
@@ -64,10 +60,10 @@ def keep(work: Underway, entry: Key[str]) -> None:
         raise
 
 
-def keep_while_asked(work: Underway, asked: Asked, uses: Sequence[ToolUse]) -> None:
-    """Save the worktree while a call waits for a person's answer, which may take days."""
+def keep_turn(work: Underway, entry: Key[str], uses: Sequence[ToolUse]) -> None:
+    """Save the worktree if a turn's calls may have changed it."""
     if may_have_changed(uses):
-        keep(work, CHECKPOINT.at(asked.call))
+        keep(work, entry)
 
 
 def keep_call(work: Underway, entry: Key[Outcome]) -> None:
@@ -89,7 +85,6 @@ def put_back(work: Underway, kept: str | None) -> bool:
     if not kept or resolve(work.repo, kept) is None:
         return False
     restore(work.tree, kept)
-    work.anything_changed()
     return True
 
 
@@ -126,7 +121,6 @@ def rebuild(work: Underway) -> None:
     if record.carrier is not None:
         if (kept := last_kept(work)) is not None:
             restore(work.tree, kept)
-        work.anything_changed()
         return
     iteration, uses = last_round(record)
     if record.has(CHECKPOINT.at(iteration)):

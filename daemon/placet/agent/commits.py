@@ -33,7 +33,7 @@ from placet.chat.guards import Effect
 from placet.chat.result import ChangedFile, Drifted, Ended, Finished, Stopped
 from placet.disk.confine import Root
 from placet.errors import End, Stop, UserError
-from placet.git.checkpoint import checkpoint, delete_ref, keep_besides, leave_out
+from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
 from placet.git.commit import (
     Writing,
     commit_message,
@@ -56,7 +56,7 @@ from placet.git.removal import (
 )
 from placet.git.repository import is_repository, open_repo, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
-from placet.git.worktree import Worktree, must_be_on_branch, open_worktree
+from placet.git.worktree import Worktree, open_worktree
 from placet.host.config import repositories
 from placet.journal.reader import Reader
 from placet.note.paths import show
@@ -95,13 +95,7 @@ def commit_once(work: Underway, entry: Key[str], subject: str, body: str) -> Sco
                 tip, [file.path for file in changes(work.repo, f"{tip}^", tip)], None
             )
     record.intend(entry)
-    if not work.touched:
-        must_be_on_branch(tree)
-        return ScopedCommit(None, [], ())
-    done = commit(work, subject, body)
-    if not done.left_out:
-        work.clean()
-    return done
+    return commit(work, subject, body)
 
 
 def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
@@ -249,7 +243,7 @@ def _keep_success(
         _take_secrets_out(ports, record, tree)
         rest = status(tree)
         why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
-        remove_worktree(tree, checkpoint(tree, left_out, why, when) if rest else None, ref=ckpt)
+        remove_worktree(tree, save(tree, left_out, why, when) if rest else None, ref=ckpt)
     if not ended.commit:
         abandon(tree.repo, tree.path, ended.work.branch, ended.work.base)
     not_kept = _not_kept(record)
@@ -295,7 +289,7 @@ def _keep_failure(
     last = resolve(repo, ckpt)
     if last is not None and lost.exists() and not is_ancestor(repo, last, ended.work.base):
         # somebody deleted the worktree: only the checkpoint has the uncommitted work
-        keep_besides(repo, last, failed, message, ports.clock.wall())
+        save_commit(repo, last, failed, ports.clock.wall())
     delete_ref(repo, ckpt)
     lost.unlink(missing_ok=True)
     kept_commit = resolve(repo, failed) or ""

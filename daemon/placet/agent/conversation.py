@@ -121,7 +121,7 @@ def rounds(
     place: Workplace,
     limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool] = lambda _iteration, _uses: False,
-    kept: Callable[[int, int, ToolUse], None] | None = None,
+    kept: Callable[[int, int], None] | None = None,
 ) -> Iterator[Round]:
     """Let the model work, round by round, until the caller stops iterating.
 
@@ -208,7 +208,7 @@ def _calls(
     place: Workplace,
     limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool],
-    kept: Callable[[int, int, ToolUse], None] | None,
+    kept: Callable[[int, int], None] | None,
     results: list[Mapping[str, Any]],
 ) -> Iterator[tuple[ToolUse, Outcome]]:
     """Run the calls of one turn in order, consecutive reads in parallel.
@@ -240,7 +240,7 @@ def _calls(
                 hold=keeps or reads(tools, use),
             )
             if kept is not None and keeps and outcome.ends is None:
-                kept(iteration, i, use)
+                kept(iteration, i)
         if outcome.ends is None:
             limits.saw(use, outcome)
         results.append(_result(use, outcome))

@@ -13,8 +13,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.checkpoints import (
     bring_back,
     keep,
-    keep_while_asked,
-    may_have_changed,
+    keep_turn,
     rebuild,
 )
 from placet.agent.commits import (
@@ -401,8 +400,6 @@ def _in_worktree(
         work = Underway(ports, mission, record, repo, tree, author, pinned, limits, place)
         steps = StepsUnderway(work)
         record.secrets = place.secrets
-        if not known:
-            work.clean()
         stop, summary = _work_through(steps, mark if lost else None)
         return conclude(steps, stop, summary)
 
@@ -492,10 +489,11 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
                         raise Stop(End.GAVE_UP, reason)
                 steps.saw(use, outcome)
         except AsksPerson as asks:
-            keep_while_asked(work, asks.asked, turn.reply.turn.tool_uses)
+            # that may take days
+            keep_turn(work, CHECKPOINT.at(asks.asked.call), turn.reply.turn.tool_uses)
             raise
-        if work.record.carrier is None and may_have_changed(turn.reply.turn.tool_uses):
-            keep(work, CHECKPOINT.at(turn.iteration))
+        if work.record.carrier is None:
+            keep_turn(work, CHECKPOINT.at(turn.iteration), turn.reply.turn.tool_uses)
         # Small models often do not call `finish`. A model that completed all steps and then says so
         # has finished.
         if (

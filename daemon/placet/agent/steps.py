@@ -154,7 +154,6 @@ class StepsUnderway:
                     entry, use, tools, work.place, record, again=again, hold=carried
                 )
                 if carried:
-                    work.anything_changed()
                     keep_call(work, entry)
             work.limits.saw(use, outcome)
             self.saw(use, outcome)
@@ -192,9 +191,8 @@ class StepsUnderway:
         record.settle(entry, made.sha or "", *rows)
         return made.sha
 
-    def keep_after(self, iteration: int, call: int, use: ToolUse) -> None:
+    def keep_after(self, iteration: int, call: int) -> None:
         """Save the worktree after a call of a mission whose record is carried."""
-        self.work.touch(use)
         keep_call(self.work, CALL.at(iteration, call))
 
     # --- outcomes of calls
@@ -205,7 +203,6 @@ class StepsUnderway:
         work = self.work
         turns = len(work.limits.history.steps)
         self.calls[use.name] += 1
-        work.touch(use)
         about = target(use, work.place.secrets)
         if effect_of(use.name) is Effect.EXECUTE and outcome.ok and not outcome.image:
             self.commands.append(CommandRun(about, outcome.exit_code))
@@ -255,7 +252,6 @@ class StepsUnderway:
             if begun is not None and changes_files(begun.tool):
                 use = ToolUse(key, begun.tool, begun.input)
                 secrets = work.place.secrets
-                work.touch(use)
                 settle_call(entry, use, INTERRUPTED, None, secrets, record)
                 self.calls[use.name] += 1
                 if effect_of(use.name) is Effect.EXECUTE:

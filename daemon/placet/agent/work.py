@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,13 +9,10 @@ from pathlib import Path, PurePath
 
 from placet.agent.limits import MissionLimits
 from placet.agent.record import BRANCH, PLACE, Record, Recorded
-from placet.agent.tool_calls import changes_files, effect_of
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
 from placet.case.drift import KEY, IfChanged
 from placet.chat.budget import Complexity
-from placet.chat.guards import Effect
-from placet.chat.messages import ToolUse
 from placet.chat.result import Drifted
 from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
@@ -70,10 +66,8 @@ def mission_of(case: Case, approved: Approved, token: int) -> Mission:
 class Underway:
     """One mission under way, in its worktree.
 
-    `pinned` is what decided git's behaviour when the lease was taken. `touched` says that the
-    worktree may have something that no commit has; `written` are the only files that may be it,
-    None where a command may have written any. `drift` is what changed under the plan, once
-    something did.
+    `pinned` is what decided git's behaviour when the lease was taken. `drift` is what changed under
+    the plan, once something did.
     """
 
     ports: Ports
@@ -85,33 +79,7 @@ class Underway:
     pinned: Pins
     limits: MissionLimits
     place: Workplace
-    touched: bool = True
-    written: set[str] | None = None
     drift: Drifted | None = None
-
-    def touch(self, use: ToolUse) -> None:
-        """Remember the files that a call may have written."""
-        if not changes_files(use.name):
-            return
-        self.touched = True
-        path = use.input.get("path")
-        if (
-            effect_of(use.name) is not Effect.WRITE
-            or not isinstance(path, str)
-            or posixpath.isabs(path)
-            or ".." in path
-        ):
-            self.written = None
-        elif self.written is not None:
-            self.written.add(posixpath.normpath(path))
-
-    def anything_changed(self) -> None:
-        """Remember that any file may differ from the last commit."""
-        self.touched, self.written = True, None
-
-    def clean(self) -> None:
-        """Remember that the worktree has nothing that no commit has."""
-        self.touched, self.written = False, set()
 
 
 def name_of(case: Case, record: Record) -> str:

@@ -28,13 +28,13 @@ from placet.errors import UserError
 from placet.git.checkout import (
     Conflicts,
     drop_branch,
-    keep_aside,
     merge_into_checkout,
     must_be_ready,
     one_at_a_time,
     revert_in_checkout,
     where_checked_out,
 )
+from placet.git.checkpoint import save_commit
 from placet.git.commit import commit_message
 from placet.git.fate import (
     brought_in,
@@ -422,7 +422,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
         kept = _free_ref(repo, case, tip)
         with Vault(site.vault) as folder:
             try:
-                keep_aside(repo, tip, kept)
+                save_commit(repo, tip, kept, Clock().wall())
                 # The reason first: a daemon that looks in between must find it once the branch
                 # is gone.
                 before, after = _stamp_report(

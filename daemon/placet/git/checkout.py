@@ -22,7 +22,7 @@ from pathlib import Path
 from placet.disk.files import FileLock
 from placet.errors import PlacetError, UserError
 from placet.git.history import changes, content, merged_tree, parents_of
-from placet.git.index import as_author, read_status, update_ref
+from placet.git.index import as_author, read_status
 from placet.git.repository import (
     current_branch,
     filters_named,
@@ -334,12 +334,6 @@ def revert_in_checkout(
     if tree == was:
         raise UserError(f"{branch} has nothing of it any more: it was taken back already.")
     return _bring_forward(repo, place, before, _commit(place, tree, message, before))
-
-
-def keep_aside(repo: Repo, tip: str, keep_ref: str) -> None:
-    """Keep the commit `tip` at `keep_ref`, whatever was there."""
-    old = resolve(repo, keep_ref)
-    update_ref(neutral(place_of(repo)), keep_ref, tip, old or "0" * len(tip))
 
 
 def drop_branch(repo: Repo, branch: str, tip: str) -> None:

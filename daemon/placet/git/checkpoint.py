@@ -15,7 +15,7 @@ from pathlib import Path
 
 from placet.disk.files import delete_tree
 from placet.errors import counted
-from placet.git.commit import approved_by_name, branch_gone, is_work, since_tip
+from placet.git.commit import approved_by_name, is_work, since_tip
 from placet.git.history import is_ancestor
 from placet.git.index import stage, update_ref, write_commit
 from placet.git.repository import resolve, tree_of
@@ -23,7 +23,6 @@ from placet.git.run import (
     BOT,
     BULK_TIMEOUT_S,
     FileChange,
-    GitError,
     Place,
     Repo,
     items_of,
@@ -50,64 +49,29 @@ def tree_in(wt: Worktree, place: Place) -> tuple[str, str]:
     return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
 
 
-def checkpoint(
+def save(
     wt: Worktree,
     ref: str,
     message: str,
     when: datetime,
     allow: Callable[[list[str]], object] = list,
-    *,
-    paths: Sequence[str] | None = None,
 ) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
 
     Returns the commit: the branch's own where nothing is uncommitted, else a child of it. Branch
     and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists: only
     the worktree's holder moves it. `allow` is given the changed paths first; what it raises is
-    raised, and nothing is kept. `paths` are the only files that can have changed since the branch's
-    commit, where that is known. Raises RepositoryChanged where the branch is gone.
+    raised, and nothing is kept. Raises RepositoryChanged where the branch is gone.
     """
+    _must_be_ours(ref)
     with holding(wt.path) as held:
         must_be_on_branch(wt)
-        return keep(wt, inside(wt, held), ref, message, when, allow, paths)
-
-
-def keep(
-    wt: Worktree,
-    place: Place,
-    ref: str,
-    message: str,
-    when: datetime,
-    allow: Callable[[list[str]], object] = list,
-    paths: Sequence[str] | None = None,
-) -> str:
-    """Do what `checkpoint` does for a caller that holds the worktree."""
-    _must_be_ours(ref)
-    tip = wt.ref
-    if paths is not None and all(_is_plain(wt, path) for path in paths):
-        there = ((path, os.path.lexists(wt.path / path)) for path in paths)
-        changes = [FileChange(path, "M" if is_there else "D") for path, is_there in there]
-    else:
-        tip, changes, _ = since_tip(wt, place)
-    if staged := _staged_aside(wt, place, changes, allow):
-        new = _on_top_of(wt, place, tip, staged, message, when)
-    elif (found := resolve(wt.repo, tip)) is not None:
-        new = found
-    else:
-        raise branch_gone(wt)
-    update_ref(place, ref, new)
+        place = inside(wt, held)
+        new, changes, _ = since_tip(wt, place)
+        if tree := _staged_aside(wt, place, changes, allow):
+            new = write_commit(place, tree, (new,), message, BOT, when)
+        update_ref(place, ref, new)
     return new
-
-
-def _on_top_of(
-    wt: Worktree, place: Place, tip: str, tree: str, message: str, when: datetime
-) -> str:
-    try:
-        return write_commit(place, tree, (tip,), message, BOT, when)
-    except GitError as error:
-        if resolve(wt.repo, wt.ref) is None:
-            raise branch_gone(wt) from error
-        raise
 
 
 def _staged_aside(
@@ -130,15 +94,6 @@ def _staged_aside(
         return stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
     finally:
         index.unlink(missing_ok=True)
-
-
-def _is_plain(wt: Worktree, path: str) -> bool:
-    """Return whether git can be given a path as it is: a file's or nobody's, through no link."""
-    try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-    return b"\0" not in name and (is_work(wt, path) or not os.path.lexists(wt.path / path))
 
 
 def restore(wt: Worktree, kept: str) -> None:
@@ -165,17 +120,19 @@ def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
         _put_back(wt, wt.ref, paths)
 
 
-def keep_besides(repo: Repo, tip: str, keep_ref: str, message: str, when: datetime) -> None:
-    """Keep the commit `tip` at `keep_ref` with what is there.
+def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
+    """Keep the commit `tip` at `ref` with what is there.
 
     Where neither has the other in it, that is a merge with the files of what was there.
     """
-    place, old = neutral(place_of(repo)), resolve(repo, keep_ref)
+    _must_be_ours(ref)
+    place, old = neutral(place_of(repo)), resolve(repo, ref)
     if old is not None and is_ancestor(repo, tip, old):
         return
     if old is not None and not is_ancestor(repo, old, tip):
+        message = "Work that was kept at two times"
         tip = write_commit(place, tree_of(repo, old), (old, tip), message, BOT, when)
-    update_ref(place, keep_ref, tip, old or "0" * len(tip))
+    update_ref(place, ref, tip, old or "0" * len(tip))
 
 
 def delete_ref(repo: Repo, ref: str, at: str = "", *, place: Place | None = None) -> None:

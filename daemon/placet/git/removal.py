@@ -10,8 +10,8 @@ from pathlib import Path
 
 from placet.disk.files import delete_tree
 from placet.errors import PlacetError, UserError
-from placet.git.checkpoint import delete_ref, keep, tree_in
-from placet.git.commit import changes_in
+from placet.git.checkpoint import delete_ref, save, save_commit, tree_in
+from placet.git.commit import changes_in, status
 from placet.git.history import contained_in
 from placet.git.index import update_ref
 from placet.git.repository import resolve, tree_of
@@ -27,13 +27,13 @@ from placet.git.run import (
 )
 from placet.git.worktree import (
     Worktree,
+    clear_stale_locks,
     delete,
     holding,
     inside,
     known_worktrees,
     place_for,
     registered,
-    remove_locks,
     remove_ref_lock,
 )
 
@@ -90,23 +90,18 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     what was uncommitted. Calling it again after a crash finishes the job.
     """
     wt.must_have_branch()
-    with holding(wt.path) as held:
-        remove_locks(wt, (keep_ref,))
-        kept = resolve(wt.repo, keep_ref)
-        if wt.has_index:
-            place = inside(wt, held)
-            _take_hold(wt, place)
-            at, changes, _ = changes_in(wt, place)
-            if at != wt.base or kept is not None or changes:
-                kept = keep(wt, place, keep_ref, message, when)
-        tip = resolve(wt.repo, wt.ref)
-        # the worktree is lost, the commits are not
-        if tip is not None and tip != wt.base and kept is None:
-            kept = tip
-            update_ref(neutral(place_of(wt.repo)), keep_ref, tip, "0" * len(tip))
+    clear_stale_locks(wt, (keep_ref,))
+    take_hold(wt)
+    tip, kept = resolve(wt.repo, wt.ref), resolve(wt.repo, keep_ref)
+    if wt.has_index and (tip != wt.base or kept is not None or status(wt)):
+        kept = save(wt, keep_ref, message, when)
+    elif tip not in (None, wt.base) and kept is None:  # the worktree is lost, the commits are not
+        kept = tip
+        save_commit(wt.repo, tip, keep_ref, when)
+    with holding(wt.path):
         delete(wt)
-        if tip is not None:
-            run_git(neutral(place_of(wt.repo)), "update-ref", "-d", wt.ref, tip)
+    if tip is not None:
+        run_git(neutral(place_of(wt.repo)), "update-ref", "-d", wt.ref, tip)
     return kept
 
 
@@ -117,13 +112,9 @@ def take_hold(wt: Worktree) -> None:
     """
     with holding(wt.path) as held:
         if wt.has_index:
-            _take_hold(wt, inside(wt, held))
-
-
-def _take_hold(wt: Worktree, place: Place) -> None:
-    if resolve(wt.repo, wt.ref) is None:
-        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
-    (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
+            if resolve(wt.repo, wt.ref) is None:
+                update_ref(inside(wt, held), wt.ref, wt.base, "0" * len(wt.base))
+            (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
 
 
 # --- what a crash left, and what is over
@@ -208,17 +199,15 @@ def _keep_and_remove(
             delete(wt)
         return False
     kept = ""
-    with holding(place) as held:
-        remove_locks(wt)
-        within = inside(wt, held)
-        changed = [change.path for change in changes_in(wt, within)[1]]
-        if unsearched := redact(wt, changed):
-            names = ", ".join(map(ascii, unsearched[:5]))
-            raise UserError(
-                f"placet cannot look for secrets in {names}", f"Look at them, then: rm -r '{place}'"
-            )
-        if changed or not contained_in(repo, tip):
-            kept = keep(wt, within, ref, "Left over from a crash", when)
+    clear_stale_locks(wt)
+    changed = [change.path for change in status(wt)]
+    if unsearched := redact(wt, changed):
+        names = ", ".join(map(ascii, unsearched[:5]))
+        raise UserError(
+            f"placet cannot look for secrets in {names}", f"Look at them, then: rm -r '{place}'"
+        )
+    if changed or not contained_in(repo, tip):
+        kept = save(wt, ref, "Left over from a crash", when)
     remove_worktree(wt, kept or None)
     return bool(kept)
 

@@ -24,7 +24,7 @@ from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.agent.workplace import denied_in
 from placet.disk.confine import ALWAYS
 from placet.errors import ToolError
-from placet.git.checkpoint import checkpoint
+from placet.git.checkpoint import save
 from placet.git.commit import found_in_modules, not_kept_here
 from placet.git.repository import head, identity, open_repo
 from placet.git.vault_history import init_repo
@@ -535,7 +535,7 @@ def test_what_git_would_stream_is_committed_whatever_the_threshold(
     assert git(repo.path, "ls-tree", "--name-only", sha).split() == ["film", "small"]
     tree = add_worktree(repo, tmp_path / "state/m", "feat/m", sha)
     write(tree.path, {"film": os.urandom(4_000), "small": "y", "other": "z"})
-    assert checkpoint(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
+    assert save(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
     assert commit_changes(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
     assert git(repo.path, "fsck", "--strict") == ""
 

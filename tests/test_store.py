@@ -377,7 +377,7 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
     work = {
         "commit": "with committing.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
-        "checkpoint": "checkpoint.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
+        "checkpoint": "checkpoint.save(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
     }[what]
     code = (
         "from datetime import UTC, datetime; from pathlib import Path\n"
@@ -450,33 +450,6 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
     assert git(wt.path, "rev-parse", "HEAD") == wt.base
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "gone",
-        "README.md/x",
-        "way/secret",
-        "folder",
-        ".git/config",
-        "a\0b",
-        "\ud800",
-        "y" * 300,
-        "",
-        ".",
-    ],
-)
-def test_a_checkpoint_of_named_files_is_told_of_any_name(tmp_path: Path, path: str) -> None:
-    """They are what a model wrote, or tried to write."""
-    wt = mission(
-        make_repo(tmp_path / "theirs", {"a": "1\n", "b": "2\n", "folder/x": "x\n"}), tmp_path
-    )
-    write(tmp_path, {"outside/secret": "key"})
-    (wt.path / "way").symlink_to(tmp_path / "outside")
-    write(wt.path, {"a": "new\n"})
-    kept = checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN, paths=["a", "way", path])
-    assert git(wt.path, "rev-parse", f"{kept}^{{tree}}") == whole_tree(wt, tmp_path / "spare")
-
-
 # --- references
 # -----------------------------------------------------------------------------------------------
 
@@ -500,7 +473,7 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
         return popen(argv, **more)
 
     monkeypatch.setattr("placet.git.run.subprocess.Popen", started)
-    checkpoint.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
+    checkpoint.save(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
     commit_changes(wt, "Change\n", BOB, WHEN)
     checkpoint.delete_ref(wt.repo, "refs/placet/ckpt/x")
     assert len(told) == 3

@@ -35,7 +35,7 @@ from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
 from placet.case.life_cycle import State
 from placet.case.notes import look_at
 from placet.disk.vault import Vault
-from placet.git.checkpoint import checkpoint
+from placet.git.checkpoint import save
 from placet.git.removal import remove_worktree
 from placet.git.repository import all_refs, head, identity, open_repo
 from placet.git.run import Repo
@@ -294,12 +294,7 @@ def _commits(repo: Repo, folder: Path) -> dict[str, float]:
     for n in range(15):
         for place in (tree.path, bare):
             (place / "new.txt").write_text(f"{n}\n")
-        timed(
-            "checkpoint of a known file",
-            lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now, paths=["new.txt"]),
-        )
-        (tree.path / "new.txt").write_text(f"{n} again\n")
-        timed("checkpoint", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now))
+        timed("checkpoint", lambda: save(tree, "refs/placet/ckpt/x", "Kept\n", now))
         timed("commit", lambda: commit_changes(tree, "Say hello\n", identity(repo), now))
         timed("bare commit", plain)
     return {what: statistics.median(ms) for what, ms in took.items()}

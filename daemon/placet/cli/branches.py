@@ -30,7 +30,6 @@ from placet.git.checkout import (
     drop_branch,
     merge_into_checkout,
     must_be_ready,
-    one_at_a_time,
     revert_in_checkout,
     where_checked_out,
 )
@@ -54,7 +53,15 @@ from placet.git.history import (
     parents_of,
     patch_bytes,
 )
-from placet.git.repository import all_refs, head, is_kept, is_repository, open_repo, resolve
+from placet.git.repository import (
+    all_refs,
+    head,
+    is_kept,
+    is_repository,
+    one_at_a_time,
+    open_repo,
+    resolve,
+)
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.vault_history import keep_notes
 from placet.host.clock import Clock

@@ -9,7 +9,6 @@ killed before, nothing has happened, and placet killed meanwhile, git comes to i
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import signal
@@ -19,7 +18,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from placet.disk.files import FileLock
 from placet.errors import PlacetError, UserError
 from placet.git.history import changes, content, merged_tree, parents_of
 from placet.git.index import as_author, read_status
@@ -47,19 +45,6 @@ from placet.git.run import (
     with_env,
 )
 from placet.note.paths import show
-
-
-@contextmanager
-def one_at_a_time(repo: Repo) -> Iterator[int]:
-    """Hold the repository while a command of a person's looks at it and changes it.
-
-    Others of placet's wait.
-
-    The lock is on the git directory itself, so that nothing is left behind; given is its
-    descriptor, for git to inherit.
-    """
-    with FileLock(repo.git_dir.resolve(), math.inf, make=False) as held:
-        yield held.handle
 
 
 def must_be_ready(repo: Repo, rev: str) -> str:

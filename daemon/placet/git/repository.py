@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from placet.disk.files import FileLock
 from placet.errors import UserError
 from placet.git.index import read_status
 from placet.git.run import (
@@ -98,10 +100,10 @@ def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
         *(repo.common_dir / "refs").rglob("*.lock"),
     }
     taken = {}
-    for lock in sorted(found):
+    for file in sorted(found):
         with suppress(FileNotFoundError):
-            taken[lock] = datetime.fromtimestamp(lock.lstat().st_mtime, UTC)
-    return {lock: when for lock, when in taken.items() if when < before}
+            taken[file] = datetime.fromtimestamp(file.lstat().st_mtime, UTC)
+    return {file: when for file, when in taken.items() if when < before}
 
 
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
@@ -188,6 +190,17 @@ def _must_fit(top: Path, common: Path) -> None:
             f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
             exit_code=2,
         )
+
+
+@contextmanager
+def one_at_a_time(repo: Repo) -> Iterator[int]:
+    """Hold the repository for what only one process of placet may do there; others wait.
+
+    The lock is on the git directory itself, so that nothing is left behind; given is its
+    descriptor, for git to inherit.
+    """
+    with FileLock(repo.common_dir, math.inf, make=False) as held:
+        yield held.handle
 
 
 def resolve(repo: Repo, rev: str) -> str | None:

@@ -22,7 +22,6 @@ from pathlib import Path, PurePosixPath
 
 from placet.disk.files import Stamp, delete_tree, stamp_of
 from placet.errors import PlacetError, UserError, counted, megabytes
-from placet.git.checkout import one_at_a_time
 from placet.git.index import read_status, stage, stage_possible, update_ref, write_commit
 from placet.git.repository import (
     KEPT_MARK,
@@ -32,6 +31,7 @@ from placet.git.repository import (
     in_progress,
     is_kept,
     is_repository,
+    one_at_a_time,
     open_repo,
     resolve,
 )

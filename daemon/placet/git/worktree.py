@@ -13,7 +13,7 @@ from pathlib import Path
 from placet.disk.files import FileLock, delete_tree
 from placet.errors import Interrupted, UserError
 from placet.git.index import update_ref
-from placet.git.repository import private_dirs
+from placet.git.repository import one_at_a_time, private_dirs
 from placet.git.run import (
     BULK_TIMEOUT_S,
     CALL_TIMEOUT_S,
@@ -171,7 +171,9 @@ def _make(wt: Worktree, held: int) -> Worktree:
     place = replace(neutral(place_of(wt.repo)), held=held)
     asked = ("worktree", "add", "--no-checkout", "--detach", str(wt.path), wt.base)
     # `known_worktrees` reads absolute paths; the person's sparse patterns are not the mission's
-    run_git(place, *asked, config=("worktree.useRelativePaths=false", "core.sparseCheckout=false"))
+    config = ("worktree.useRelativePaths=false", "core.sparseCheckout=false")
+    with one_at_a_time(wt.repo):  # git fails at another worktree that is half made
+        run_git(place, *asked, config=config)
     admin = registered(wt.repo, wt.path)
     assert admin is not None
     return replace(wt, git_dir=admin)
@@ -302,7 +304,7 @@ def delete(wt: Worktree) -> None:
 
 
 def _clear(wt: Worktree) -> None:
-    """Delete the worktree for a caller that makes it anew, and goes on to hold its lock."""
+    """Delete the worktree, but not its lock, which the caller goes on to hold."""
     gone = wt.path.with_name(f"{wt.path.name}.removed")
     delete_tree(gone)
     with suppress(FileNotFoundError):
@@ -310,4 +312,7 @@ def _clear(wt: Worktree) -> None:
     delete_tree(gone)
     if wt.git_dir.is_dir():
         (wt.git_dir / "locked").unlink(missing_ok=True)
-        delete_tree(wt.git_dir)  # the folder of them all stays: another one may be made just now
+        with one_at_a_time(wt.repo):
+            delete_tree(wt.git_dir)
+            with suppress(OSError):  # other worktrees are in it
+                wt.git_dir.parent.rmdir()

@@ -357,7 +357,13 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
         runner.FileChange("old", "D", 0, 1),
         runner.FileChange("sub/new file\n", "A", None, None),
     ]
-    assert history.log(wt.repo, base, sha) == [history.Commit("Write a file", "Bob Bot")]
+    (made,) = history.log(wt.repo, sha, f"^{base}")
+    assert (made.sha, made.parents, made.subject, made.author) == (
+        sha,
+        (base,),
+        "Write a file",
+        "Bob Bot",
+    )
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
     removal.remove_worktree(wt)
     removal.remove_worktree(wt)
@@ -461,7 +467,7 @@ def test_a_commit_deletes_nothing_that_was_not_chosen(
         True,
         more,
     )
-    assert history.log(wt.repo, wt.base, wt.ref) == []
+    assert history.log(wt.repo, wt.ref, f"^{wt.base}") == []
     # what is said to go may go
     sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])
     assert sha is not None
@@ -1830,7 +1836,7 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
     history.changes(repo, base, sha)
     assert "+mission" in history.diff_text(repo, base, sha)
-    history.log(repo, base, sha)
+    history.log(repo, sha, f"^{base}")
     assert fate.commits_traced(repo, TRACE, "", [branch], base) == [sha]
     history.ahead_behind(repo, branch, branch)
     removal.remove_worktree(wt)

@@ -22,7 +22,7 @@ from placet.case.events import Drafted
 from placet.chat.budget import Complexity
 from placet.chat.result import Ended, Finished
 from placet.errors import End, PlacetError
-from placet.git.history import commits_between, digests_at
+from placet.git.history import digests_at, log
 from placet.git.repository import dirty_paths
 from placet.git.run import Repo
 from placet.note.frontmatter import Frontmatter, read_note
@@ -92,7 +92,7 @@ def checked_end(
         base = base or (place.base if place is not None else "")
         last = refs.get(given.work.kept, "")
     between = (repo, base, last) if base and last else None
-    made = commits_between(*between) if between else set()
+    made = {commit.sha for commit in log(repo, last, f"^{base}")} if between else set()
     work = replace(
         given.work,
         branch=branch,

@@ -272,7 +272,7 @@ def git_work() -> None:
 
 
 def _commits(repo: Repo, folder: Path) -> dict[str, float]:
-    """Return the median ms of a checkpoint of a named file, of one of whatever changed, of a
+    """Return the median ms of a checkpoint, of a
     commit, and of git's own commit.
     """
     now, tree = (

@@ -37,10 +37,10 @@ from placet.git.checkpoint import save_commit
 from placet.git.commit import commit_message
 from placet.git.fate import (
     brought_in,
+    commits_since,
     fate_here,
     fate_of,
     merged_elsewhere,
-    messages_since,
     reverts_in,
     trailers_of,
 )
@@ -248,7 +248,7 @@ def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
 
 def _taken_back_by(repo: Repo, case: Case, merged: str) -> str:
     """Return the commit that took a mission's work back after `merged`; empty where it is in."""
-    since = reverts_in(repo, messages_since(repo, ["HEAD"], [merged]))
+    since = reverts_in(repo, commits_since(repo, ["HEAD"], [merged]))
     last = next((one for one in since if one.trace_id == case.trace_id), None)
     return last.commit_sha if last is not None and not last.again else ""
 
@@ -561,7 +561,7 @@ def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -
 def _whose(repo: Repo, sha: str) -> str:
     """Return whose commit this is, where it names no mission: it may have more in it."""
     found = (
-        log(repo, f"{sha}^", sha)
+        log(repo, "-1", sha)
         if not trailers_of(repo, sha, "Placet-Trace")[0] and parents_of(repo, sha)
         else []
     )

@@ -13,11 +13,13 @@ from placet.chat.result import After
 from placet.disk.files import Stamp, owner_of, stamp_of
 from placet.errors import UserError
 from placet.git.history import (
+    Commit,
     ahead_behind,
     branches_with,
     changes,
     contained_in,
     is_ancestor,
+    log,
     merge_base,
     merge_preview,
     merged_by,
@@ -37,15 +39,10 @@ from placet.git.repository import (
     resolve,
 )
 from placet.git.run import (
-    BULK_TIMEOUT_S,
     GitCall,
     GitError,
     Repo,
     ask,
-    items_of,
-    place_of,
-    run_git,
-    text_of,
 )
 
 # Commits by the missions that they name: whose work they are, and whose they take back.
@@ -68,16 +65,8 @@ def commits_traced(
     missions of the request have others.
     """
     named = f"{_TRACED}{re.escape(trace_id)}[[:space:]]*$"
-    found = _matching(repo, named, *among, *([f"^{since}"] if since else []))
-    return [commit for commit, message in found if _names(message, trace_id, digest)]
-
-
-def _matching(repo: Repo, pattern: str, *asked: str) -> list[tuple[str, str]]:
-    """Return commits whose message matches a pattern, with their messages, newest first."""
-    options = ("-z", "--format=%H%n%B", "--no-notes", "--extended-regexp", f"--grep={pattern}")
-    out = ask(repo, "log", *options, *asked, "--", timeout_s=BULK_TIMEOUT_S)
-    rows = (item.partition("\n") for item in items_of(out))
-    return [(sha, message) for sha, _, message in rows]
+    found = log(repo, "-E", f"--grep={named}", *among, *([f"^{since}"] if since else []))
+    return [commit.sha for commit in found if _names(commit.message, trace_id, digest)]
 
 
 def _names(message: str, trace_id: str, digest: str) -> bool:
@@ -102,41 +91,35 @@ def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
 # --- reverts
 
 
-def messages_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the commits that name missions or revert others, with their messages, newest first.
+def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[Commit]:
+    """Return the commits that name missions or revert others, newest first.
 
     They are those of `new` without those of `then`; without `then` those of the last 30 days.
     """
     since = [f"^{sha}" for sha in then] or ["--since=30.days"]
-    return _matching(repo, f"{_TRACED}|^This reverts commit [0-9a-f]{{40,64}}", *new, *since)
+    which = f"{_TRACED}|^This reverts commit [0-9a-f]{{40,64}}"
+    return log(repo, "-E", f"--grep={which}", *new, *since)
 
 
-def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[Revert]:
+def reverts_in(repo: Repo, commits: Iterable[Commit]) -> list[Revert]:
     """Return which of these commits revert a mission's work, or revert such a revert."""
     found: list[Revert] = []
-    reverts = [(sha, message) for sha, message in messages if _REVERT.search(message)]
-    for sha, message in reverts[:MAX_REVERTS]:
-        said, of, again, traces = message, "", True, list[str]()
-        while not traces and (one := _REVERT.search(said)):
-            of, again = one[1], not again
-            said = _message(repo, of)
-            traces = _traces_of(repo, of, said)
-        found += [Revert(trace, of, sha, again) for trace in traces]
+    reverts = [commit for commit in commits if _REVERT.search(commit.message)]
+    for commit in reverts[:MAX_REVERTS]:
+        at, again, traces = commit, True, list[str]()
+        while not traces and (one := _REVERT.search(at.message)) and resolve(repo, one[1]):
+            at, again = log(repo, "-1", one[1])[0], not again
+            traces = _traces_of(repo, at)
+        found += [Revert(trace, at.sha, commit.sha, again) for trace in traces]
     return found
 
 
-def _message(repo: Repo, sha: str) -> str:
-    asked = ("log", "-1", "--format=%B", "--no-notes", "--end-of-options", sha)
-    code, out = run_git(place_of(repo), *asked, ok=(0, 128))
-    return out.decode("utf-8", "replace") if code == 0 else ""
-
-
-def _traces_of(repo: Repo, sha: str, message: str) -> list[str]:
+def _traces_of(repo: Repo, commit: Commit) -> list[str]:
     """Return the missions that a commit's message names; of a merge also those that it merged."""
-    traces = _said_by("Placet-Trace", message)
-    if message and not traces and len(parents := parents_of(repo, sha)) > 1:
-        merged = _matching(repo, _TRACED, sha, f"^{parents[0]}")
-        traces = [trace for _, said in merged for trace in _said_by("Placet-Trace", said)]
+    traces = _said_by("Placet-Trace", commit.message)
+    if not traces and len(commit.parents) > 1:
+        merged = log(repo, "-E", f"--grep={_TRACED}", commit.sha, f"^{commit.parents[0]}")
+        traces = [trace for one in merged for trace in _said_by("Placet-Trace", one.message)]
     return list(dict.fromkeys(traces))
 
 
@@ -164,11 +147,7 @@ def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
 
 
 def _commits(repo: Repo, *which: str) -> list[str]:
-    return text_of(
-        run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[
-            1
-        ]
-    ).split()
+    return [commit.sha for commit in log(repo, "--no-merges", *which)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +421,8 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         moved = {one for one in branches if known.at.get(one, _UNKNOWN) != memory.at[one]}
         if not moved and memory.ends == known.ends:
             return BranchNews(path, memory)
-        messages = _news(repo, frozenset(ends), known.ends or frozenset())
-        named = {trace for _, message in messages for trace in _said_by("Placet-Trace", message)}
+        came = _news(repo, frozenset(ends), known.ends or frozenset())
+        named = {trace for one in came for trace in _said_by("Placet-Trace", one.message)}
         asked = [one for one in branches if one in moved or one.trace_id in named]
         fates, problem = list[Fate | None](), ""
         for one in asked:
@@ -451,7 +430,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
                 fates.append(_fate(repo, one, refs))
             except GitError as error:  # of a broken branch: the others are seen all the same
                 problem, memory = str(error), memory.without_answer(branches)
-        reverts = tuple(reverts_in(repo, messages))
+        reverts = tuple(reverts_in(repo, came))
     except (GitError, UserError) as error:
         return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
     owner, found = owner_of(repo.common_dir.stat()), tuple(filter(None, fates))
@@ -463,13 +442,13 @@ def _place_in(refs: Refs, one: Branch) -> object:
     return refs.at.get(one.ref) or (None if one.became else refs.at)
 
 
-def _news(repo: Repo, new: frozenset[str], then: frozenset[str]) -> list[tuple[str, str]]:
+def _news(repo: Repo, new: frozenset[str], then: frozenset[str]) -> list[Commit]:
     if not new - then:
         return []
     try:
-        return messages_since(repo, sorted(new - then), sorted(then))
+        return commits_since(repo, sorted(new - then), sorted(then))
     except GitError:  # what was there then is gone after a rewrite
-        return messages_since(repo, sorted(new), ())
+        return commits_since(repo, sorted(new), ())
 
 
 def _fate(repo: Repo, one: Branch, refs: Refs) -> Fate | None:

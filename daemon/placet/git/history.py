@@ -29,10 +29,29 @@ _PLAIN = ("-r", "--no-renames", "--no-ext-diff", "--no-textconv")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit in a list."""
+    """A commit in a list, with its whole message."""
 
-    subject: str
+    sha: str
+    parents: tuple[str, ...]
     author: str
+    message: str
+
+    @property
+    def subject(self) -> str:
+        """The first line of its message."""
+        return self.message.partition("\n")[0]
+
+
+def log(repo: Repo, *asked: str) -> list[Commit]:
+    """Return commits, newest first.
+
+    `asked` are revisions, and options of `git log` that choose among their commits.
+    """
+    options = ("-z", "--format=%H%x00%P%x00%an%x00%B", "--no-notes", "--no-mailmap")
+    out = ask(repo, "log", *options, *asked, "--", timeout_s=BULK_TIMEOUT_S)
+    items = out.decode("utf-8", "replace").split("\0")[:-1]
+    rows = zip(*(items[n::4] for n in range(4)), strict=True)
+    return [Commit(sha, tuple(up.split()), who, message) for sha, up, who, message in rows]
 
 
 def changes(repo: Repo, base: str, head: str) -> list[FileChange]:
@@ -99,19 +118,6 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
     rows = (item.split("\t", 1) for item in items_of(ask(repo, *asked)))
     files = ((path, what.split(" ")) for what, path in rows if path in wanted)
     return {path: what[2] for path, what in files if what[1] == "blob"}
-
-
-def commits_between(repo: Repo, base: str, head: str) -> set[str]:
-    """Return the ids of the commits of `head` that `base` does not have."""
-    return {*ask(repo, "rev-list", "--end-of-options", head, f"^{base}").decode().split()}
-
-
-def log(repo: Repo, base: str, head: str) -> list[Commit]:
-    """Return the commits of `head` that `base` does not have, newest first."""
-    form = "--format=%s%x00%an"
-    asked = ("log", "-z", form, "--no-notes", "--no-mailmap", "--end-of-options", head, f"^{base}")
-    rows = ask(repo, *asked).decode("utf-8", "replace").split("\0")
-    return [Commit(*row) for row in zip(rows[0::2], rows[1::2], strict=False)]
 
 
 def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
@@ -191,10 +197,9 @@ def merged_by(repo: Repo, tip: str, target: str) -> str:
     return oldest[0][0] if oldest and oldest[0][1] != tip else tip
 
 
-def parents_of(repo: Repo, sha: str) -> list[str]:
+def parents_of(repo: Repo, sha: str) -> tuple[str, ...]:
     """Return a commit's parents; empty for a first commit, and for the last of a shallow clone."""
-    asked = ("rev-list", "--parents", "-n", "1", "--end-of-options", sha)
-    return text_of(ask(repo, *asked)).split()[1:]
+    return log(repo, "-1", sha)[0].parents
 
 
 def touched_by(repo: Repo, sha: str) -> set[str]:

@@ -188,8 +188,11 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
         git(code, "branch", "-q", "-D", "main")
         git(code, "reflog", "expire", "--expire=now", "--all")
         git(code, "gc", "-q", "--prune=now")
-    assert troupe.hello_of_branch().startswith("one\nmore")
-    assert "Begin" in git(code, "log", "--branches=feat/*")
+    troupe.until("report.written")
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
+    assert "Begin" in git(code, "log", branch)
 
 
 @pytest.mark.sweep

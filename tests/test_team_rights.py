@@ -12,6 +12,7 @@ import pytest
 
 import pgkit
 from placet.activity import Action, Activity, Actor, Entity
+from placet.journal.database import DatabaseAway
 from placet.journal.maintenance import verify
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -294,5 +295,9 @@ def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> N
     workers.server.sql("CREATE ROLE eve LOGIN IN ROLE placet_worker", database)
     assert workers.call("eve", "worker_beat", "{}", 3, "0.1.0", 1, "", [])[0] == "unknown"
     workers.server.sql("CREATE ROLE mallory LOGIN", database)
-    with pytest.raises(psycopg.Error, match=r"does not exist|permission denied"):
-        workers.call("mallory", "worker_beat", "{}", 3, "0.1.0", 1, "", [])
+    theirs = workers.address.replace("//placet@", "//mallory@", 1)
+    refused = pytest.raises(
+        (psycopg.Error, DatabaseAway), match=r"does not exist|permission denied"
+    )
+    with closing(PostgresConnection(theirs)) as connection, refused:
+        connection.execute("SELECT placet.worker_beat('{}', 3, '0.1.0', 1, '', '{}')")

@@ -295,7 +295,7 @@ def test_an_edit_during_the_run_is_told_and_the_approved_text_runs(vault: TestVa
         until(lambda: "status: approved" in vault.active("hello").read_text())
         edit(vault.active("hello"), 'write = ["hello.txt"]', 'write = ["**"]')
         until(side.exists, "the edit is told")
-        says_all(side, "goes on", '> +write = ["**"]')
+        says_all(side, "has no effect", '> +write = ["**"]')
         return greeter(ask)
 
     with looping(vault, model=lambda: Fake(answer)) as run:
@@ -418,7 +418,7 @@ def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_differ
         run.settle()
         for copy in approvals:
             side = copy.with_name(copy.stem + ".placet.md")
-            says_all(side, "conflict copy of `hello.md`", "approves nothing")
+            says_all(side, "conflict copy of `hello.md`", "placet ignores it")
         for copy in copies:
             side = copy.with_name(copy.stem + ".placet.md")
             says_all(side, "conflict copy", "```diff", "\n> -", "\n> +")

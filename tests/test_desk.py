@@ -86,7 +86,7 @@ def test_on_a_terminal_an_approval_shows_what_it_allows_and_asks(vault: TestVaul
     assert not vault.rows("plan.approved")
     code, said = on_a_terminal(vault, "y", "approve", "say-hello")
     assert code == 0
-    assert "Saved." in said
+    assert "Approved" in said
     assert approved_once(vault)
 
 

@@ -221,7 +221,7 @@ def test_once_that_is_told_to_end_leaves_its_work_in_order(tmp_path: Path) -> No
         finally:
             process.kill()
     assert process.returncode == 1
-    assert "told to end" in said
+    assert "it was stopped before that" in said
     assert vault.rows("daemon.stopped")[-1]["metadata"]["orderly"] is True
 
 

@@ -453,7 +453,7 @@ def test_every_sort_of_change_is_told() -> None:
         ">   - it may no longer write `x`",
         ">   - it may also run `make`",
         ">   - network: no, was yes",
-        ">   - iterations: at most 3, was no limit of its own",
+        ">   - iterations: at most 3, was no limit",
         "> - **Title** changed",
         "> - **Risks** changed",
     ]

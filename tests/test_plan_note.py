@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -88,6 +89,21 @@ def test_box_says_how_many_turns_the_mission_has(steps: int, asked: int | None, 
     scope = scope_from({} if asked is None else {"max_iterations": asked})
     plan = Plan("T", "S.", tuple(Step(f"Step {n}") for n in range(steps)), scope)
     assert f"; at most {turns} iterations." in note(plan).decode()
+
+
+@pytest.mark.parametrize(
+    ("own", "day", "said"),
+    [
+        (None, "10", "$10 a day for all work (when planned)"),
+        (None, "0", "no limit"),
+        ("0.5", "10", "at most $0.50"),
+    ],
+)
+def test_box_says_what_limits_the_cost(own: str | None, day: str, said: str) -> None:
+    scope = scope_from({} if own is None else {"budget_usd": float(own)})
+    plan = Plan("T", "S.", (Step("One"),), scope)
+    box = box_of(replace(CASE, plan=KnownPlan(day_usd=Decimal(day))))
+    assert f"cost: {said}; at most" in with_box(note(plan), box).decode()
 
 
 def test_dangers_and_hidden_text_stand_on_top() -> None:

@@ -143,7 +143,7 @@ def test_a_failure_is_told_in_four_sentences() -> None:
     saved = {"kept": "refs/placet/failed/x", "files_changed": ["a.py"], "files_more": 1}
     assert what_happened(facts(End.ITERATION_CAP, **saved), MENDING, rows) == [
         "The agent had as many iterations as the plan allows. It ended after 3 iterations. Cost: $0.5000; "
-        "no estimate (fewer than three similar missions are known); no limit of its own.",
+        "no estimate (fewer than three similar missions are known); no limit in the plan.",
         "Last tool error: `run_command make: exit code 2`.",
         "Refused: `write_file x`, `write_file y`.",
         "Its work is saved at `refs/placet/failed/x`: 2 changed files.",

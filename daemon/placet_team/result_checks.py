@@ -67,6 +67,7 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
         based_on=tuple(sorted(digests_at(repo, base, read).items())),
         base_commit=base,
         uncommitted=len(dirty_paths(repo)),
+        day_usd=ports.config.limits.day_usd,
         model=given.model,
         names_tools=plan.scope.tools is not None,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -160,6 +161,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
+        day_usd=case.plan.day_usd,
     )
 
 
@@ -270,7 +272,7 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     given = note.meta.get("complexity")
     known = given in [one.value for one in Complexity]
     complexity = Complexity(str(given)) if known else Complexity.STANDARD
-    allowed, unseen = _about(without_box(note.body), complexity)
+    allowed, unseen = _about(without_box(note.body), complexity, what.day_usd)
     facts = [_place(note.meta, what), *allowed, ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
@@ -296,7 +298,9 @@ def _place(meta: Mapping[str, Any], what: WriteBox) -> str:
 
 
 @lru_cache(maxsize=256)  # a look compares the boxes of all plans in the watched folders
-def _about(text: str, complexity: Complexity) -> tuple[Sequence[str], Sequence[str]]:
+def _about(
+    text: str, complexity: Complexity, day_usd: Decimal
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return what a plan's text allows, and the warning about what reading view hides of it."""
     lines: list[str] = []
     try:
@@ -306,7 +310,7 @@ def _about(text: str, complexity: Complexity) -> tuple[Sequence[str], Sequence[s
         else:
             lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
-            lines += permissions(plan.scope, cap)
+            lines += permissions(plan.scope, cap, day_usd)
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
@@ -317,12 +321,17 @@ def _about(text: str, complexity: Complexity) -> tuple[Sequence[str], Sequence[s
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []
 
 
-def permissions(scope: Scope, iterations: int | None = None) -> list[str]:
+def permissions(
+    scope: Scope, iterations: int | None = None, day_usd: Decimal = Decimal(0)
+) -> list[str]:
     """Return what a scope permits as lines of a box, with what is dangerous in it.
 
-    `iterations` is how many the mission may take, None where that is not at stake.
+    `iterations` is how many the mission may take, None if that does not change. `day_usd` was the
+    limit of a day's work when the plan was written, 0 for none.
     """
-    cost = "no limit of its own" if scope.budget_usd is None else f"at most ${scope.budget_usd}"
+    cost = f"${day_usd:f} a day for all work (when planned)" if day_usd else "no limit"
+    if scope.budget_usd is not None:
+        cost = f"at most ${scope.budget_usd}"
     if iterations is not None:
         cost += f"; at most {counted(iterations, 'iteration')}"
     lines = [
@@ -332,8 +341,8 @@ def permissions(scope: Scope, iterations: int | None = None) -> list[str]:
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
-            "Commands run code of the repository, which this plan may change: count on any code "
-            "being run in the sandbox. They can change files outside `write` too; those are not "
+            "Commands run code of the repository, which this plan may change: assume that any "
+            "code can run in the sandbox. They can change files outside `write` too; those are not "
             "committed."
         )
     if risky := dangers(scope):

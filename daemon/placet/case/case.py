@@ -127,11 +127,11 @@ class KnownPlan:
     its base commit was, empty for a detached HEAD. `based_on` are digests of the files that its
     planning read, by path. `basis_digest` is, while it is revised, that of the text which the
     revision starts from. `base_commit` is the one that it was planned from, whatever its note says
-    by now, and `uncommitted` counts the changed files of the checkout that the planning
-    did not see. `box` marks the lines that placet wrote into boxes. `left` is, while a new plan is
-    written, the stored text of the one before, if that has comments without an answer. `models` are
-    those, by provider and name, that a person knows may work on it. `names_tools` says that placet
-    wrote the line `tools` into its scope.
+    by now, and `uncommitted` counts the changed files of the checkout that the planning did not
+    see. `day_usd` was the limit of a day's work then, 0 for none. `box` marks the lines that placet
+    wrote into boxes. `left` is, while a new plan is written, the stored text of the one before, if
+    that has comments without an answer. `models` are those, by provider and name, that a person
+    knows may work on it. `names_tools` says that placet wrote the line `tools` into its scope.
     """
 
     keys: tuple[tuple[str, str], ...] = ()
@@ -143,6 +143,7 @@ class KnownPlan:
     basis_digest: str = ""
     base_commit: str = ""
     uncommitted: int = 0
+    day_usd: Decimal = Decimal(0)
     box: str = ""
     left: str = ""
     models: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal
 
 from placet.activity import Activity
@@ -85,9 +86,9 @@ class WriteBox:
     """Write placet's box into the plan at `path`, while its text has the digest `digest`.
 
     The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
-    `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit` and
-    `uncommitted` are as in `KnownPlan`. Every byte below the box stays, but with `text` that
-    becomes the body of this stored text.
+    `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit`,
+    `uncommitted` and `day_usd` are as in `KnownPlan`. Every byte below the box stays, but with
+    `text` that becomes the body of this stored text.
     """
 
     path: str
@@ -99,6 +100,7 @@ class WriteBox:
     base_branch: str = ""
     base_commit: str = ""
     uncommitted: int = 0
+    day_usd: Decimal = Decimal(0)
     digest: str = ""
     text: str = ""
     do: Literal["box"] = "box"

@@ -68,5 +68,5 @@ def against_estimate(
         else f"similar missions cost about {dollars(typical_usd)}"
     )
     return f"{cost}; {typical}; " + (
-        "no limit of its own" if limit_usd is None else f"limit {dollars(limit_usd)}"
+        "no limit in the plan" if limit_usd is None else f"limit {dollars(limit_usd)}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from placet.case.case import SOMEBODY, NoteSeen, Person, Request
@@ -304,6 +305,7 @@ class Drafted:
     based_on: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
     uncommitted: int = 0
+    day_usd: Decimal = Decimal(0)
     model: str = ""
     names_tools: bool = False
     note: NoteSeen | None = None

@@ -116,7 +116,7 @@ def amendment_note(
         f"**Why**: {literal(asked.why)}",
         "",
         "> [!info] What the mission may do then",
-        *(f"> {line}".rstrip() for line in permissions(wider)),
+        *(f"> {line}".rstrip() for line in permissions(wider, day_usd=case.plan.day_usd)),
         "",
     ]
     return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)

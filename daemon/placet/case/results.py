@@ -75,6 +75,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
+        day_usd=e.day_usd,
         models=(e.model,),
         names_tools=e.names_tools,
     )

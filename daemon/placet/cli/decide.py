@@ -131,6 +131,7 @@ def proposal(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
         "network": scope.network,
         "shell": scope.shell,
         "budget_usd": as_float(scope.budget_usd),
+        "day_usd": as_float(config.limits.day_usd) or None,
         "dangers": dangers(scope),
         "risks": list(plan.risks),
         "comments": [placed(one) for one in open_comments(read_note(raw).body)],
@@ -146,11 +147,8 @@ def proposal_text(found: Mapping[str, Any]) -> str:
             for number, item in enumerate(items or ["nothing"])
         ]
 
-    budget = (
-        "no limit of its own"
-        if found["budget_usd"] is None
-        else f"at most ${found['budget_usd']:.2f}"
-    )
+    day = f"${found['day_usd']:.2f} a day for all work" if found["day_usd"] else "no limit"
+    budget = day if found["budget_usd"] is None else f"at most ${found['budget_usd']:.2f}"
     where = (
         visible(found["repository"]) or f"a portal that there is not: {visible(found['portal'])}"
     )

@@ -155,7 +155,7 @@ def yes_or_no(flag: bool) -> str:
 
 
 def _limit(most: object) -> str:
-    return "no limit of its own" if most is None else f"at most {most}"
+    return "no limit" if most is None else f"at most {most}"
 
 
 def _other_changes(old: Plan, new: Plan) -> Iterator[PlanChange]:

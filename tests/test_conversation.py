@@ -19,11 +19,12 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
-from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
+from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES, guidance
 from placet.agent.record import Attempted, Record
 from placet.chat.budget import DEFAULT_PRICES, Amount
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.codec import Stored
+from placet.disk.confine import Root
 from placet.journal.writes import AddRecord
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -356,6 +357,25 @@ def test_no_planning_fails_of_the_repositorys_instructions(
         assert opening.count("Use tabs") == MAX_PROMPT_NOTE_BYTES // len(
             LONG.splitlines(keepends=True)[0].encode()
         )
+
+
+@pytest.mark.parametrize(
+    ("files", "read"),
+    [
+        ({"AGENTS.md": "Use tabs.\n", "CLAUDE.md": "Use spaces.\n"}, "AGENTS.md"),
+        ({"CLAUDE.md": "Use spaces.\n"}, "CLAUDE.md"),
+    ],
+)
+def test_claude_md_is_read_where_agents_md_is_missing(
+    tmp_path: Path, files: dict[str, str], read: str
+) -> None:
+    for name, text_of in files.items():
+        (tmp_path / name).write_text(text_of)
+    with Root(tmp_path, writable=False) as root:
+        said = guidance(root, [])
+    marked = f'<untrusted name="{read}">\n{files[read].strip()}\n</untrusted>'
+    assert said.endswith(marked)
+    assert said.count("Use ") == 1
 
 
 def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path) -> None:

@@ -36,9 +36,42 @@ def test_ci_runs_the_readmes_test_command() -> None:
     shown = subprocess.run(
         ["bash", "-c", extract[1]], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert "pytest" in shown
-    assert "ruff" in shown
-    assert "```" not in shown
+    assert shown.strip() == (
+        "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt '.[dev]'"
+        " && .venv/bin/python -m tests"
+    )
+
+
+def test_python_m_tests_runs_every_tool_then_pytest(tmp_path: Path) -> None:
+    """Stand-ins for the tools say how they are called; one that fails keeps pytest away."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    for name in ("ruff", "mypy", "lint-imports"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/called\n')
+        (programs / name).chmod(0o755)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        code = (
+            "import runpy, sys, os; sys.argv = ['tests', '-k', 'x'];"
+            f"sys.executable = {str(programs / 'python')!r};"
+            "os.execv = lambda program, words: print(*words[1:]);"
+            f"runpy.run_path({str(ROOT / 'tests')!r}, run_name='__main__')"
+        )
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "called").read_text().split("\n") == [
+        "ruff check", "ruff format --check", "mypy ", "lint-imports ", ""
+    ]  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "-m pytest -q -n 6 --dist worksteal -k x"
+    (programs / "mypy").write_text("#!/bin/sh\necho 'a.py:1: error'; exit 1\n")
+    done = run()
+    assert done.returncode == 1
+    assert "failed  mypy\na.py:1: error\n" in done.stdout
+    assert "pytest" not in done.stdout
+    assert done.stderr == "pytest was not started. Correct this first: mypy\n"
 
 
 def test_constraints_name_no_host() -> None:

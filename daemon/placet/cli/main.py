@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from placet import __version__
 from placet.cli.site import site_option
 from placet.cli.terminal import boundary
 
@@ -175,7 +174,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "board": (
         "",
-        "Show the whole of placet on one live page, in a browser or on a phone.",
+        "Show placet on one live page, in a browser or on a phone.",
     ),
     "portal": ("portals", "Repositories that requests may name in `portal:`."),
     "replay": (
@@ -312,12 +311,28 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from placet.cli.version import of_this_program  # no other command starts git to say it
+
+    click.echo(f"placet, version {of_this_program()}")
+    ctx.exit()
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="A command's options: placet COMMAND --help.",
 )
-@click.version_option(__version__, prog_name="placet")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @site_option
 def main(_: object) -> None:
     """Turn notes into plans, wait for your approval, and carry them out on a git branch."""

@@ -385,6 +385,9 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     built = sorted((tmp_path / "site").glob("*.html"))
+    listed = re.findall(r"\]\((.+?)\)", (tmp_path / "site" / "llms.txt").read_text())
+    assert {p.name for p in GUIDE.glob("*.md")} | {"architecture.md"} == set(listed)
+    assert all((tmp_path / "site" / name).exists() for name in listed)
     assert {p.stem for p in GUIDE.glob("*.md")} <= {path.stem for path in built}
     for path in built:
         parser = _Assets()

@@ -15,7 +15,7 @@ from placet.errors import UserError, counted
 from placet.journal.chain import last_event
 from placet.journal.database import VAULT, Connection, DatabaseAway, address_file, address_of
 from placet.journal.file import new_database, rename_whole
-from placet.journal.reader import file_snapshot, rows_of, snapshot
+from placet.journal.reader import file_snapshot, open_reader, rows_of, snapshot
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writes import checked_body, hashed_body
 
@@ -90,7 +90,8 @@ def move_in(path: Path, address: str, vault_id: str) -> Path:
     from placet_team.postgres import PostgresConnection
     from placet_team.postgres_schema import make_ready
 
-    make_ready(address)
+    with open_reader(path):  # it refuses an older journal
+        make_ready(address)
     with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
         if last_event(target)[0] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
             raise UserError(

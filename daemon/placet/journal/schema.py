@@ -86,7 +86,9 @@ SCHEMA: tuple[Step, ...] = (
 )
 """The migrations, oldest first; append, never edit a released one."""
 FIRST = 9
-"""The number of the first migration; schemas 1 to 8 were never released and are refused."""
+"""The number of the first migration; schemas before it were never released and are refused."""
+UPGRADED = 6
+"""The one earlier schema that is upgraded, in `journal/upgrade.py`."""
 
 ACTIVITY = (
     "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"

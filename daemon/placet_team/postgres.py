@@ -72,7 +72,6 @@ _PASSING = (
     pg.InFailedSqlTransaction,
     pg.IdleInTransactionSessionTimeout,
     pg.UndefinedTable,  # the journal was moved away, and may come back
-    pg.UndefinedFunction,  # likewise, for a worker
 )
 
 

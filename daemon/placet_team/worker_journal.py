@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import errors as pg
 
 from placet.chat.budget import Amount
 from placet.journal.chain import ready_row, utf8
@@ -155,6 +156,11 @@ def _answer(connection: PostgresConnection, function: str, values: Sequence[Any]
     marks = ", ".join("?" for _ in values)
     try:
         (answer,) = connection.execute(f"SELECT {function}({marks})", values).fetchone()
+    except pg.UndefinedFunction as error:
+        is_there = "SELECT to_regnamespace('placet') IS NOT NULL"
+        if connection.execute(is_there).fetchone() == (True,):
+            raise
+        raise DatabaseAway("the journal was moved away") from error
     except psycopg.Error as error:
         if (kind := _ERRORS.get(error.sqlstate or "")) is None:
             raise

@@ -61,7 +61,6 @@ def ask_model(
         spent.add(known.reply.usage, known.cost_usd, known.took_s)
         return known.reply
     record.fresh()
-    clock = record.clock
     while True:
         attempts += 1
         _must_have_space(ports.journal.path.parent)
@@ -87,7 +86,7 @@ def ask_model(
         jitter = random.random()  # noqa: S311 - nothing secret
         match next_attempt(error, max(failed, 1), ports.retry, jitter):
             case Retry(after_s):
-                if not clock.wait(after_s, cancel.is_set):
+                if not record.clock.wait(after_s, cancel.is_set):
                     raise Interrupted("stopped while waiting for the model") from error
             case Sleep(after_s, asked):
                 raise Postponed(

@@ -20,12 +20,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from bench.board import crowd, event_to_screen, first_page
-from bench.growth import figures, latencies, memory, mission_cpu_s
-from bench.streaming import streamed
-from bench.team import measured
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.activity import Action, Activity, Actor, Entity
@@ -53,7 +47,11 @@ from placet.plan.limits import (
 from placet.sandbox.box import Box
 from placet.sandbox.probe import probe
 from placet.sandbox.run import run
-from test_spending import cached_share, spoken, twenty_turns
+from tests.agent.test_spending import cached_share, spoken, twenty_turns
+from tests.bench.board import crowd, event_to_screen, first_page
+from tests.bench.growth import figures, latencies, memory, mission_cpu_s
+from tests.bench.streaming import streamed
+from tests.bench.team import measured
 from vaultkit import make_vault, running, until
 
 ROWS: list[tuple[str, str, str]] = []

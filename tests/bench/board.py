@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from bench.growth import grow, rss_mb, settled
 from boardhttp import Served
 from boardhttp import served as board
 from boardkit import ask, board_vault, planned
+from tests.bench.growth import grow, rss_mb, settled
 from vaultkit import TestVault, running, until
 
 LogLine = Callable[[str, str, str], None]

@@ -115,10 +115,10 @@ def measured(workers: int, each: int, simulated: bool) -> tuple[float, float, fl
         if simulated:
             for n in range(0, workers, 8):
                 some = min(8, workers - n)
-                argv = [sys.executable, "-m", "bench.team", found.address, f"{n}", f"{some}"]
+                argv = [sys.executable, "-m", "tests.bench.team", found.address, f"{n}", f"{some}"]
                 log = open(found.folder / f"simulated{n}.log", "wb")  # noqa: PTH123, SIM115 - a handle for the child
                 found.processes.append(
-                    subprocess.Popen(argv, stderr=log, stdout=log, cwd=Path(__file__).parents[1])
+                    subprocess.Popen(argv, stderr=log, stdout=log, cwd=Path(__file__).parents[2])
                 )
         else:
             for n in range(workers):
@@ -130,7 +130,7 @@ def measured(workers: int, each: int, simulated: bool) -> tuple[float, float, fl
     return took_s, MODEL_S * ROUNDS * each, paid_s / missions
 
 
-# --- workers without git and sandbox: `python -m bench.team ADDRESS FIRST COUNT`, in tests
+# --- workers without git and sandbox: `python -m tests.bench.team ADDRESS FIRST COUNT`
 
 
 class Simulated(Worker):

@@ -34,8 +34,9 @@ stays held; whoever can do that needs no help from here. Commands do not come th
 their wall is the box (`sandbox`). What they changed is matched on the scope once more before it is
 committed.
 
-`tests/test_confine.py` attacks all of this: thousands of traversals with every operation, and
-another process that swaps folders with links. `tests/test_tool_contract.py` does so by the tools.
+`tests/disk/test_confine.py` attacks all of this: thousands of traversals with every operation, and
+another process that swaps folders with links. `tests/contract/test_dispatcher.py` does so with the
+tools.
 """
 
 from __future__ import annotations

@@ -1,0 +1,298 @@
+"""The board where something is not as it should be: disks, keys, clocks, names, and other boards."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import html
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from tests.cli.test_answer import QUESTION, WIDER, asking_vault, question
+
+from boardhttp import served
+from disks import read_only
+from gitkit import settle_home
+from pagekit import browsing
+from placet.disk.errors import NotSettled
+from placet.disk.vault import Vault
+from placet_board.auth import KEY, Tokens
+from placet_board.markdown import seen_name
+from placet_board.server import server
+from vaultkit import PLAN, TestVault, make_vault, meddling
+
+WRITE = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
+DONE = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "s"})]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    """A vault with a plan that waits."""
+    vault = make_vault(tmp_path)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [WRITE]}, {"calls": DONE[:1]}, {"calls": DONE[1:]}]),
+    )
+    vault.drop("Say hello.\n")
+    vault.once()
+    return vault
+
+
+def buttons(page: str) -> set[str]:
+    return set(re.findall(r'action="/r/say-hello/(\w+)"', page))
+
+
+def test_a_finished_mission_s_page_says_the_next_step(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    vault.approve()
+    vault.once()
+    with meddling(), browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+        assert "Read the changes below, then merge it or drop it." in page
+        assert "<code>placet diff say-hello</code>" in page
+        assert buttons(page) == {"merge", "drop", "retry"}
+        # at once, and not when the daemon has seen it
+        assert browser.press("say-hello", "merge").status_code == 303
+        page = browser.get("/r/say-hello")
+        assert "was merged. To undo the merge: <code>placet undo say-hello</code>" in page
+        assert buttons(page) == {"retry"}
+        vault.once()
+        assert buttons(browser.get("/r/say-hello")) == {"retry"}
+        for seen in (False, True):
+            if seen:
+                vault.once()
+            else:
+                vault.click("undo", "say-hello", "--yes")
+            page = browser.get("/r/say-hello")
+            assert "was merged, and the merge was undone" in page
+            assert "Merge again" in page
+            assert buttons(page) == {"merge", "retry"}
+        assert browser.press("say-hello", "merge").status_code == 303
+        assert buttons(browser.get("/r/say-hello")) == {"retry"}
+
+
+def test_a_dropped_branch_is_not_offered_again(vault: TestVault) -> None:
+    vault.approve()
+    vault.once()
+    with meddling(), browsing(vault) as browser:
+        assert browser.press("say-hello", "drop", reason="no").status_code == 303
+        vault.once()
+        page = browser.get("/r/say-hello")
+    assert "was dropped. Its commits are kept" in page
+    assert buttons(page) == {"retry"}
+
+
+# --- disks
+
+
+def test_a_read_only_vault_can_be_read_and_says_what_to_do(vault: TestVault) -> None:
+    before = vault.plan().read_bytes()
+    with browsing(vault) as browser, read_only(vault.root):
+        for path in ("/", "/new", "/numbers", "/journal", "/r/say-hello"):
+            browser.get(path)
+        for button in ("comment", "tick"):
+            answer = browser.press("say-hello", button, comment="c", step="1")
+            assert answer.status_code == 400, button
+            assert "The daemon is not running" in answer.text
+        answer = browser.press("say-hello", "approve")
+        assert answer.headers["location"].endswith("said=saved")
+    assert vault.plan().read_bytes() == before
+
+
+def test_a_read_only_state_folder_is_said_at_start_and_at_a_decision(vault: TestVault) -> None:
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        with read_only(vault.state):
+            answer = browser.press("say-hello", "approve", **hidden)
+        assert answer.status_code == 400
+        assert str(vault.state) in answer.text
+        assert "check its permissions" in answer.text or "writable" in answer.text
+    assert vault.plan().exists()
+    with read_only(vault.state):
+        done = vault.click("board", "--listen", "127.0.0.1:0", check=False)
+        assert done.returncode == 1
+        assert "board.at cannot be written: Read-only file system." in done.stderr
+        assert "Mount the file system of" in done.stderr
+    (vault.site.state.folder / "board.key").unlink()
+    with read_only(vault.state):
+        done = vault.click("board", "--listen", "127.0.0.1:0", check=False)
+        assert "board.key cannot be written: Read-only file system." in done.stderr
+        assert not done.stdout
+
+
+# --- another board
+
+
+def test_a_board_that_was_killed_does_not_hinder_the_next(vault: TestVault) -> None:
+    at = vault.site.state.folder / "board.at"
+    with served(vault, ends=(-9,)) as first:
+        assert first.port
+        done = vault.click("board", "--listen", "127.0.0.1:0", check=False)
+        assert f"is already running: http://127.0.0.1:{first.port}" in done.stderr
+        first.process.kill()
+        first.process.wait()
+    assert at.exists(), "nobody was left to delete it"
+    assert "No board of this vault runs." in vault.click("board", "login", check=False).stderr
+    with served(vault) as second:
+        link = vault.click("board", "login").stdout
+        assert link.startswith(f"http://127.0.0.1:{second.port}/login")
+        assert second.browser().login(link.strip()).code == 303
+    assert not at.exists()
+
+
+# --- the key, and the clock
+
+
+def test_who_deletes_the_key_logs_all_browsers_out_and_gets_a_link_that_works(
+    vault: TestVault,
+) -> None:
+    with served(vault) as board:
+        anna = board.browser()
+        anna.login(board.link)
+        assert anna.get("/").code == 200
+        (vault.site.state.folder / KEY).unlink()
+        assert anna.get("/").header("location") == "/login"
+        assert anna.get("/live").code == 401
+        link = vault.click("board", "login").stdout.strip()
+        assert anna.login(link).code == 303
+        assert anna.get("/").code == 200
+
+
+def test_a_clock_that_was_put_right_lets_people_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_800_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    tokens = Tokens(b"k" * 32, "run")
+    old = tokens.login("Anna")
+    assert tokens.session_for(old)
+    now[0] -= 3_600
+    link = Tokens(b"k" * 32, "run").login("Anna")  # as `placet board login` makes it
+    session = tokens.session_for(link)
+    assert session
+    assert tokens.session(session)
+    now[0] += 3_600
+    assert tokens.session_for(old) is None
+    now[0] += 700
+    assert tokens.session_for(tokens.login("Anna"))  # others come in the meantime
+    now[0] -= 700
+    assert tokens.session_for(old) is None, "it was used"
+
+
+# --- names, notes that are being written, and readers that take their time
+
+
+@pytest.mark.parametrize(
+    "name", ["back\\slash", "two\nlines", "bad\udcff", "a&b<c>\"d'", "x" * 252]
+)
+def test_a_template_of_any_name_can_be_chosen(tmp_path: Path, name: str) -> None:
+    vault = make_vault(tmp_path)
+    (vault.root / "System" / "Templates" / f"{name}.md").write_text("Look at the moon.\n")
+    with browsing(vault) as browser:
+        page = browser.get("/new")
+        shown = [html.unescape(one) for one in re.findall(r"<option>([^<]*)</option>", page)]
+        (option,) = (one for one in shown if one == seen_name(name))
+        page = browser.get(f"/new?{urlencode({'template': option})}")
+        assert "Look at the moon." in page
+        assert re.search(r"<option selected>([^<]*)</option>", page)
+
+
+def test_a_note_that_is_being_written_is_read_again(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = Vault.read, [3]
+
+    def read(self: Vault, path: str) -> Any:
+        if path.startswith("Inbox/Plans/") and left[0]:
+            left[0] -= 1
+            raise NotSettled(path)
+        return real(self, path)
+
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        monkeypatch.setattr(Vault, "read", read)
+        assert browser.press("say-hello", "approve", **hidden).status_code == 303
+    assert left == [0]
+
+
+def test_a_button_that_meets_a_full_disk_is_to_be_pressed_again(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        monkeypatch.setattr("placet.host.intents.put", full)
+        answer = browser.press("say-hello", "revise", comment="Shorter.", **hidden)
+    assert answer.status_code == 400
+    assert "Free some space" in answer.text
+    assert "retries" not in answer.text
+
+
+def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader may take longer than READ_S, if it takes pieces; one that takes none is cut off."""
+    monkeypatch.setattr("placet_board.server.READ_S", 1.0)
+    monkeypatch.setattr("placet_board.server.LOOK_S", 0.1)
+
+    async def long(_: Request) -> StreamingResponse:
+        return StreamingResponse(b"x" * 65_536 for _ in range(100_000))
+
+    running = server(Starlette(routes=[Route("/", long)]))
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        with socket.create_connection(listening.getsockname(), timeout=20) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            begun = time.monotonic()
+            while time.monotonic() - begun < 3:
+                assert sock.recv(65_536), "it was cut off"
+                time.sleep(0.01)
+            time.sleep(2.5)
+            with contextlib.suppress(ConnectionError):
+                left = sum(map(len, iter(lambda: sock.recv(1 << 20), b"")))
+                assert left < 100_000_000, "what was on its way"
+    finally:
+        running.should_exit = True
+        thread.join(20)
+        listening.close()
+
+
+@pytest.mark.parametrize("button", ["approve", "reject"])
+def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more(
+    tmp_path: Path, button: str
+) -> None:
+    vault = asking_vault(tmp_path, ("request_scope", WIDER), approved=False)
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        vault.approve()
+        vault.here()
+        answer = browser.press("say-hello", button, remark="Quick.", reason="No.", **hidden)
+        assert "This plan is approved by now" in answer.text
+    text = vault.active().read_text()
+    vault.here()
+    assert vault.active().read_text() == text
+    assert vault.rows()[-2]["action_type"] == "daemon.started"
+
+
+def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION))
+    question(vault).rename(question(vault).with_name("mine.md"))
+    vault.here()
+    with browsing(vault) as browser:
+        assert "Good morning" in browser.get("/r/say-hello")
+        browser.press("say-hello", "answer", option="Hello", **browser.hidden("say-hello"))
+    vault.here()
+    assert vault.rows("question.answered")

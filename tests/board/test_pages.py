@@ -1,0 +1,527 @@
+"""The board's pages that show: numbers, the journal, a request's story, a mission's turns."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.test_answer import QUESTION, asking_vault
+
+from messages_api import MessagesApi, call, reply
+from pagekit import Browser, browsing, sqls
+from placet.case.case import Case
+from placet.case.life_cycle import State
+from placet.cli.site import find
+from placet.errors import UserError, dollars
+from placet.journal.reader import Wanted, all_rows, query, rows_page
+from placet_board.charts import bar_chart, line_chart, row_chart
+from placet_board.numbers import GROUPS, QUESTIONS, Counted, Slice, sql_of
+from placet_board.pages import ROWS, acts
+from vaultkit import ME, PLAN, TestVault, make_vault
+
+EVIL = '</code></pre><script>alert("x")</script>'
+LITERAL = {
+    "title": "Write the head",
+    "tools": ["write_file"],
+    "actions": [{"tool": "write_file", "params": {"path": "head.txt", "content": "head\n"}}],
+    "done_when": ["it is there"],
+}
+TWO_STEPS = {
+    **PLAN,
+    "steps": [LITERAL, *PLAN["steps"]],
+    "scope": {"write": ["hello.txt", "head.txt"]},
+}
+USED = {
+    "input_tokens": 1000,
+    "output_tokens": 200,
+    "cache_read_tokens": 3000,
+    "cache_write_tokens": 500,
+}
+FORMULA = '=HYPERLINK("http://example.org")'
+
+
+USAGE = {"input_tokens": 20_000, "output_tokens": 3_000}
+
+
+def five_turns(body: Mapping[str, Any]) -> Any:
+    """Plan PLAN, and carry it out in five turns that cost something."""
+    if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+        return reply(call("submit_plan", PLAN), usage=USAGE)
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    if turn < 4:
+        content = f"hello {turn}\n"
+        return reply(call("write_file", {"path": "hello.txt", "content": content}), usage=USAGE)
+    done = call("complete_step", {"step": 1, "summary": "Hello"})
+    return reply(done, call("finish", {"summary": "done"}), usage=USAGE)
+
+
+def revised(title: str) -> dict[str, Any]:
+    return {**PLAN, "title": title, "summary": "Write a better greeting."}
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+    """A vault with a mission that is done, one that failed, a rejected plan and a revised one."""
+    vault = make_vault(tmp_path_factory.mktemp("board"), USER=ME, LOGNAME=ME)
+    planned = [{"text": "I look.", "calls": [("submit_plan", PLAN)]}]
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", TWO_STEPS)]}]),
+        (
+            "execute",
+            [
+                {
+                    "text": f"Now I write. {EVIL}",
+                    "calls": [("write_file", {"path": "hello.txt", "content": f"hello {EVIL}\n"})],
+                    **_use(),
+                },
+                {"calls": [("read_file", {"path": EVIL})], **_use()},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 2, "summary": "Hello"}),
+                        ("finish", {"summary": "Done."}),
+                    ],
+                    **_use(),
+                },
+            ],
+        ),
+        request="done",
+    )
+    vault.script(
+        ("plan", planned),
+        ("execute", [{"calls": [("give_up", {"reason": f"It is too hard. {EVIL}"})]}]),
+        request="hard",
+        more=True,
+    )
+    vault.script(("plan", planned), request="no", more=True)
+    vault.script(
+        ("plan", planned),
+        ("revise", [{"calls": [("submit_plan", revised("Say it better"))]}]),
+        request="again",
+        more=True,
+    )
+    for name in ("done", "hard", "no", "again"):
+        budget = "---\nbudget_usd: 2.0\n---\n" if name == "done" else ""
+        vault.drop(f"{budget}# {name} {EVIL}\n", f"{name}.md")
+    vault.once()
+    vault.approve("done")
+    vault.approve("hard")
+    vault.click("reject", "no", "--reason", "=1+1 it is too broad")
+    vault.click("revise", "again", "--comment", "Say it better")
+    vault.once()
+    ends = {row["entity_id"]: row["action_type"] for row in vault.rows()}
+    assert vault.rows("execution.completed"), ends
+    assert vault.rows("execution.failed"), ends
+    assert vault.rows("plan.rejected"), ends
+    assert vault.rows("plan.revised"), ends
+    _by_hand(vault.db)
+    return vault
+
+
+def _use() -> dict[str, Any]:
+    return {"usage": USED}
+
+
+def _by_hand(journal: Path) -> None:
+    """Put rows into the journal that no daemon writes: a formula, and metadata that is no object."""
+    with closing(sqlite3.connect(journal)) as db, db:
+        (last,) = db.execute("SELECT last_id FROM chain").fetchone()
+        (at,) = db.execute("SELECT max(timestamp) FROM activity").fetchone()
+        for number, metadata in enumerate(("{}", "[1]", "no json"), 1):
+            db.execute(
+                "INSERT INTO activity VALUES (?, ?, '', 'system', ?, 'odd.row', 'daemon', ?, ?, ?)",
+                (last + number, at, "@agent", FORMULA, metadata, "0" * 64),
+            )
+        db.execute("UPDATE chain SET last_id = ?", (last + 3,))
+        db.executemany("INSERT INTO paid VALUES ('standard', ?, ?)", [(1, 0.1), (2, 0.3), (3, 0.2)])
+
+
+@pytest.fixture
+def browser(vault: TestVault) -> Iterator[Browser]:
+    with browsing(vault) as found:
+        yield found
+
+
+# --- numbers
+
+
+def test_the_numbers_are_drawn_with_a_table_and_their_sql(browser: Browser) -> None:
+    page = browser.get("/numbers")
+    assert page.count("<svg") - page.count('class="swatch"') == 7
+    assert page.count('role="img"') == page.count("<desc") == 7
+    assert page.count(" as a table</summary>") == page.count(" as SQL</summary>") == 7
+    for told in ("1 completed, 1 failed", "1 of 3 decisions, 33.3 %", "2 approvals", "1 failure<"):
+        assert told in page
+    # 3 x 3000 of 3 x 4500 that were sent
+    assert "66.7 % of the prompt tokens came from the cache" in page
+    assert "14,100 tokens" in page
+
+
+@pytest.mark.parametrize("days", [7, 30, 90])
+@pytest.mark.parametrize("by", list(GROUPS))
+@pytest.mark.thinned(3)
+def test_each_sql_of_the_page_runs_as_it_stands(
+    browser: Browser, vault: TestVault, by: str, days: int
+) -> None:
+    found = sqls(browser.get(f"/numbers?by={by}&days={days}&agent=default&portal=(the+vault)"))
+    assert len(found) == 7
+    assert len(set(found)) == len(QUESTIONS)
+    for sql in found:
+        head, rows = query(vault.db, sql)
+        assert head[0] in (by, "reason")
+        assert rows, sql
+
+
+def test_the_command_line_runs_the_sql_of_a_page(browser: Browser, vault: TestVault) -> None:
+    (sql, *_) = sqls(browser.get("/numbers?by=agent"))
+    assert vault.click("journal", "--sql", sql).stdout == (
+        "agent\tcompleted\tfailed\ndefault\t1\t1\n"
+    )
+
+
+def test_a_name_that_is_none_is_in_no_sql(browser: Browser) -> None:
+    page = browser.get("/numbers?agent=x'%20OR%201&portal=%00&days=9999999&by=1;DROP")
+    assert "OR 1" not in page
+    assert "the last 30 days begin at row 1\n" in page
+    assert "AS day" in page
+
+
+def test_a_name_in_sql_stays_a_name(vault: TestVault) -> None:
+    part = Slice(7, "portal", "o'brien", "it's")
+    for name in QUESTIONS:
+        head, rows = query(vault.db, sql_of(name, part, 1))
+        assert head
+        assert not rows
+
+
+@pytest.mark.parametrize("name", list(QUESTIONS))
+@pytest.mark.parametrize("by", list(GROUPS))
+def test_no_question_walks_the_whole_journal(vault: TestVault, name: str, by: str) -> None:
+    with closing(sqlite3.connect(vault.db)) as db:
+        sql = sql_of(name, Slice(30, by, "default", ""), 1)
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert any("SEARCH a USING INDEX activity_action" in step for step in plan), plan
+    assert not [step for step in plan if re.match(r"SCAN (a|made|activity)\b", step)], plan
+
+
+def test_a_question_that_takes_too_long_is_said_and_stops_no_other(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    monkeypatch.setattr("placet_board.numbers.COUNT_S", 0.2)
+    monkeypatch.setattr(
+        "placet_board.numbers.sql_of",
+        lambda name, *rest: endless if name == "calls" else sql_of(name, *rest),
+    )
+    page = browser.get("/numbers")
+    assert page.count("the query took over 0 s") == 3
+    assert "1 completed, 1 failed" in page
+
+
+def test_who_has_to_wait_too_long_is_told_so(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted()
+    monkeypatch.setattr("placet_board.numbers.WAIT_S", 0.01)
+    with counted._lock, pytest.raises(UserError):
+        counted.numbers(vault.db, Slice(7, "day"))
+    assert not counted.numbers(vault.db, Slice(7, "day")).is_empty
+
+
+def test_browsers_share_what_was_counted(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = browser.get("/numbers")
+    monkeypatch.setattr("placet_board.numbers.query", None)  # nothing is asked again
+    assert browser.get("/numbers?agent=nobody") == first
+    monkeypatch.setattr("placet_board.numbers.SHARED_S", -1.0)
+    browser.get("/numbers", 500)
+
+
+def test_numbers_of_nothing_say_what_to_do(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with browsing(vault) as browser:
+        for path in ("/numbers", "/journal"):  # no daemon ran yet
+            page = browser.get(path)
+            assert "/new" in page or "placet run" in page
+        browser.get("/journal.csv", 404)
+        vault.once()
+        assert 'href="/new">write a request</a>' in browser.get("/numbers")
+
+
+def test_bars_have_the_height_of_their_values() -> None:
+    tall = bar_chart([("a", [3, 1]), ("b", [None, 2]), ("c", [None, None])], str)
+    assert [(block.series, block.told) for block in tall.blocks] == [
+        (0, "a: 3"),
+        (1, "a: 1"),
+        (1, "b: 2"),
+    ]
+    whole, part, half = (block.height for block in tall.blocks)
+    assert whole == pytest.approx(3 * part, abs=0.2)
+    assert half == pytest.approx(2 * part, abs=0.2)
+    wide = row_chart([("x" * 99, [4]), ("b", [1])], str)
+    assert wide.blocks[0].width == pytest.approx(4 * wide.blocks[1].width)
+    assert bar_chart([], str).blocks == row_chart([], str).blocks == ()
+
+
+def test_the_budget_falls_from_all_to_what_is_left() -> None:
+    line = line_chart([1.5, -0.5], 2.0, str)
+    assert line.points == "0.0,18.0 180.0,50.5 360.0,148.0"
+    assert [label.text for label in line.labels] == ["2.0", "left: 0.0", "start", "iteration 2"]
+
+
+# --- the journal
+
+
+def today() -> date:
+    return datetime.now().astimezone().date()
+
+
+def is_of_today(moment: str) -> bool:
+    return datetime.fromisoformat(moment).astimezone().date() == today()
+
+
+def rows_of(page: str) -> list[int]:
+    return [int(number) for number in re.findall(r'id="row-(\d+)"', page)]
+
+
+def test_the_journal_is_read_in_pages_without_a_gap(vault: TestVault) -> None:
+    last = rows_page(vault.db, Wanted(), 1).rows[0].id
+    seen, below = [], 0
+    while True:
+        page = rows_page(vault.db, Wanted(below=below), 7)
+        seen += [row.id for row in page.rows]
+        if not page.following:
+            break
+        below = page.following
+    assert seen == list(range(last, 0, -1))
+
+
+def test_a_page_looks_at_so_many_rows_and_goes_on(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("placet.journal.reader.SCANNED", 10)
+    page = rows_page(vault.db, Wanted(action="daemon.started"), 5)
+    assert page.is_cut
+    assert page.following
+    found = [row.id for rows in all_rows(vault.db, Wanted(action="daemon.started")) for row in rows]
+    assert found == [row["id"] for row in reversed(vault.rows("daemon.started"))]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("action=plan.rejected", lambda row: row["action_type"] == "plan.rejected"),
+        ("actor=human", lambda row: row["actor"] == "human"),
+        ("text=TOO+BROAD", lambda row: "too broad" in str(row["metadata"])),
+        ("action=model.called&actor=human", lambda _: False),
+        ("day=TODAY", lambda row: is_of_today(row["timestamp"])),
+        ("day=2026-01-31", lambda _: False),
+    ],
+)
+@pytest.mark.thinned(3)
+def test_the_journal_is_filtered(
+    browser: Browser, vault: TestVault, asked: str, expected: Any
+) -> None:
+    with closing(sqlite3.connect(vault.db)) as db:
+        db.row_factory = sqlite3.Row
+        all_of = [dict(row) for row in db.execute("SELECT * FROM activity ORDER BY id DESC")]
+    ids = [row["id"] for row in all_of if expected(row)]
+    asked = asked.replace("TODAY", str(today()))
+    page = browser.get(f"/journal?{asked}")
+    assert rows_of(page) == ids[:ROWS]
+    lines = list(csv.reader(io.StringIO(browser.get(f"/journal.csv?{asked}"))))
+    assert [int(line[0]) for line in lines[1:]] == ids
+
+
+def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
+    trace = vault.rows("plan.rejected")[0]["trace_id"]
+    ids = [row.id for rows in all_rows(vault.db, Wanted(trace_id=trace)) for row in rows]
+    assert len(ids) > 5
+    assert rows_of(browser.get("/journal?request=no")) == ids
+    assert "There is no request" in browser.get("/journal?request=nothing-like-it")
+    assert "is not a date" in browser.get("/journal?day=yesterday")
+    browser.get("/journal.csv?request=nothing-like-it", 404)
+    for odd in ("below=-1", "below=1e9", "below=" + "9" * 99, "day=9999-12-31", "day=0001-01-01"):
+        browser.get(f"/journal?{odd}")
+
+
+def test_an_old_page_links_to_older_rows(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placet_board.pages.ROWS", 5)
+    first = browser.get("/journal?actor=system")
+    (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = browser.get(html.unescape(link))
+    assert len(rows_of(first)) == len(rows_of(second)) == 5
+    assert max(rows_of(second)) < min(rows_of(first))
+
+
+def test_no_cell_of_the_csv_is_a_formula(browser: Browser) -> None:
+    answer = browser.client.get("/journal.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="journal.csv"'
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    lines = list(csv.reader(io.StringIO(answer.text)))
+    assert {len(line) for line in lines} == {10}
+    cells = {cell for line in lines for cell in line}
+    assert {f"'{FORMULA}", "'@agent"} <= cells
+    assert not [cell for cell in cells if cell[:1] in "=+-@\t\r" and cell]
+
+
+def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
+    page = browser.get("/journal/trace/done")
+    assert "What happened to done &lt;/code&gt;" in page, "its title, and not its name"
+    sentences = [
+        "request seen: Inbox/Requests/done.md",
+        "a plan waits for you",
+        "approved by",
+        "the mission started: 2 steps",
+        "step 2 of 2 done",
+        "completed: 2 files changed",
+    ]
+    assert sorted(page.index(one) for one in sentences) == [page.index(one) for one in sentences]
+    assert "from the first event to the last" in page
+    browser.get("/journal/trace/nothing-like-it", 404)
+
+
+# --- one request
+
+
+def test_a_mission_is_shown_turn_by_turn(browser: Browser) -> None:
+    page = browser.get("/r/done")
+    work = page[page.index("The mission, iteration by iteration") :]
+    assert "3 of 10 iterations used." in work  # a scripted model costs nothing
+    assert "What is left of the budget" in work
+    assert work.index("step 1</span> <strong>write_file</strong> path=head.txt") > 0
+    assert [work.index(f"Iteration {number}<") for number in (1, 2, 3)]
+    assert "Now I write. &lt;/code&gt;" in work
+    assert "1,500 + 3,000 cached tokens in, 200 out" in work
+    assert re.search(r'<li class="bad">.*read_file', work)
+    assert ">running" not in work  # it is over, whatever call has no result
+
+
+def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
+    page = browser.get("/r/again")
+    assert "What changed since revision 1" in page
+    lines = page[page.index("Difference to revision 1") :]
+    assert "Write a better greeting." in lines[: lines.index("</details>")]
+    assert 'class="removed">-Write a greeting.' in lines
+    assert "since revision" not in lines[: lines.index("</details>")]
+
+
+def test_a_plan_that_waits_says_what_such_plans_cost(browser: Browser) -> None:
+    told = "Similar missions: about $0.20, up to $0.30 so far."
+    assert told in browser.get("/r/again")
+    index = browser.get("/")
+    assert index.count(told) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/numbers", "/journal", "/journal/trace/hard", "/r/done", "/r/hard", "/r/again", "/"],
+)
+@pytest.mark.thinned(3)
+def test_nothing_foreign_acts(browser: Browser, path: str) -> None:
+    page = browser.get(path)
+    assert "<script>" not in page
+    assert page.count("<script") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/", 200), ("/new", 200), ("/numbers", 200), ("/journal", 200), ("/r/done", 200),
+     ("/journal/trace/done", 200), ("/r/nothing-like-it", 404)],
+)  # fmt: skip
+@pytest.mark.thinned(3)
+def test_every_page_says_that_the_model_is_scripted(browser: Browser, path: str, code: int) -> None:
+    said = "Model test: SCRIPTED, replies are replayed from a file, no model is asked"
+    assert browser.get(path, code).count(said) == 1
+
+
+@pytest.mark.parametrize("name", ["action", "actor", "request", "text", "day", "below"])
+@pytest.mark.thinned(3)
+def test_a_filter_is_shown_as_text(browser: Browser, name: str) -> None:
+    page = browser.get(f"/journal?{name}=%22%3E%3Cscript%3Ealert(1)%3C/script%3E%00")
+    assert "<script>" not in page
+
+
+def test_a_report_has_its_pictures_and_no_other_file(browser: Browser, vault: TestVault) -> None:
+    report = next(path for path in vault.reports() if "_done" in path.name)
+    with vault.site.reader("done") as reader:
+        trace8 = find(reader, "done").trace8
+    names = [f"{trace8}_done-2-1.png", f"{trace8}_done-2-2.png", f"{trace8}_hard-2-1.png"]
+    folder = vault.root / "Knowledge" / "Reports"
+    png = b"\x89PNG\r\n\x1a\n of a picture"
+    (folder / names[0]).write_bytes(png)
+    secret = vault.root.parent / "secret.png"
+    secret.write_bytes(png)
+    (folder / names[1]).symlink_to(secret)
+    with report.open("a") as file:
+        file.write("".join(f"\n![[{name}]]\n" for name in (*names, "../../secret.png")))
+    page = browser.get("/r/done")
+    shown = re.findall(r'<img [^>]*src="([^"]+)"', page)
+    assert shown == ["/r/done/pictures/2/1", "/r/done/pictures/2/2"]
+    answer = browser.client.get(shown[0])
+    assert (answer.content, answer.headers["content-type"]) == (png, "image/png")
+    browser.get(shown[1], 404)  # a link out of the vault
+    for path in ("2/3", "0/0", "-1/1", "2/..%2f..%2fsecret", f"{'9' * 30}/1"):
+        assert browser.client.get(f"/r/done/pictures/{path}").status_code == 404
+    (folder / names[0]).write_text("<script>no picture</script>")
+    browser.get(shown[0], 404)
+
+
+def test_the_budget_of_a_mission_burns_down(tmp_path: Path) -> None:
+    with MessagesApi(five_turns) as api:
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
+        vault.drop("---\nbudget_usd: 5.0\n---\n# Say hello\n")
+        vault.once()
+        vault.approve()
+        vault.once()
+    cost = vault.rows("execution.completed")[0]["metadata"]["cost_usd"]
+    assert cost > 0
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+        assert "SCRIPTED" not in page
+        assert f"{dollars(cost)} of $5.0000 used after 5 iterations." in page
+        assert f"left: {dollars(5 - cost)}" in page
+        (points,) = re.findall(r'class="falling" points="([^"]+)"', page)
+        heights = [float(point.partition(",")[2]) for point in points.split()]
+        assert len(heights) == 6
+        assert heights == sorted(heights)
+        paid = re.findall(r"s · (\$[0-9.]+) · ", page)
+        assert sum(float(one[1:]) for one in paid) == pytest.approx(cost, abs=0.001)
+        assert f"<p>{_as_chart(vault)}</p>" in browser.get("/numbers")
+
+
+def _as_chart(vault: TestVault) -> str:
+    """All calls' cost as the chart says it."""
+    usd = sum(row["metadata"]["cost_usd"] for row in vault.rows("model.called"))
+    return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def test_what_stands_still_for_an_answer_is_still_at_work(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION))
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*running', page)
+
+
+def test_work_without_a_commit_is_not_offered_for_merging() -> None:
+    case = {
+        "state": "completed",
+        "intent": "",
+        "asking": None,
+        "branch": "feat/x",
+        "commit": "",
+        "became": "",
+        "plan": "",
+    }
+    ended = Case("t", "r", State.COMPLETED)
+    assert acts(ended, case)["merge"] is acts(ended, case)["drop"] is False
+    assert acts(ended, {**case, "commit": "c0ffee"})["merge"] is True

@@ -1,0 +1,158 @@
+"""`placet doctor`: a fix for each finding, and what has to answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from tests.cli.test_init import listing, server
+
+from gitkit import make_repo
+from messages_api import MessagesApi
+from placet.cli.doctor import doctor
+from placet.cli.main import COMMANDS
+from placet.errors import UserError
+from placet.sandbox.box import Level
+from placet.sandbox.probe import Probe
+from vaultkit import TestVault, make_vault
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    vault.extra |= {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
+    return vault
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    with patch("placet.cli.doctor.probe", return_value=Probe(Level.NONE, ())):
+        yield
+
+
+def found(vault: TestVault, what: str = "") -> list[dict[str, str]]:
+    with quick():
+        return [line for line in doctor(vault.site) if what in ("", line["what"])]
+
+
+def break_everything(vault: TestVault) -> None:
+    """Bring about as many findings at once as there can be."""
+    repo = make_repo(vault.root.parent / "repo")
+    vault.configure(f'[portals.gone]\npath = "/nowhere"\n[portals.repo]\npath = "{repo}"\n')
+    vault.here()
+    vault.configure(
+        '[daemon]\npaused = true\n[model]\nprovider = "anthropic"\n[commands]\nsandbox = "none"\n'
+        f'[portals.gone]\npath = "/nowhere"\n[portals.repo]\npath = "{repo}"\n',
+        accepted=False,
+    )
+    (repo / ".git/index.lock").touch()
+    os.utime(repo / ".git/index.lock", (1, 1))
+    (vault.root / "System/.placet-vault").write_text("")
+    key = Path(vault.extra["HOME"]) / ".config/placet/anthropic_api_key"
+    key.parent.mkdir(parents=True)
+    key.write_text("x\n")
+    key.chmod(0o644)
+
+
+def test_everything_that_is_not_good_has_a_fix(vault: TestVault) -> None:
+    break_everything(vault)
+    lines = found(vault)
+    bad = {line["what"] for line in lines if line["state"] != "good"}
+    assert {"settings", "id", "sandbox", "model", "portal gone", "lock", "daemon"} <= bad
+    assert {"work", "key"} <= bad
+    for line in lines:
+        assert bool(line["helps"]) == (line["state"] != "good"), line
+    fixes = " ".join(line["helps"] for line in lines)
+    for command in (
+        "placet config accept",
+        "placet config set portals.gone.path PATH",
+        "placet resume",
+        "placet run",
+        "chmod 600 ",
+        "export ANTHROPIC_API_KEY=…",
+    ):
+        assert command in fixes
+
+
+def test_a_damaged_journal_is_told_how_to_go_on(vault: TestVault) -> None:
+    vault.here()
+    with closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
+        other.execute("UPDATE activity SET actor = 'human' WHERE id = 1")
+    (line,) = found(vault, "journal")
+    assert line["state"] == "bad"
+    assert "placet journal verify" in line["helps"]
+    assert "placet journal path" in line["helps"]
+
+
+def test_doctor_says_one_thing_of_the_journal(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> list[str]:
+        raise UserError("The journal cannot be read.", "Look at its disk.")
+
+    vault.here()
+    monkeypatch.setattr("placet.cli.doctor.leftover_worktrees", fails)
+    assert [line["state"] for line in found(vault, "journal")] == ["bad"]
+
+
+def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
+    break_everything(vault)
+    named = {
+        word
+        for line in found(vault)
+        for word in re.findall(r"placet ([a-z]+)", line["helps"].replace("placet as yourself", ""))
+    }
+    assert {"config", "run", "resume"} <= named <= set(COMMANDS)
+
+
+def test_a_local_server_is_asked_whether_it_speaks_the_messages_api(vault: TestVault) -> None:
+    with server({**listing("qwen"), "/v1/models/qwen": (200, b"{}")}) as (url, came):
+        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{url}"\n')
+        (line,) = found(vault, "model")
+        assert ("POST", "/v1/messages", b"{}") in came
+    assert line["state"] == "bad"
+    assert "does not speak the Messages API" in line["found"]
+    assert "placet config set model.base_url URL" in line["helps"]
+    with MessagesApi([]) as api:
+        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\n')
+        (line,) = found(vault, "model")
+        assert api.used == 0
+    assert line["state"] == "warn"
+    assert "does not say whether the name is right" in line["found"]
+    assert line["helps"]
+
+
+def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
+    vault: TestVault,
+) -> None:
+    with (
+        server(listing("x")) as (url, came),
+        patch("placet.cli.doctor.model_answers", return_value=None),
+    ):
+        vault.configure(f'[model]\nname = "x"\nbase_url = "{url}"\n')
+        (line,) = found(vault, "model")
+    assert came == []
+    assert line["state"] == "good"
+    assert "it has no server that could be asked" in line["found"]
+
+
+def test_a_key_that_others_can_read_is_named_and_one_that_they_cannot_is_not(
+    vault: TestVault,
+) -> None:
+    key = Path(vault.extra["HOME"]) / ".config/placet/anthropic_api_key"
+    key.parent.mkdir(parents=True)
+    key.write_text("sk-secret\n")
+    key.chmod(0o640)
+    (line,) = found(vault, "key")
+    assert line["state"] == "bad"
+    assert line["helps"] == f"chmod 600 {key}"
+    assert "sk-secret" not in json.dumps(line)
+    key.chmod(0o600)
+    assert found(vault, "key") == []

@@ -1,0 +1,382 @@
+"""What `placet status`, `plans` and `show` look like on a terminal, and that nothing gets out."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.test_answer import QUESTION, WIDER, asking_vault
+
+from looping import Fake, bare_vault, greeter, looping
+from placet.case.life_cycle import State
+from placet.case.story import Story
+from placet.chat.messages import Ask, Reply, Usage
+from placet.cli import view
+from placet.cli.status import plans, show, status
+from placet.cli.view import call_under_way, case_line, problems, status_screen, turn
+from placet.disk.vault import Vault
+from placet.errors import age
+from placet.host.clock import wall
+from placet.journal.writes import AddRecord
+from ptykit import links, on_terminal, seen, terminal, too_long
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+EVIL = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\ \x1b[2J\x1b]0;x\x07 \u202eabc\u200b"
+LONG = "Every word of this title has to be seen by whoever decides about it, however long it is"
+
+
+def paid(ask: Ask) -> Reply:
+    """What `greeter` says, at a price."""
+    return replace(greeter(ask), usage=Usage(100_000, 1_000), model="claude-opus-5-5")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+    """Three missions done, one plan that waits, one of a hostile title, one note unusable."""
+    vault = bare_vault(tmp_path_factory.mktemp("known"))
+    model = Fake(paid, provider="anthropic", name="claude-opus-5-5")
+    with looping(vault, model=lambda: model) as run:
+        for name in ("one", "two", "three"):
+            vault.drop("Say hello.\n", f"{name}.md")
+            run.settle()
+            vault.approve(name)
+            run.settle()
+        vault.drop(f"# {LONG}\n", "A request of quite some length that goes on and on.md")
+        run.settle()
+        vault.drop(f"# {EVIL}\n", "odd \x1b[2J \x1b]8;;x\x07.md")
+        run.settle()
+        vault.drop("---\nagent: nobody\n---\nx\n", f"bad {EVIL[-4:]}.md")
+        run.settle()
+    assert len(vault.rows("execution.completed")) == 3
+    return vault
+
+
+@pytest.mark.parametrize("columns", [80, 44, 200])
+@pytest.mark.thinned(2)
+def test_status_says_what_waits_and_what_ended_on_one_screen(
+    known: TestVault, columns: int
+) -> None:
+    code, shown = on_terminal(known, "status", columns=columns)
+    text = seen(shown)
+    assert code == 0
+    assert not too_long(shown, columns)
+    for word in ("Waits for you (2)", "Ended since yesterday (3)", "not running"):
+        assert word in text
+    if columns == 200:
+        assert f"plan, revision 1: {LONG}" in " ".join(text.split())
+    else:
+        assert any("plan, revision 1: Every" in line and "…" in line for line in text.splitlines())
+    assert "one" in text
+    assert "done: feat/one-" in text
+    assert "\\x1b]8;;http://evil.example" in text.replace("\n", "") or columns < 200
+
+
+def test_links_lead_to_notes_and_nothing_in_a_name_or_title_makes_one(known: TestVault) -> None:
+    for command in (("status",), ("plans",), ("show", "odd")):
+        _, shown = on_terminal(known, *command)
+        found = links(shown)
+        assert found
+        assert all(link.startswith(known.root.as_uri()) for link in found), found
+        assert "evil" not in "".join(found)
+        assert not too_long(shown) or command[0] == "show"
+    _, shown = on_terminal(known, "show", "odd")
+    assert (known.root / "Inbox/Requests/odd \x1b[2J \x1b]8;;x\x07.md").as_uri() in links(shown)
+
+
+def test_plans_is_a_table_and_show_renders_the_plan(known: TestVault) -> None:
+    _, shown = on_terminal(known, "plans")
+    lines = seen(shown).splitlines()
+    assert lines[0].split() == ["request", "what", "waits", "for"]
+    for word in LONG.split():
+        assert word in seen(shown)
+    wide = seen(on_terminal(known, "plans", columns=200)[1])
+    assert "Similar missions: about $0.84, up to $0.84 so far." in wide
+    assert "placet review" in lines[-1]
+    _, shown = on_terminal(known, "show", "one", columns=200)
+    text = seen(shown)
+    assert "Steps" in text.splitlines()
+    assert "## Steps" not in text
+    assert "complexity: standard" in text, "a note's properties are shown too"
+    assert "## Steps" in known.cli("show", "one").stdout, "into a pipe the note as it is"
+
+
+def test_no_color_and_a_pipe(known: TestVault) -> None:
+    for command in (("status",), ("cost",)):
+        _, shown = on_terminal(known, *command, NO_COLOR="1")
+        assert not re.search(r"\x1b\[[0-9;]*[1-9][0-9;]*m", shown), command
+        _, dumb = on_terminal(known, *command, TERM="dumb", NO_COLOR="1")
+        assert "\x1b" not in dumb, command
+        assert "\x1b" not in known.cli(*command).stdout, command
+
+
+def test_json_has_age_and_estimate_and_all_that_it_had(known: TestVault) -> None:
+    cases = {
+        case["request_id"]: case
+        for case in json.loads(known.click("status", "--json").stdout)["cases"]
+    }
+    waiting = next(case for ident, case in cases.items() if ident.startswith("a-request"))
+    assert waiting["estimate"]["missions"] == 3
+    assert (
+        waiting["estimate"]["median_usd"] == waiting["estimate"]["most_usd"] == pytest.approx(0.84)
+    )
+    assert 0 <= waiting["age_s"] < 600
+    assert cases["one"]["estimate"] is None
+    assert cases["one"]["approved_by"], "also once its mission is over"
+    assert {"state", "title", "since", "plan", "intent", "asking"} <= waiting.keys()
+    # the same numbers as in the plan's own callout
+    assert (
+        "Similar missions: about $0.84, up to $0.84 so far."
+        in (known.root / waiting["plan"]).read_text()
+    )
+    assert [one["request_id"] for one in plans(known.site)] == [
+        ident for ident, case in cases.items() if case["state"] == "review"
+    ]
+    assert show(known.site, "one")["estimate"] is None
+
+
+def test_what_ended_before_yesterday_is_counted(
+    known: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = status(known.site)
+    now = status_screen(found)
+    monkeypatch.setattr(view, "wall", lambda: wall() + timedelta(days=3))
+    later = status_screen(found)
+    assert "Ended since yesterday" in now
+    assert "Ended since yesterday" not in later
+    assert "3 ended earlier" in seen(later)
+
+
+def test_what_runs_says_its_step(known: TestVault) -> None:
+    found = status(known.site)
+    case = {
+        **next(c for c in found["cases"] if c["request_id"] == "one"),
+        "state": "running",
+        "progress": {"step": 1, "of": 2, "iterations": 3, "cost_usd": 0.25, "budget_usd": 1.0},
+    }
+    text = seen(status_screen({**found, "cases": [case], "daemon": "pid 1"}))
+    assert "Under way (1)" in text
+    assert "step 1 of 2 done, 3 iterations, $0.2500 of $1.00" in " ".join(text.split())
+
+
+def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
+    found = status(known.site)
+    (ended, *_, waits, _) = sorted(found["cases"], key=lambda case: str(case["state"]))
+    cases = [
+        {**case, "request_id": f"{case['request_id'][:20]}-{number}", "title": LONG}
+        for number, case in enumerate([waits, ended, {**waits, "intent": "approve"}] * 10)
+    ]
+    many = {**found, "cases": cases, "explained": {f"Inbox/Requests/{LONG}.md": LONG}}
+    assert len(status_screen(many).splitlines()) > 30
+    lines = status_screen(many, 23).splitlines()
+    assert len(lines) == 23
+    assert "Waits for you (5 of 10)" in lines
+    assert "Under way (1 of 10)" in lines
+    assert "Ended since yesterday (1 of 10)" in lines
+    assert len(status_screen(many, 5).splitlines()) < 23
+
+
+@pytest.mark.parametrize(
+    ("command", "call", "words", "note"),
+    [
+        (
+            "status",
+            ("ask_person", {**QUESTION, "question": f"{LONG}? {EVIL}"}),
+            f"a question: {LONG}?",
+            "Inbox/Questions/say-hello_1.md",
+        ),
+        (
+            "plans",
+            ("request_scope", {**WIDER, "write": ["test_hello.py", "odd/**"]}),
+            "a wider scope: write test_hello.py, odd/**; run pytest -q",
+            "Inbox/Plans/say-hello_amendment1.md",
+        ),
+    ],
+)
+def test_what_work_asks_is_shown_whole_with_its_note(
+    tmp_path: Path, command: str, call: tuple[str, Any], words: str, note: str
+) -> None:
+    vault = asking_vault(tmp_path, call)
+    _, shown = on_terminal(vault, command)
+    assert not too_long(shown)
+    assert "…" not in seen(shown) or command == "status"
+    assert set(links(shown)) == {(vault.root / note).as_uri()} | (
+        {vault.root.as_uri()} if command == "status" else set()
+    )
+    _, wide = on_terminal(vault, command, columns=300)
+    assert words in " ".join(seen(wide).split())
+
+
+def test_decision_that_waits_for_daemon_is_under_way(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, approved=False)
+    vault.drop("# Another\n", "Another.md")
+    assert "Waits for you (1)" in seen(on_terminal(vault, "status")[1])
+    vault.click("approve", "say-hello", "--yes")
+    words = " ".join(seen(on_terminal(vault, "status", columns=200)[1]).split())
+    assert "Under way (1)" in words
+    assert "`placet approve` waits for the daemon" in words
+    assert "Nothing waits for you." in words
+    assert "notes 1 note changed since the daemon last ran" in words
+
+
+def test_ages_are_said_in_their_largest_unit() -> None:
+    told = [age(s) for s in (-5, 0, 59, 60, 3599, 3600, 86399, 86400, 10 * 86400)]
+    assert told == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "1 d", "10 d"]
+
+
+def test_status_keeps_itself_up_to_date_while_daemons_come_and_go(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    with terminal(vault, "status", "--watch") as screen:
+        at = screen.sees("No requests yet")
+        at = screen.sees("Ctrl-C ends this.", at)
+        with running(vault) as daemon:
+            at = screen.sees("running: ", at)
+            vault.drop("# Say hello\n")
+            at = screen.sees("revision 1", at)
+            daemon.kill()
+            daemon.wait()
+            at = screen.sees("not running (placet run)", at)
+        screen.interrupt()
+        assert screen.ends() == 0
+    assert not too_long(screen.shown.replace("^C", ""))
+    assert screen.shown.count("\x1b[2J") == 0, "it is drawn over, never cleared"
+    left = screen.shown.rpartition("\x1b[?1049l")[2]
+    assert "Waits for you (1)" in seen(left), "the last screen is left behind"
+    assert "Ctrl-C ends" not in left
+
+
+def test_a_watch_that_is_ended_gives_the_terminal_back(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with terminal(vault, "status", "--watch") as screen:
+        screen.sees("No requests yet")
+        screen.process.terminate()
+        assert screen.ends() == 128 + signal.SIGTERM
+    assert screen.shown.endswith("\x1b[?25h\x1b[?1049l")
+    with terminal(vault, "status", "--watch", TERM="dumb", NO_COLOR="1") as screen:
+        screen.sees("No requests yet")
+        screen.interrupt()
+        assert screen.ends() == 0
+    assert "\x1b" not in screen.shown
+
+
+def test_status_into_a_pipe_is_printed_again_when_it_changes(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "placet", "status", "--watch", "--json"],
+        cwd=vault.root,
+        env=vault.env,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["changed"] == 0
+        vault.drop("# Say hello\n")
+        assert json.loads(process.stdout.readline())["changed"] == 1
+        process.send_signal(signal.SIGINT)
+        assert until(lambda: process.poll() is not None, "its end")
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("command", [["--help"], ["logs"], ["cost"]])
+@pytest.mark.thinned(3)
+def test_rich_is_imported_only_for_a_terminal(known: TestVault, command: list[str]) -> None:
+    code = (
+        "import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    print('rich' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        cwd=known.root,
+        env=known.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_reason_of_several_lines_is_shown_whole() -> None:
+    case = dict.fromkeys(("intent", "paused", "asking"))
+    case |= {"state": "failed", "failure": "the last one's problems:\n- no step\n- no scope"}
+    case["carrier"] = None
+    assert turn(case, daemon=True) == "failed: the last one's problems: - no step - no scope"
+
+
+def test_status_shows_the_command_that_runs() -> None:
+    case = dict.fromkeys(("intent", "paused", "asking"))
+    case |= {"state": "running", "carrier": None}
+    case["progress"] = {
+        "step": 0,
+        "of": 2,
+        "iterations": 3,
+        "cost_usd": 0.25,
+        "budget_usd": None,
+        "now": "run_command npm test",
+        "now_s": 95.0,
+    }
+    assert turn(case, daemon=True).endswith("$0.2500; run_command npm test for 1 min")
+
+
+def test_a_call_is_under_way_until_its_outcome_is_recorded(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    begun = {"tool": "run_command", "input": {"command": "npm", "args": ["test"]}}
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        case = vault.site.case("say-hello")
+        trace, attempt, journal = case.trace_id, case.generation, run.loop.ports.journal
+        journal.commit(
+            [AddRecord(trace, attempt, 998, "intent", "call:9:0", json.dumps(begun).encode())]
+        )
+        approval = replace(case.approval, digest=case.plan.digest)
+        runs = replace(case, state=State.RUNNING, approval=approval)
+        with vault.site.reader("say-hello") as reader, Vault(vault.root) as folder:
+            assert call_under_way(reader, case) == "run_command npm test"
+            line = case_line(vault.site, folder, reader, runs, {})
+        assert line["progress"]["now"] == "", "nothing runs without a daemon"
+        journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
+        with vault.site.reader("say-hello") as reader:
+            assert call_under_way(reader, case) == ""
+
+
+def test_status_shows_every_problem_of_a_note(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("---\npriority: 12\nbudget_usd: -1\n---\nSay hello.\n")
+        run.settle()
+    for shown in (vault.click("status").stdout, status_screen(status(vault.site))):
+        assert "`priority: 12` is not" in shown
+        assert "`budget_usd: -1` is not" in shown
+    assert problems("In its way:\nthe lock\nMore.", 50) == ["In its way: the lock", "More."]
+
+
+def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    path = "Inbox/Requests/say\\nhello.md"
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        vault.drop("---\npriority: 12\n---\nSay hello.\n", "say\nhello.md")
+        run.settle()
+        (side,) = vault.root.glob("Inbox/Requests/*.placet.md")
+        shown = [side.read_text(), status_screen(status(vault.site))]
+        shown += [vault.click(*words).stdout for words in (["status"], ["why", "say-hello"])]
+        vault.drop("Say hello.\n", "say\nhello.md")
+        run.settle()
+        assert "A plan for `say\\nhello` awaits you" in vault.plan().read_text()
+        vault.plan().unlink()
+        run.settle()
+    shown += [vault.click(*words).stdout for words in (["show", "say-hello"], ["why", "say-hello"])]
+    with vault.site.reader("say-hello") as reader:
+        story = Story()
+        shown += [line[1] for row in reader.activity() if (line := story.line(row)) is not None]
+    assert all(path in text for text in shown[1:6])
+    told = "\n".join(shown).replace(path, "").replace("`say\\nhello", "")
+    assert not re.search(r"say(\n|\\\\n| )hello.md", told)

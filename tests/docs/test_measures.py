@@ -1,0 +1,53 @@
+"""Hold the measures of the code that ruff and import-linter cannot express."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+DAEMON = Path(__file__).parents[2] / "daemon"
+PACKAGES = ("placet", "placet_board", "placet_team")
+MAX_FUNCTION_LINES = 60
+
+
+def test_functions_have_at_most_sixty_lines() -> None:
+    long = {}
+    for path in sorted(p for name in PACKAGES for p in (DAEMON / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and (lines := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+            ):
+                long[f"{path.relative_to(DAEMON)}:{node.name}"] = lines
+    assert not long
+
+
+OF_WORK = {"PLANNING", "REVISING", "RUNNING", "WORKING", "DRAFTING"}
+MAY_COMPARE_STATE = {
+    "placet/case/case.py": "it defines `acting` and `is_working`",
+    "placet_board/pages.py": "says what missions do just now; one that asks does nothing",
+}
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} | {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name)
+    }
+
+
+def _is_state(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "state"
+    return isinstance(node, ast.Attribute) and node.attr == "state"
+
+
+def test_work_is_known_by_acting_state() -> None:
+    """A case that asks is not in the state of its work: `Case.acting` and `is_working` count it."""
+    direct = set()
+    for path in sorted(p for name in PACKAGES for p in (DAEMON / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                if any(map(_is_state, sides)) and any(_names(side) & OF_WORK for side in sides):
+                    direct.add((str(path.relative_to(DAEMON)), node.lineno))
+    assert {name for name, _ in direct} <= MAY_COMPARE_STATE.keys(), direct

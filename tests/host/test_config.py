@@ -1,0 +1,292 @@
+"""System/placet.toml: what can be a setting, and how commands write one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import placet.loop.app
+from placet.case.request import RequestProblems, read_request
+from placet.errors import UserError
+from placet.host.config import load
+from placet.note.frontmatter import read_note
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+NUMBERS = [
+    ("daemon", "scan_interval_s"),
+    ("daemon", "plans_at_once"),
+    ("model", "timeout_s"),
+    ("model", "max_tokens"),
+    ("limits", "planning_time_s"),
+    ("limits", "mission_wall_time_s"),
+    ("limits", "day_usd"),
+    ("limits", "planning_usd"),
+    ("vault", "quiet_s"),
+]
+PRICE = '[[model.price]]\nmodel = "x"\nsince = 2026-01-01\noutput = 1\ncache_read = 1\ncache_write = 1\ninput = '
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-inf", "-1", "1e400", "true", '"5"', "[5]", f"1{'0' * 400}"]
+)
+def test_what_is_no_number_is_no_setting(vault: TestVault, value: str) -> None:
+    for table, key in NUMBERS:
+        vault.configure(f"[{table}]\n{key} = {value}\n")
+        with pytest.raises(UserError) as caught:
+            load(vault.root)
+        assert f"{table}.{key}: " in caught.value.what, (table, key)
+    vault.configure(PRICE + value)
+    with pytest.raises(UserError, match="input"):
+        load(vault.root)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("limits.day_usd", "1e30"),
+        ("limits.day_usd", "0.00000001"),
+        ("daemon.paused", "1"),
+        ("daemon.paused", '"yes"'),
+    ],
+)
+def test_amounts_that_no_price_has_and_switches_that_are_none_are_refused(
+    vault: TestVault, key: str, value: str
+) -> None:
+    table, name = key.split(".")
+    vault.configure(f"[{table}]\n{name} = {value}\n")
+    with pytest.raises(UserError, match=key):
+        load(vault.root)
+
+
+def test_amounts_of_money_are_what_is_written(vault: TestVault) -> None:
+    vault.configure(f"[limits]\nday_usd = 0.1\nplanning_usd = 3\n{PRICE}0.000001\n")
+    config = load(vault.root)
+    amounts = (config.limits.day_usd, config.limits.planning_usd, config.model.price[0].input)
+    assert [str(amount) for amount in amounts] == ["0.1", "3", "0.000001"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1e30",
+        "'1e400'",
+        "1000001",
+        "0.00000001",
+        "1e-400",
+        ".inf",
+        ".nan",
+        "-1",
+        "0",
+        "true",
+        "'\uff11'",
+        "'1_0'",
+        "' '",
+        "[1]",
+    ],
+)
+def test_a_budget_of_a_request_is_an_amount_of_money(value: str) -> None:
+    with pytest.raises(RequestProblems, match="budget_usd"):
+        read_request(
+            "a.md",
+            read_note(f"---\nbudget_usd: {value}\n---\nText\n".encode()),
+            ["default"],
+            [],
+            "default",
+            [],
+        )
+
+
+def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault) -> None:
+    path, real = vault.root / "System/placet.toml", vault.root.parent / "dotfiles.toml"
+    path.rename(real)
+    path.symlink_to(real)
+    real.chmod(0o640)
+    for command in (["pause"], ["config", "set", "model.name", "x"], ["resume"]):
+        vault.click(*command)
+    assert path.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert load(vault.root).model.name == "x"
+    assert [p.name for p in vault.root.parent.iterdir() if "tmp" in p.name] == []
+
+
+def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello\n")
+    level = placet.loop.app.sandbox_level
+
+    def slow(*given: object) -> object:
+        vault.click("pause")
+        return level(*given)  # type: ignore[arg-type]
+
+    with patch("placet.loop.app.sandbox_level", slow):
+        vault.here()
+    assert not vault.plan().exists()
+
+
+def test_a_folder_that_lies_too_deep_is_explained_until_it_is_moved(vault: TestVault) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    top = vault.root / "Inbox/Requests"
+    deep = top.joinpath(*"abcdefghi")
+    deep.mkdir(parents=True)
+    (deep / "Say hello.md").write_text("Say hello\n")
+    vault.here()
+    side = deep.with_name("i.placet.md")
+    assert "more than 8 folders deep" in side.read_text()
+    (deep / "Say hello.md").rename(top / "Say hello.md")
+    deep.rmdir()
+    vault.here()
+    assert not side.exists()
+    assert vault.plan().exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such names")
+def test_a_vault_whose_path_is_not_utf8_works(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"h\xf6me")
+    folder.mkdir()
+    vault = make_vault(folder)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "hi\n"})]},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "did"}),
+                        ("finish", {"summary": "done"}),
+                    ]
+                },
+            ],
+        ),
+    )
+    vault.drop("Say hello\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 1
+    for command in (
+        ["status"],
+        ["show", "say-hello"],
+        ["why", "say-hello"],
+        ["diff", "say-hello"],
+        ["status", "--json"],
+    ):
+        vault.click(*command)
+
+
+ODD = [
+    [b"submit", b"caf\xe9"],
+    [b"show", b"\xff"],
+    [b"journal", b"--sql", b"select '\xe9'"],
+    [b"journal", b"--trace", b"\xe9"],
+    [b"journal", b"--limit", b"99999999999999999999"],
+    [b"submit", b"--file", b"-"],
+]
+
+
+@pytest.mark.parametrize("args", ODD)
+@pytest.mark.thinned(3)
+def test_what_is_not_utf8_or_too_large_is_wrong_usage(vault: TestVault, args: list[bytes]) -> None:
+    vault.here()
+    done = subprocess.run(
+        [os.fsencode(sys.executable), b"-m", b"placet", *args],
+        cwd=vault.root,
+        env=vault.env,
+        input=b"caf\xe9\n",
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == 2, done.stderr
+
+
+def test_bytes_of_a_query_are_hexadecimal_in_json(vault: TestVault) -> None:
+    vault.here()
+    assert json.loads(vault.click("journal", "--sql", "select x'00ff' as a", "--json").stdout) == [
+        {"a": "00ff"}
+    ]
+
+
+def test_a_person_whom_the_system_does_not_know_has_a_number(
+    vault: TestVault,
+) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello\n")
+    vault.here()
+    vault.click("approve", "say-hello", "--yes")
+    with patch("pwd.getpwuid", side_effect=KeyError):
+        vault.here()
+    assert vault.rows("plan.approved")[0]["metadata"]["reviewed_by"] == f"uid:{os.getuid()}"
+
+
+def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVault) -> None:
+    """Who can write a synced vault can write that; the daemon goes on with the settings it has."""
+    path = vault.root / "System/placet.toml"
+    was = path.read_text()
+    with running(vault):
+        path.write_text(f"{was}\nx = {'[' * 20_000}\n")
+        until(lambda: "nested too deeply" in vault.click("status", check=False).stderr, "said")
+        time.sleep(1.5)  # as long as it takes to be seen
+        path.write_text(was)
+        vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+        vault.configure("[vault]\nhistory = true\n" + path.read_text())
+        vault.drop("Say hello\n")
+        until(vault.plan().exists, "a plan")
+    path.write_text(f"x = {'[' * 20_000}\n")
+    done = vault.cli("run", "--once", check=False)
+    assert (done.returncode, "nested too deeply" in done.stderr, "Traceback" in done.stderr) == (
+        2,
+        True,
+        False,
+    )
+
+
+def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_path: Path) -> None:
+    path = vault.root / "System/placet.toml"
+    path.write_bytes(b"\xef\xbb\xbf[daemon]\r\nplans_at_once = 7\r\n")
+    assert load(vault.root).daemon.plans_at_once == 7
+    assert vault.click("config", "get", "daemon.plans_at_once").stdout == "7\n"
+    vault.click("config", "set", "daemon.plans_at_once", "8")
+    assert load(vault.root).daemon.plans_at_once == 8
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf[daemon]\r\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path / "code")], check=True)
+    vault.click("portal", "add", "code", str(tmp_path / "code"))
+    assert load(vault.root).portals.keys() == {"code"}
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_new_setting_stands_by_the_comment_that_shows_it(vault: TestVault, line_end: str) -> None:
+    """And in its own table, whichever comment a person turns into settings later."""
+    path = vault.root / "System/placet.toml"
+    template = Path(__file__).parents[2] / "vault_template/System/placet.toml"
+    path.write_bytes(template.read_bytes().replace(b"\n", line_end.encode()))
+    for setting in (
+        ("team.workers", "true"),
+        ("daemon.stop_grace_s", "7"),
+    ):
+        vault.click("config", "set", *setting)
+    text = path.read_bytes().decode()
+    assert text.count(line_end) == text.count("\n")
+    lines = text.splitlines()
+    for line, shown in (("workers = true", "# workers"), ("stop_grace_s = 7", "# stop_grace_s")):
+        assert lines[lines.index(line) - 1].startswith(shown)
+    path.write_text(
+        text.replace("# [portals.website]", "[portals.website]").replace("# path", "path")
+    )
+    found = load(vault.root)
+    assert found.team.workers
+    assert found.portals["website"].path == "~/src/website"
+    # without its comment: below the table's last setting, and above what belongs to the next one
+    path.write_text("[team]\nlease_s = 9.0\n\n# [portals.website]\n# remote = 'x'\n")
+    vault.click("config", "set", "team.workers", "true")
+    assert path.read_text().startswith("[team]\nlease_s = 9.0\nworkers = true\n\n# [portals")
+    path.write_text('[vault]\nown_keys = [\n  "a",\n  "b", # [x]\n]\n')
+    vault.click("config", "set", "vault.quiet_s", "3")
+    assert load(vault.root).vault.own_keys == ("a", "b")

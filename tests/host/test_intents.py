@@ -1,0 +1,385 @@
+"""Intents: what a command asks for is done by the daemon, once, and for what was seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.property.test_who_decided import planned
+
+from gitkit import git
+from placet.case.case import SOMEONE
+from placet.case.intents import INTENT_JSON, Intent
+from placet.case.life_cycle import State
+from placet.case.notes import look_at
+from placet.cli import decide, journal
+from placet.cli.status import status
+from placet.errors import UserError
+from placet.host import intents
+from placet.host.intents import Mailbox
+from placet.loop.outbox import Outbox
+from placet.note.frontmatter import read_note
+from vaultkit import ME, PLAN, TestVault, running, started, until
+
+
+def left(vault: TestVault) -> list[Path]:
+    return sorted(vault.state.glob("*/intents/*"))
+
+
+def last(vault: TestVault, action: str) -> dict[str, Any]:
+    found: dict[str, Any] = vault.rows(action)[-1]["metadata"]
+    return found
+
+
+def by(vault: TestVault, action: str) -> tuple[str, str]:
+    row = last(vault, action)
+    return row["reviewed_by"], row["via"]
+
+
+def intent(vault: TestVault, **other: Any) -> Intent:
+    """Return an approval of the plan as it is."""
+    case = vault.site.case("say-hello")
+    note = look_at(case.plan.path, vault.plan().read_bytes(), "")
+    made = Intent(
+        intents.new_id(),
+        "approve",
+        case.trace_id,
+        note.path,
+        note.digest,
+        case.state.value,
+        case.generation,
+    )
+    return replace(made, **other)
+
+
+def folder(vault: TestVault) -> Path:
+    return vault.site.state.intents
+
+
+# --- the daemon performs them
+
+
+def test_an_approval_that_was_undone_by_hand_is_dropped(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("approve", "say-hello", "--yes")
+    vault.plan().rename(vault.plan().with_name("Mine.md"))
+    assert any("moved meanwhile" in line for line in vault.here())
+    assert not vault.rows("plan.approved")
+    vault.plan().with_name("Mine.md").rename(vault.active())
+    vault.here()
+    assert by(vault, "plan.approved") == (SOMEONE, "move")
+    assert f"Approved-By: {SOMEONE}" in git(
+        vault.root, "log", "--branches=feat/*", "-1", "--format=%B"
+    )
+
+
+def test_an_edited_note_wins_over_an_intent(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("approve", "say-hello", "--yes")
+    vault.plan().write_text(vault.plan().read_text().replace("A file.", "Another file."))
+    assert any("was changed since you read it" in line for line in vault.here())
+    assert not vault.rows("plan.approved")
+    assert not left(vault)
+
+
+def test_a_decision_by_hand_wins_over_an_intent(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("approve", "say-hello", "--yes")
+    vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
+    vault.here()
+    assert by(vault, "plan.rejected") == (SOMEONE, "move")
+    assert not vault.rows("plan.approved")
+    assert not left(vault)
+
+
+def test_a_later_intent_replaces_an_earlier_one(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("approve", "say-hello", "--yes")
+    vault.click("reject", "say-hello", "--reason", "no")
+    said = vault.here()
+    assert any("later command replaced" in line for line in said)
+    assert by(vault, "plan.rejected") == (ME, "cli")
+    assert last(vault, "plan.rejected")["reason"] == "no"
+    assert not vault.rows("plan.approved")
+
+
+def test_an_intent_is_performed_once_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = planned(tmp_path)
+    vault.configure((vault.root / "System/placet.toml").read_text() + "\n[daemon]\npaused = true\n")
+    vault.click("approve", "say-hello", "--yes")
+    with monkeypatch.context() as crash:
+        crash.setattr(Mailbox, "forget", lambda *_: None)
+        with started(vault) as daemon:
+            until(lambda: daemon.loop.tick() and vault.rows("plan.approved"))
+    assert left(vault)
+    vault.active().rename(vault.plan())
+    vault.here()
+    assert not left(vault)
+    assert len(vault.rows("plan.approved")) == 1
+
+
+def test_retry_is_journalled_as_a_command(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("reject", "say-hello", "--reason", "too short")
+    vault.here()
+    vault.click("retry", "say-hello", "--comment", "Longer, please.")
+    vault.here()
+    row = vault.rows("request.detected")[-1]
+    assert row["actor"] == "human"
+    assert (row["metadata"]["reviewed_by"], row["metadata"]["via"]) == (ME, "cli")
+    assert not vault.rows("request.edited")
+    assert "Longer, please." in (vault.root / "Inbox/Requests/Say hello.md").read_text()
+
+
+def test_retry_waits_for_no_quiet(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("reject", "say-hello", "--reason", "too short")
+    vault.here()
+    config = vault.root / "System/placet.toml"
+    config.write_text(config.read_text().replace("quiet_s = 0", "quiet_s = 600"))
+    with running(vault):
+        vault.cli("retry", "say-hello", "--comment", "Longer, please.")
+        vault.await_action("model.called", 2, 60)
+
+
+class Killed(BaseException):
+    """The daemon's end in the middle of its work."""
+
+
+def killed_before_writing(vault: TestVault, monkeypatch: pytest.MonkeyPatch, end: State) -> None:
+    """Run a daemon that is killed when a case came to this end, and nothing of it is written."""
+    real = Outbox.perform
+
+    def perform(self: Outbox, cases: Any, *rest: Any) -> bool:
+        if any(cases[pending.trace_id].state is end for pending in self.pending):
+            raise Killed
+        return real(self, cases, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outbox, "perform", perform)
+        with pytest.raises(Killed):
+            vault.here()
+
+
+@pytest.mark.parametrize("end", [State.FAILED, State.REJECTED])
+def test_retry_is_not_lost_in_the_writing_of_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: State
+) -> None:
+    vault = planned(tmp_path)
+    if end is State.FAILED:
+        plan = [{"calls": [("submit_plan", PLAN)]}]
+        given_up = [{"calls": [("give_up", {"reason": "It is nowhere."})]}]
+        vault.script(("plan", plan), ("revise", plan), ("execute", given_up))
+        vault.approve()
+    else:
+        vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+    killed_before_writing(vault, monkeypatch, end)
+    if end is State.FAILED:
+        _watch_ends(vault)
+    vault.click("retry", "say-hello")
+    vault.here()
+    again = [row for row in vault.rows("request.detected") if row["metadata"].get("again")]
+    assert [row["metadata"]["via"] for row in again] == ["cli"]
+    assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
+
+
+def _watch_ends(vault: TestVault) -> None:
+    """An end that cannot be written is still the end of `placet watch`."""
+    with closing(sqlite3.connect(vault.db)) as db, db:
+        db.execute(
+            "UPDATE outbox SET error = 'Read-only file system.' "
+            "WHERE id = (SELECT min(id) FROM outbox WHERE done_at IS NULL)"
+        )
+    trace = vault.rows("plan.created")[0]["trace_id"]
+    with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
+        journal.follow(vault.site, trace, as_json=False)
+
+
+# --- what a command prints
+
+
+def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    done = vault.cli("approve", "say-hello", "--yes", "--json")
+    assert json.loads(done.stdout)["state"] == "pending"
+    assert "Approved. The mission starts when the daemon runs: placet run" in done.stderr
+    (waits,) = status(vault.site)["intents"]
+    assert (waits["what"], waits["by"], waits["via"]) == ("approve", ME, "cli")
+    assert "`placet approve` waits" in vault.click("status").stdout
+    assert "`placet approve` waits for the daemon." in vault.click("why", "say-hello").stdout
+    assert not vault.click("plans", "--json").stdout.strip("[]\n ")
+
+
+def test_a_daemon_that_does_not_answer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = planned(tmp_path)
+    monkeypatch.setattr(decide, "ANSWER_S", 0.1)
+    with started(vault):  # it does not tick
+        done = vault.click("approve", "say-hello", "--yes", "--json")
+    assert json.loads(done.stdout)["state"] == "pending"
+    assert "Saved. The daemon has not answered yet." in done.stderr
+
+
+def test_a_refusal_by_the_daemon_is_printed(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    with running(vault):
+        left_behind = intent(vault, digest="0" * 64)
+        intents.leave(folder(vault), left_behind)
+        with vault.site.reader("say-hello"):
+            answered = decide._answer_to(vault.site, left_behind)
+        assert answered is not None
+        assert "was changed since you read it" in answered
+        done = vault.cli("approve", "say-hello", "--yes", "--json")
+        assert json.loads(done.stdout) == {"path": "System/Active/say-hello.md", "state": "done"}
+        vault.await_action("execution.completed")
+
+
+def test_polling_daemon_answers_a_command(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    config = (vault.root / "System/placet.toml").read_text()
+    vault.configure(f'{config}\n[daemon]\nwatch = "polling"\nscan_interval_s = 60\n')
+    with running(vault):
+        time.sleep(1)
+        done = vault.cli("approve", "say-hello", "--yes", "--json")
+        assert json.loads(done.stdout)["state"] == "done"
+
+
+@pytest.mark.parametrize("stdin", [None, "", "y\n"])
+def test_a_pipe_approves_nothing_without_yes(tmp_path: Path, stdin: str | None) -> None:
+    vault = planned(tmp_path)
+    done = vault.click("approve", "say-hello", stdin=stdin, check=False)
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert not left(vault)
+
+
+# --- who
+
+
+def test_the_owner_of_the_file_decides_whatever_it_says(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    intents.leave(folder(vault), intent(vault, who="The boss"))
+    vault.here()
+    assert by(vault, "plan.approved") == (ME, "cli")
+
+
+def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    folder(vault).chmod(0o755)
+    vault.click("approve", "say-hello", "--yes")
+    assert folder(vault).stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in left(vault))
+
+
+# --- what is no intent
+
+
+def _symlink(place: Path, good: bytes) -> None:
+    place.with_suffix(".elsewhere").write_bytes(good)
+    place.symlink_to(place.with_suffix(".elsewhere"))
+
+
+BAD: dict[str, Callable[[Path, bytes], object]] = {
+    "half": lambda place, good: place.write_bytes(good[: len(good) // 2]),
+    "empty": lambda place, _: place.write_bytes(b""),
+    "no object": lambda place, _: place.write_bytes(b"[]"),
+    "another id": lambda place, good: place.with_name(f"{'1' * 20}-{'a' * 16}.json").write_bytes(
+        good
+    ),
+    "a link": _symlink,
+    "a pipe": lambda place, _: os.mkfifo(place),
+    "a folder": lambda place, _: place.mkdir(),
+    "an odd name": lambda place, good: place.with_name("x\n.json").write_bytes(good),
+    "what": lambda place, good: place.write_bytes(good.replace(b'"approve"', b'"destroy"')),
+    "via": lambda place, good: place.write_bytes(good.replace(b'"cli"', b'"move"')),
+    "deep": lambda place, _: place.write_bytes(b"[" * 100_000),
+    "large": lambda place, good: place.write_bytes(good + b" " * intents.MAX_BYTES),
+    "reason": lambda place, good: place.write_bytes(good.replace(b'"approve"', b'"reject"')),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_what_is_no_intent_changes_nothing(tmp_path: Path, how: str) -> None:
+    vault = planned(tmp_path)
+    good = intent(vault)
+    folder(vault).mkdir(exist_ok=True)
+    BAD[how](folder(vault) / f"{good.id}.json", INTENT_JSON.dump_json(good))
+    rows = len(vault.rows())
+    before = vault.plan().read_bytes()
+    said = vault.here()
+    told = [line for line in said if "no command of yours" in line]
+    assert len(told) == 1, said
+    assert "Ignored" in told[0]
+    assert vault.plan().read_bytes() == before
+    assert [r["action_type"] for r in vault.rows()[rows:]] == ["daemon.started", "daemon.stopped"]
+    assert [path for path in left(vault) if not path.is_dir()] == []
+
+
+def test_another_users_file_is_no_intent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = planned(tmp_path)
+    made = intent(vault)
+    intents.leave(folder(vault), made)
+    path = folder(vault) / f"{made.id}.json"
+    assert intents.read(path) is not None
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert intents.read(path) is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"trace_id": "0" * 8}, {"digest": "0" * 64}, {"state": "running"}, {"generation": 9}]
+)
+def test_an_intent_for_something_else_is_dropped(tmp_path: Path, other: dict[str, Any]) -> None:
+    vault = planned(tmp_path)
+    before = vault.plan().read_bytes()
+    intents.leave(folder(vault), intent(vault, **other))
+    assert sum("was not performed" in line for line in vault.here()) == 1
+    assert vault.plan().read_bytes() == before
+    assert not vault.rows("plan.approved")
+    assert not left(vault)
+
+
+def test_a_status_that_waited_for_a_refused_command_is_renewed(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    before = vault.plan().read_text()
+    vault.plan().write_text(before.replace("\nstatus: review\n", "\nstatus: error\n"))
+    intents.leave(folder(vault), intent(vault, generation=9))
+    assert sum("was not performed" in line for line in vault.here()) == 1
+    assert vault.plan().read_text() == before
+
+
+def test_ten_thousand_files_do_not_hold_the_daemon_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    mailbox = Mailbox(tmp_path, said.append)
+    for number in range(10_000):
+        (tmp_path / f"{number:020d}-{'0' * 16}.json").write_bytes(b"{")
+    longest = 0.0
+    while True:
+        began = time.monotonic()
+        mailbox.look(lambda _: ())
+        longest = max(longest, time.monotonic() - began)
+        if not mailbox.more:
+            break
+    assert longest < 1
+    assert not list(tmp_path.iterdir())
+    assert len(said) == 10_000 / intents.AT_ONCE
+
+
+def test_comment_of_a_saved_note_is_added_to_it(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.click("revise", "say-hello", "--comment", "Shorter, please.")
+    vault.here()
+    archived = vault.root / "Inbox/Archive"
+    texts = [path.read_text() for path in (*archived.glob("*"), vault.plan())]
+    assert any("Shorter, please." in text for text in texts)
+    assert read_note(vault.plan().read_bytes()).meta["revision"] == 2

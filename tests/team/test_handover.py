@@ -1,0 +1,259 @@
+"""Missions that change hands while they are under way, and workers that name what is not theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from tests.search.test_team_faults import FINISH, RUN, STEP, agent, plan, step, write
+
+import pgkit
+from gitkit import commit_all, git, make_repo
+from gitkit import write as write_files
+from teamkit import Troupe, lose, team
+from vaultkit import DONE, PLAN, make_vault, until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+SLOW = [
+    {"calls": [write("hello.txt", "one\n"), RUN, step(1)]},
+    {"calls": [RUN], "delay_s": 6.0},
+    {"calls": [FINISH]},
+]
+
+
+@pytest.fixture
+def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(plan(agent("One")), ("execute", SLOW))
+    with team(tmp_path, server, 5, vault) as found:
+        yield found
+
+
+def ended(found: Troupe) -> None:
+    """Fail unless the mission came to what it comes to when nobody disturbs it."""
+    assert found.hello_of_branch() == "one\nmore\nmore"
+    code = found.folder / "code"
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    assert not [ref for ref in refs if ref.startswith("refs/placet/")]
+    assert len(git(code, "worktree", "list").splitlines()) == 1
+    assert found.sql("SELECT 1 FROM team_refs") == []
+
+
+def end_the_daemon_after_a_step(troupe: Troupe) -> None:
+    """Let a worker do a step of a mission, and go on while no daemon runs."""
+    host = troupe.host()
+    troupe.worker("ann")
+    troupe.approve_hello()
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+
+
+@pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
+def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+    end_the_daemon_after_a_step(troupe)
+    if done:
+        until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.cli("config", "set", "team.database", "")
+    refused = troupe.vault.cli("journal", "move", check=False)
+    assert "Only the database has the commits of 1 unfinished mission." in refused.stderr
+    troupe.vault.cli("config", "set", "team.database", troupe.address)
+    troupe.host()
+    ended(troupe)
+
+
+SLEEPS = "import time\nif p.read_text().count('more') > 1: time.sleep(3)\n"
+
+
+def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -> None:
+    code = troupe.folder / "code"
+    (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
+    commit_all(code, "Take a while")
+    end_the_daemon_after_a_step(troupe)
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.until("model.called", 3)  # the command begins, and takes its time
+    troupe.host()
+    ended(troupe)
+    assert "now belongs to another worker" not in troupe.log("ann")
+
+
+def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    host = troupe.host()
+    troupe.approve_hello()
+    troupe.until("step.completed")
+    host.terminate()
+    host.wait(30)
+    troupe.vault.cli("config", "set", "team.workers", "true")
+    troupe.host()
+    troupe.worker("ann")
+    ended(troupe)
+    assert "carries out" not in troupe.log("ann")
+    assert not [row for row in troupe.rows("lease.acquired") if "worker" in str(row[2])]
+
+
+FORGED = {
+    "scope": ("100644", "notes.md"),
+    "module": ("160000", "sub.txt"),
+    "link": ("120000", "out.txt"),
+}
+
+
+def forge(found: Troupe, what: str) -> str:
+    """Put a commit of somebody's on top of what a worker recorded; return the commit."""
+    ((trace, text),) = found.sql("SELECT trace_id, refs FROM team_refs")
+    refs = json.loads(text)
+    name = next(one for one in refs if one.startswith("refs/heads/"))
+    copy, (mode, path) = found.folder / "forger", FORGED[what]
+    git(found.folder, "init", "-q", str(copy))
+    git(copy, "fetch", "-q", str(found.remote), refs[name])
+    git(copy, "checkout", "-q", "--detach", refs[name])
+    said = git(copy, "hash-object", "-w", "--stdin", stdin=b"../../../etc/passwd")
+    thing = refs[name] if what == "module" else said
+    git(copy, "update-index", "--add", "--cacheinfo", f"{mode},{thing},{path}")
+    name_, email = git(copy, "log", "-1", "--format=%an%n%ae").splitlines()
+    who = {"NAME": name_, "EMAIL": email}
+    roles = ("AUTHOR", "COMMITTER")
+    git(copy, "commit", "-qm", "F", **{f"GIT_{a}_{b}": who[b] for a in roles for b in who})
+    forged = git(copy, "rev-parse", "HEAD")
+    git(
+        copy,
+        "push",
+        "-q",
+        str(found.remote),
+        f"HEAD:refs/placet/work/{trace}/9/{git(copy, 'rev-parse', 'HEAD')}",
+    )
+    found.change(f"UPDATE team_refs SET refs = '{json.dumps({**refs, name: forged})}'")
+    return forged
+
+
+@pytest.mark.parametrize(
+    "what", ["scope", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("module", "link"))]
+)
+@pytest.mark.parametrize("workers", ["true", pytest.param("false", marks=pytest.mark.sweep)])
+def test_a_branch_that_left_the_scope_does_not_appear(
+    troupe: Troupe, what: str, workers: str
+) -> None:
+    end_the_daemon_after_a_step(troupe)
+    until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    forged = forge(troupe, what)
+    troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.host()
+    troupe.until("report.written")
+    assert FORGED[what][1] in str(troupe.rows("execution.failed")), troupe.logs()
+    assert not troupe.rows("execution.completed")
+    code = troupe.folder / "code"
+    assert git(code, "for-each-ref", "refs/heads/feat*") == ""
+    assert forged in git(code, "for-each-ref", "refs/placet/failed")
+
+
+def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
+    theirs = troupe.folder / "thesis"
+    write_files(theirs, {"text.md": "years of work\n"})
+    end_the_daemon_after_a_step(troupe)
+    ((place,),) = troupe.sql("SELECT convert_from(body, 'utf-8') FROM records WHERE key = 'place'")
+    forged = json.dumps({**json.loads(place), "name": str(theirs)})
+    troupe.change(
+        f"UPDATE records SET body = convert_to('{forged}', 'utf-8'), size = {len(forged)}, "
+        f"sha256 = '{sha256(forged.encode()).hexdigest()}' WHERE key = 'place'"
+    )
+    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.host()
+    until(lambda: "the record's entry `place` cannot be read" in troupe.log("host"), "", 60)
+    assert (theirs / "text.md").exists()
+
+
+@pytest.mark.parametrize("what", ["clone", pytest.param("base", marks=pytest.mark.sweep)])
+def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted(
+    troupe: Troupe, what: str
+) -> None:
+    troupe.host()
+    troupe.worker("ann")
+    troupe.approve_hello()
+    troupe.until("step.completed")
+    code = troupe.folder / "code"
+    if what == "clone":
+        (clone,) = troupe.folder.glob("state-ann/workers/ann/clones/*.git")
+        lose(clone)
+    else:
+        git(code, "checkout", "-q", "--orphan", "other")
+        commit_all(code, "Anew")
+        git(code, "branch", "-q", "-D", "main")
+        git(code, "reflog", "expire", "--expire=now", "--all")
+        git(code, "gc", "-q", "--prune=now")
+    troupe.until("report.written")
+    refs = git(code, "for-each-ref", "--format=%(refname)").split()
+    (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
+    assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
+    assert "Begin" in git(code, "log", branch)
+
+
+@pytest.mark.sweep
+def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:
+    host = troupe.host()
+    troupe.worker("ann")
+    until(lambda: "takes work" in troupe.log("ann"), troupe.logs(), 60)
+    host.terminate()
+    host.wait(30)
+    for workers, address in (("false", ""), ("true", troupe.address)):
+        troupe.vault.cli("config", "set", "team.workers", "false")
+        troupe.vault.cli("config", "set", "team.database", address)
+        troupe.vault.cli("journal", "move")
+        troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.host()
+    until(lambda: "has no worker named ann" in troupe.log("ann"), troupe.logs(), 60)
+    troupe.roles.clear()
+    troupe.worker("ann")
+    troupe.approve_hello()
+    assert "Traceback" not in troupe.logs()
+
+
+EVIL = """
+import json
+import placet_team.clones as clones
+real = clones.PushCarrier.writes
+def writes(self):
+    found = real(self)
+    for n, one in enumerate(found):
+        refs = json.loads(one.refs)
+        ref, commit = next(iter(refs.items()))
+        refs[NAME.format(ref=ref, commit=commit)] = commit
+        found[n] = clones.PutRefs(json.dumps(refs))
+    return found
+clones.PushCarrier.writes = writes
+from placet.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("refs/tags/theirs", marks=pytest.mark.sweep),
+        "{ref} {commit}\nupdate refs/tags/theirs",
+    ],
+)
+def test_a_worker_moves_no_reference_but_its_missions(
+    tmp_path: Path, server: pgkit.Server, name: str
+) -> None:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code")
+    vault.cli("portal", "add", "code", str(code))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    before = git(code, "for-each-ref")
+    with team(tmp_path, server, 10, vault) as found:
+        found.host()
+        found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
+        found.approve_hello()
+        found.until("report.written")
+        until(
+            lambda: "a reference that is not its mission's" in found.log("host"), found.logs(), 30
+        )
+    assert git(code, "for-each-ref") == before

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import click
 import pytest
+import yaml
 
 from placet.chat.messages import ModelError
 from placet.cli.main import COMMANDS, main
@@ -72,6 +73,25 @@ def test_python_m_tests_runs_every_tool_then_pytest(tmp_path: Path) -> None:
     assert "failed  mypy\na.py:1: error\n" in done.stdout
     assert "pytest" not in done.stdout
     assert done.stderr == "pytest was not started. Correct this first: mypy\n"
+
+
+def test_workflows_run_ci_on_every_python_that_is_promised() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    github = ROOT / ".github"
+    forms = [yaml.safe_load(path.read_text()) for path in (github / "ISSUE_TEMPLATE").iterdir()]
+    assert len([form for form in forms if form.get("body")]) == 2
+    check, release = (
+        yaml.safe_load((github / "workflows" / f"{name}.yml").read_text())["jobs"]
+        for name in ("check", "release")
+    )
+    matrix = check["test"]["strategy"]["matrix"]
+    assert matrix == {"os": ["ubuntu-latest", "macos-latest"], "python": promised}
+    for job in (check["test"], release["build"]):
+        assert "bash .ci/run" in [step.get("run") for step in job["steps"]]
+    extras = "".join(check["wheel"]["strategy"]["matrix"]["extras"])
+    assert all(f"[{name}]" in extras for name in project["optional-dependencies"] if name != "dev")
+    assert release["publish"]["permissions"] == {"id-token": "write"}
 
 
 def test_constraints_name_no_host() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
+from placet.agent.record import ENDED
+from placet.codec import Stored
 from placet.errors import UserError
 from placet.journal import upgrade
 from placet.journal.maintenance import verify
@@ -205,6 +207,17 @@ def test_upgrade_that_fails_changes_nothing(
     assert found(vault.db, "SELECT body FROM cases") == before
     upgrade.upgrade(vault.db, vault.db.with_name(COPY))
     assert found(vault.db, "PRAGMA user_version") == [(9,)]
+
+
+def test_ends_of_missions_are_read(vault: TestVault) -> None:
+    upgrade.upgrade(vault.db, vault.db.with_name(COPY))
+    ends = found(vault.db, "SELECT CAST(body AS TEXT) FROM records WHERE key = 'ended'")
+    works = [Stored(ENDED.kind).validate_json(str(body)).work for (body,) in ends]
+    assert sorted(work.branch.rpartition("-")[0] for work in works) == [
+        "feat/done",
+        "feat/failed",
+        "feat/merged",
+    ]
 
 
 def test_archived_events_come_back(vault: TestVault) -> None:

@@ -435,7 +435,8 @@ def saved(site: Site, what: str, then: str = "it takes effect") -> str:
     """
     if site.daemon is not None:
         return NOT_ANSWERED
-    return f"{what.capitalize()}. {then[0].upper()}{then[1:]} when the daemon runs: placet run"
+    follows = then if then.startswith("placet ") else f"{then[0].upper()}{then[1:]}"
+    return f"{what.capitalize()}. {follows} when the daemon runs: placet run"
 
 
 @click.command("approve")

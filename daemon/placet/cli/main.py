@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
+import ast
+import importlib.util
 import os
-import sys
 from collections.abc import Mapping
-from types import ModuleType
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from placet.cli.site import site_option
 from placet.cli.terminal import boundary
+from placet.plugins import COMMANDS as PLUGINS
+from placet.plugins import plugin
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("placet init ~/vault", "placet init ~/vault --no-input --model demo"),
@@ -110,100 +113,52 @@ def with_examples(words: str, command: click.Command) -> click.Command:
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             # click cuts a sentence that it takes out of the help itself
-            below.short_help = " ".join((below.help or "").split("\n\n")[0].split())
+            below.short_help = _first_sentence(below.help)
             with_examples(f"{words} {name}", below)
     return command
 
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "init": ("init", "Make DIR a vault: folders, templates, agents, configuration."),
-    "run": ("run", "Run the daemon in the foreground."),
-    "submit": ("submit", "Drop a request into the vault."),
-    "status": ("status", "Show what waits for you, what runs, and what ended."),
-    "watch": ("journal", "Follow one request to its end, a line an event; exit with its result."),
-    "logs": (
-        "journal",
-        "Print what the daemon has said, the newest line last; of one request or of all.",
-    ),
-    "plans": ("status", "List what awaits a decision: plans, wider scopes and questions."),
-    "show": ("status", "Show a request with its plan, its mission and its report."),
-    "why": ("why", "Say why a request is where it is, and what to do next."),
-    "review": (
-        "walk_through",
-        "Decide on one thing after the other that waits for you: plans, wider scopes, questions.",
-    ),
-    "approve": (
-        "decide",
-        "Approve a plan: the daemon moves it to System/Active and runs it.",
-    ),
-    "answer": (
-        "decide",
-        "Answer what a request asks you: an option by its number or text, or your own words.",
-    ),
-    "retry": ("decide", "Ask for a new plan of a request that ended, in whatever way."),
-    "reject": ("decide", "Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."),
-    "revise": (
-        "decide",
-        "Ask for changes in a plan: the agent answers your comments with a new revision.",
-    ),
-    "stop": ("decide", "Stop a mission at the next safe point: its plan goes back to Inbox/Plans."),
-    "pause": ("settings", "Take up no new work; missions under way come to their end."),
-    "resume": ("settings", "Take work up again after `placet pause`."),
-    "sandbox": ("run", "Run a command in exactly the box that the agent's commands get."),
-    "doctor": (
-        "doctor",
-        "Look at everything that placet needs, and say what is missing and what helps.",
-    ),
-    "states": ("journal", "Draw the life cycle of a request as a Mermaid diagram."),
-    "diff": (
-        "branches",
-        "Show what a mission changed, as a patch; for a pipe or a file one that `git apply` takes.",
-    ),
-    "merge": (
-        "branches",
-        "Merge a mission's branch into the branch you have checked out, if that checkout is clean.",
-    ),
-    "undo": (
-        "branches",
-        "Drop a mission's branch; or, where it was merged, take that back by a new commit.",
-    ),
-    "drop": ("branches", "Delete a mission's branch; its commits stay reachable at a ref."),
-    "config": (
-        "settings",
-        "Show the settings that hold, and those that were not accepted on this machine.",
-    ),
-    "board": (
-        "",
-        "Show placet on one live page, in a browser or on a phone.",
-    ),
-    "portal": ("portals", "Repositories that requests may name in `portal:`."),
-    "replay": (
-        "run",
-        "Carry a mission out again from its record, and compare the result with its branch.",
-    ),
-    "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
-    "cost": ("cost", "Say what the model's calls cost each day."),
-    "journal": ("journal", "Read the journal: what happened, to what, by whom."),
-    "team": ("", "A journal in PostgreSQL, and workers on other machines."),
-    "worker": ("", "Do the work of a team's daemon, until you stop it."),
-    "events": (
-        "events",
-        "Print what the daemon does as it happens, a line of JSON each, until it stops.",
-    ),
-    "service": (
-        "service",
-        "Run the daemon as a service: systemd of your user on Linux, launchd on macOS.",
-    ),
-    "completion": (
-        "completion",
-        "Print the script that completes commands and IDs in bash, zsh or fish.",
-    ),
-    "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
+COMMANDS: Mapping[str, str] = {
+    "init": "placet.cli.init",
+    "run": "placet.cli.run",
+    "submit": "placet.cli.submit",
+    "status": "placet.cli.status",
+    "watch": "placet.cli.journal",
+    "logs": "placet.cli.journal",
+    "plans": "placet.cli.status",
+    "show": "placet.cli.status",
+    "why": "placet.cli.why",
+    "review": "placet.cli.walk_through",
+    "approve": "placet.cli.decide",
+    "answer": "placet.cli.decide",
+    "retry": "placet.cli.decide",
+    "reject": "placet.cli.decide",
+    "revise": "placet.cli.decide",
+    "stop": "placet.cli.decide",
+    "pause": "placet.cli.settings",
+    "resume": "placet.cli.settings",
+    "sandbox": "placet.cli.run",
+    "doctor": "placet.cli.doctor",
+    "states": "placet.cli.journal",
+    "diff": "placet.cli.branches",
+    "merge": "placet.cli.branches",
+    "undo": "placet.cli.branches",
+    "drop": "placet.cli.branches",
+    "config": "placet.cli.settings",
+    "board": "placet_board.command",
+    "portal": "placet.cli.portals",
+    "replay": "placet.cli.run",
+    "notify": "placet.cli.settings",
+    "cost": "placet.cli.cost",
+    "journal": "placet.cli.journal",
+    "team": "placet_team.team_command",
+    "worker": "placet_team.worker_command",
+    "events": "placet.cli.events",
+    "service": "placet.cli.service",
+    "completion": "placet.cli.completion",
+    "demo": "placet.cli.demo",
 }
-"""Each command's module, which defines `NAME_command`, and the first sentence of its help.
-
-One without a module is a plug-in's.
-"""
+"""Each command's module, which defines `NAME_command`; one outside of placet is a plug-in's."""
 
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Start": (
@@ -253,45 +208,47 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The parts of `placet --help`: an example of each, and its commands."""
 
 
-def _loaded(name: str) -> ModuleType:
-    """Import a command's module, in less time than a plain import takes.
-
-    All that it defines stays, so garbage is not looked for among it, now or later. pydantic would
-    look for plugins among all installed packages, and placet has no use for any.
-    """
-    path = f"placet.cli.{name}"
-    if path in sys.modules:
-        return sys.modules[path]
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    gc.disable()
-    try:
-        return importlib.import_module(path)
-    finally:
-        gc.freeze()
-        gc.enable()
+def sentence_of(name: str) -> str:
+    """Return the first sentence of a command's help, without loading the command."""
+    return _first_sentence(_docstrings(COMMANDS[name])[f"{name}_command"])
 
 
-def _plugin(name: str) -> click.Command:
-    from placet.plugins import COMMANDS as PLUGINS
-    from placet.plugins import plugin
+@cache
+def _docstrings(module: str) -> Mapping[str, str | None]:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, "all packages of placet are installed together"
+    tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+    functions = (one for one in tree.body if isinstance(one, ast.FunctionDef))
+    return {one.name: ast.get_docstring(one) for one in functions}
 
-    command: click.Command = plugin(PLUGINS, name)
-    return command
+
+def _first_sentence(said: str | None) -> str:
+    return " ".join((said or "").split("\n\n")[0].split())
 
 
 class _Commands(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Load the command that is called; to list them, their names and sentences are enough."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if name is not None:
-            if module := COMMANDS[name][0]:
-                command = getattr(_loaded(module), f"{name}_command")
-            else:
-                command = _plugin(name)
-            command = with_examples(name, command)
-        return name, command, rest
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        """Return the names of the commands."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as click calls it
+        """Load a command; to list them all, names and sentences are enough."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        # else pydantic looks for plugins among all installed packages
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        if module.startswith("placet."):
+            command = getattr(importlib.import_module(module), f"{cmd_name}_command")
+        else:
+            command = plugin(PLUGINS, cmd_name)
+        return with_examples(cmd_name, command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so."""
+        names = (name for name in COMMANDS if name.startswith(incomplete))
+        found = [CompletionItem(name, help=sentence_of(name)) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
         """Write the commands in groups, with whole sentences, and an example for each group."""
@@ -301,7 +258,7 @@ class _Commands(click.Group):
             if names:
                 with formatter.section(title):
                     width = max(map(len, COMMANDS))
-                    formatter.write_dl([(n.ljust(width), COMMANDS[n][1]) for n in names])
+                    formatter.write_dl([(n.ljust(width), sentence_of(n)) for n in names])
                     if example:
                         formatter.write_text(f"$ {example}")
 
@@ -336,7 +293,3 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @site_option
 def main(_: object) -> None:
     """Turn notes into plans, wait for your approval, and carry them out on a git branch."""
-
-
-for _name, (_, _sentence) in COMMANDS.items():
-    main.add_command(click.Command(_name, help=_sentence))

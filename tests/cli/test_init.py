@@ -104,7 +104,10 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
 
 def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: TestVault) -> None:
     place.extra["ANTHROPIC_API_KEY"] = "sk-ant-secret"
-    with at_a_terminal(place, "init", "vault") as person:
+    own = make_repo(place.root / "placet")
+    (own / "daemon/placet").mkdir(parents=True)
+    there = replace(place, root=own)
+    with at_a_terminal(there, "init", str(place.root / "vault")) as person:
         asked = person.sees("Model [anthropic]: ")
         assert "Anthropic (the key is in ANTHROPIC_API_KEY)\n" in asked
         person.writes("")

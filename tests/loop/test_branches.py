@@ -1270,7 +1270,10 @@ def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_w
     assert all(data["processes"] >= 1 for data in told)
     assert len(rows) <= 8
     assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
-    assert "git.ran" not in vault.click("journal").stdout
+    said = vault.click("journal")
+    assert "git.ran" not in said.stdout
+    left_out = len(vault.rows("git.ran"))
+    assert f"{left_out} git processes left out; with them: --json" in said.stderr
 
 
 @pytest.mark.parametrize(("turns", "writing"), [(5, 1), (60, 20)])

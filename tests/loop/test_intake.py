@@ -152,6 +152,20 @@ def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
         assert len(vault.rows("plan.revised")) == 1
 
 
+def test_planning_that_began_resumes_at_once(tmp_path: Path) -> None:
+    vault, time, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time(), Fake(greeter)
+    hanging = Hanging(greeter)
+    with looping(vault, time=time, model=lambda: hanging) as run:
+        typed(vault, "Say hello\n")
+        ticks(run, 40)
+        until(lambda: run.loop.tick() and hanging.asks, "the call", 30)
+    typed(vault, "Say hello\n")  # the daemon stamped it again before it was killed, say
+    with looping(vault, time=time, model=lambda: model) as run:
+        run.loop.drafts.no_wait = False
+        ticks(run, 5)
+        until(lambda: run.loop.tick() and vault.rows("plan.created"), "the plan", 30)
+
+
 class Hanging(Fake):
     """A model that answers nothing but what says `stop`, until its call is cut."""
 

@@ -130,6 +130,9 @@ def test_a_mission_asks_and_goes_on_with_the_ticked_option(vault: TestVault) -> 
         assert asked["options"] == 2
         assert rows(vault, "lease.released")
         calls = len(model.asks)
+        so_far = vault.click("diff", "hello")
+        assert "+a draft" in so_far.stdout
+        assert "hello is waiting for your answer. This is what it has changed" in so_far.stderr
         run.settle()
         assert len(model.asks) == calls, "nothing is asked of the model meanwhile"
         tick(note, "Good morning")

@@ -15,9 +15,10 @@ from hashlib import sha256
 
 import click
 
-from placet.agent.workplace import kept_index
+from placet.activity import Action
+from placet.agent.workplace import checkpoint_ref, kept_index
 from placet.case.case import Case
-from placet.case.explain import state_sentence
+from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
 from placet.cli.decide import claim, must_say_something
 from placet.cli.site import Site, ident_argument, json_option, site_option
@@ -116,8 +117,12 @@ def diff(site: Site, ident: str) -> tuple[str, bytes]:
     """Return a mission's changes: as a text to read, which may be cut, and as a patch for programs.
 
     For a branch that a person worked on further, or brought up to date, that is its difference
-    from the default branch.
+    from the default branch. Of a mission that is at work it is what was saved after its last turn.
     """
+    case = site.case(ident)
+    if case.acting is State.RUNNING:
+        repo, base, saved = _saved_so_far(site, case)
+        return diff_text(repo, base, saved), patch_bytes(repo, base, saved)
     case, repo = mission_of(site, ident)
     tip = resolve(repo, case.newest.ref) or resolve(repo, case.outcome.tip)
     if tip is None or resolve(repo, case.outcome.base) is None:
@@ -133,6 +138,23 @@ def diff(site: Site, ident: str) -> tuple[str, bytes]:
     ):
         base = since
     return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
+
+
+def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
+    """Return the repository of a mission at work, its first commit, and its last saved state."""
+    with site.reader(case.trace_id) as reader:
+        rows = of_last_mission(reader.activity(case.trace_id, limit=-1))
+    made = next((row.details for row in rows if row.action_type == Action.GIT_BRANCH_CREATED), None)
+    repo = _repo_of(site, case)
+    if made is None:
+        raise UserError(
+            f"{state_sentence(case)}, and has saved no work yet.",
+            f"Follow it: placet watch {case.request_id}",
+        )
+    say(f"{state_sentence(case)}. This is what it has changed so far.")
+    name = checkpoint_ref(f"{case.trace8}-{case.generation}")
+    saved = [ref for ref in sorted(all_refs(repo).ours) if ref.startswith(name)]
+    return repo, made["base"], str(resolve(repo, (saved or [made["branch"]])[0]))
 
 
 def tip_of(site: Site, ident: str) -> str:
@@ -340,6 +362,11 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
+    return case, _repo_of(site, case)
+
+
+def _repo_of(site: Site, case: Case) -> Repo:
+    """Return the repository of a case; raises UserError (exit code 2) where it is gone."""
     portal, config = case.request.portal, site.in_force().config
     if portal and portal not in config.portals:
         raise UserError(
@@ -354,7 +381,7 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
             f"Put it back, or fix the path of {portal or 'the vault'} in {CONFIG_PATH}.",
             exit_code=2,
         )
-    return case, open_repo(place)
+    return open_repo(place)
 
 
 @click.command("undo")

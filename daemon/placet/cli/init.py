@@ -244,13 +244,12 @@ def ask_for_portal(vault: Path) -> dict[str, str]:
 
 
 def repository_here(vault: Path) -> Path | None:
-    """Return the repository that we are in, unless it is the vault's or the vault is in it."""
+    """Return the repository that we are in, unless it is placet's, or the vault is in it."""
     for folder in (here(), *here().parents):
         if os.path.lexists(folder / ".git"):
             root = folder.resolve()
-            theirs = (vault.resolve(), Path(__file__).resolve())  # placet's own checkout is none
-            inside = any(path.is_relative_to(root) for path in theirs)
-            return None if inside or not is_repository(folder) else folder
+            is_own = vault.resolve().is_relative_to(root) or (root / "daemon" / "placet").is_dir()
+            return None if is_own or not is_repository(folder) else folder
     return None
 
 

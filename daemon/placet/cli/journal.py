@@ -30,7 +30,7 @@ from placet.cli.site import Site, complete_ids, find, ident_argument, json_optio
 from placet.cli.status import as_row
 from placet.cli.terminal import colour, echo, fitted, harmless, json_text, out, say, shown_time
 from placet.cli.view import columns, on_terminal, row_text, table_text
-from placet.errors import UserError, rfc3339
+from placet.errors import UserError, counted, rfc3339
 from placet.host.events import event_of, line_of
 from placet.host.intents import waiting_in
 from placet.host.state import from_home
@@ -82,7 +82,7 @@ def journal_command(
             as_json=as_json,
         )
         return
-    for row in journal_rows(site, trace, limit=limit, follow=follow, routine=as_json):
+    for row in journal_rows(site, trace, limit=limit, follow=follow, as_json=as_json):
         if as_json:
             click.echo(json_text(row))
         else:
@@ -190,23 +190,27 @@ def journal_rows(
     *,
     limit: int | None,
     follow: bool,
-    routine: bool,
+    as_json: bool,
 ) -> Iterator[dict[str, Any]]:
     """Give the last `limit` rows, in order; with `follow` also those that are written from now on.
 
-    Without a limit it is all rows of one request, or the last LAST of all. `routine` is for git
-    processes that went well.
+    Without a limit it is all rows of one request, or the last LAST of all. Git processes that went
+    well are for JSON only; it says how many were left out.
     """
     with open_reader(site.state.journal) if ident is None else site.reader(ident) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
         most = limit if limit is not None else LAST if trace is None else -1
         rows: Sequence[CommittedRow] = reader.activity(
-            trace, limit=most, newest=True, routine=routine
+            trace, limit=most, newest=True, routine=as_json
         )
         last = reader.last()[0]
+        first = rows[0].id - 1 if rows and not as_json else last
+        left_out = len(reader.activity(trace, after_id=first, limit=-1)) - len(rows)
     yield from map(as_row, rows)
+    if not as_json and left_out > 0:
+        say(f"{counted(left_out, 'git process', 'git processes')} left out; with them: --json")
     if follow:
-        for rows in new_rows(site, last, trace, routine=routine):
+        for rows in new_rows(site, last, trace, routine=as_json):
             yield from map(as_row, rows)
 
 

@@ -390,7 +390,7 @@ def parse(text: str, where: str) -> Config:
             "Fix it; no setting is a list in a list.",
             exit_code=2,
         ) from error
-    except ValueError as error:  # also of a number of more than 4,300 digits
+    except ValueError as error:
         raise UserError(
             f"{where} is not valid TOML: {error}",
             "Fix that line; strings need quotes in TOML.",

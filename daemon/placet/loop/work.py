@@ -223,7 +223,11 @@ class Dispatch:
     # --- planning
 
     def _is_written(self, case: Case) -> bool:
-        return self.drafts.is_draft(case) or self.drafts.left_s(case.request_path) > 0
+        """Return whether somebody still writes the request; planning that began resumes at once."""
+        if self.drafts.is_draft(case) or not self.drafts.left_s(case.request_path):
+            return self.drafts.is_draft(case)
+        with self.book.ports.journal.read() as reader:
+            return reader.last_record(case.trace_id, case.generation) is None
 
     def _start_planning(self, case: Case, taker: Taker | None) -> None:
         book, token = self.book, None

@@ -144,12 +144,22 @@ def check_value(value: Any, depth: int = 0) -> None:
 # More dots in one TOML key than levels are read: tomllib takes 2.5 s for a key of 10,000 parts.
 _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
+_LONG_NUMBER = re.compile(r"(?m)^[ \t]*([^=\n]*?)[ \t]*=[^\n\"']*?[0-9_]{4300}")
+
 
 def read_toml(text: str) -> dict[str, Any]:
     """Read TOML from outside. Raises ValueError, and RecursionError for what is nested deeply."""
     if _DEEP_KEY.search(text):
         raise RecursionError
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:  # a number of more than 4,300 digits
+        found = _LONG_NUMBER.search(text)
+        key, line = (found[1], text.count("\n", 0, found.end()) + 1) if found else ("A number", 1)
+        why = f"{key} has more than 4,300 digits (at line {line})"
+        raise tomllib.TOMLDecodeError(why) from error
 
 
 def toml_meta(block: str) -> dict[str, Any]:
@@ -161,10 +171,6 @@ def toml_meta(block: str) -> dict[str, Any]:
         raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
     except tomllib.TOMLDecodeError as error:
         raise BlockError(f"The frontmatter is broken TOML: {error}.", broken=True) from error
-    except ValueError as error:  # a number of more than 4,300 digits, a date that does not exist
-        raise BlockError(
-            f"The frontmatter holds a value that TOML cannot read: {error}."
-        ) from error
     check_value(meta)
     return meta
 

@@ -12,9 +12,19 @@ from typing import Any
 from placet.agent.prompts import agents
 from placet.case.case import Case
 from placet.case.intents import What
-from placet.cli import branches, decide
+from placet.cli import branches
 from placet.cli.branches import drop
-from placet.cli.decide import awaiting, must_allow, must_say_something, plan_text, to_retry
+from placet.cli.decide import (
+    NOT_ANSWERED,
+    Done,
+    NotAsRead,
+    awaiting,
+    decide,
+    must_allow,
+    must_say_something,
+    plan_text,
+    to_retry,
+)
 from placet.cli.notes import text_of
 from placet.cli.site import Site
 from placet.cli.submit import submit
@@ -29,7 +39,7 @@ _PRIORITIES = frozenset(map(str, range(11)))
 _SAVED = "saved"
 
 Fields = Mapping[str, str]
-Act = Callable[[Site, str, Fields], decide.Done | None]
+Act = Callable[[Site, str, Fields], Done | None]
 
 
 def act(site: Site, ident: str, name: str, fields: Fields) -> str:
@@ -46,7 +56,7 @@ def act(site: Site, ident: str, name: str, fields: Fields) -> str:
 def said(name: str) -> str:
     """Return what a page says after a button; "" for an unknown one."""
     if name == _SAVED:
-        return decide.NOT_ANSWERED
+        return NOT_ANSWERED
     return _ACTS[name][1] if name in _ACTS else ""
 
 
@@ -84,46 +94,46 @@ def ask_for(site: Site, fields: Fields) -> str:
     return submit(site, text, title=fields.get("title"), meta=meta).path
 
 
-def _approve(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _approve(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "approve")
     remark = _said(fields, "remark")
     seen = _seen(site, case, fields)
-    return decide.approve(site, case, [remark] if remark else [], seen=seen)
+    return decide(site, case, "approve", [remark] if remark else [], seen=seen)
 
 
-def _reject(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _reject(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "reject")
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
-    return decide.reject(site, case, reason, seen=_seen(site, case, fields))
+    return decide(site, case, "reject", [reason], seen=_seen(site, case, fields))
 
 
-def _revise(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _revise(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "revise")
     comment = _said(fields, "comment")
     seen = _seen(site, case, fields)
-    return decide.revise(site, case, [_at_step(fields, comment)] if comment else [], seen=seen)
+    return decide(site, case, "revise", [_at_step(fields, comment)] if comment else [], seen=seen)
 
 
-def _comment(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _comment(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "comment")
     comment = _said(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
     said = _at_step(fields, comment)
-    return decide.comment(site, case, said, seen=_seen(site, case, fields))
+    return decide(site, case, "comment", [said], seen=_seen(site, case, fields))
 
 
-def _tick(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _tick(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "tick")
     number = _said(fields, "step")
 
-    return decide.tick(site, case, [number], seen=_seen(site, case, fields))
+    return decide(site, case, "tick", [number], seen=_seen(site, case, fields))
 
 
-def _answer(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _answer(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
         raise UserError("This is not asked any more.", "Reload the page.")
@@ -132,31 +142,31 @@ def _answer(site: Site, ident: str, fields: Fields) -> decide.Done:
         raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
     raw = asking_text(site, case)
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
-        raise decide.NotAsRead(case.asking.path)
-    return decide.answer(site, case, said, seen=raw)
+        raise NotAsRead(case.asking.path)
+    return decide(site, case, "answer", [said.strip()], seen=raw)
 
 
-def _widen(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _widen(site: Site, ident: str, fields: Fields) -> Done:
     case = _wider(site, ident)
-    return decide.widen(site, case, seen=_seen_wider(site, case, fields))
+    return decide(site, case, "approve", seen=_seen_wider(site, case, fields))
 
 
-def _refuse(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _refuse(site: Site, ident: str, fields: Fields) -> Done:
     case, reason = _wider(site, ident), _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "the tests are enough")
-    return decide.refuse_wider(site, case, reason, seen=_seen_wider(site, case, fields))
+    return decide(site, case, "reject", [reason], seen=_seen_wider(site, case, fields))
 
 
-def _stop(site: Site, ident: str, _: Fields) -> decide.Done:
+def _stop(site: Site, ident: str, _: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "stop")
-    return decide.stop(site, case)
+    return decide(site, case, "stop")
 
 
-def _retry(site: Site, ident: str, fields: Fields) -> decide.Done:
+def _retry(site: Site, ident: str, fields: Fields) -> Done:
     case, source = to_retry(site, ident)
     comment = _said(fields, "comment")
-    return decide.retry(site, case, source, [comment] if comment else [])
+    return decide(site, case, "retry", [comment] if comment else [], source=source)
 
 
 def _merge(site: Site, ident: str, fields: Fields) -> None:
@@ -212,7 +222,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
     """Return a plan's text if it is the one that was on the screen."""
     raw = plan_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
-        raise decide.NotAsRead(case.plan.path)
+        raise NotAsRead(case.plan.path)
     return raw
 
 
@@ -227,5 +237,5 @@ def _seen_wider(site: Site, case: Case, fields: Fields) -> bytes:
     assert case.asking is not None, "only what is asked is decided on"
     raw = asking_text(site, case)
     if plan_digest(raw) != fields.get("digest"):
-        raise decide.NotAsRead(case.asking.path)
+        raise NotAsRead(case.asking.path)
     return raw

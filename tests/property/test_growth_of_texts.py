@@ -23,9 +23,9 @@ from placet.note.hidden_text import find_unseen
 from placet.plan.comments import (
     comments,
     comments_section,
+    kept_comments,
     rejection_reason,
     uncommented,
-    with_old_comments,
 )
 from placet.plan.dangers import dangers
 from placet.plan.differences import diff_callout
@@ -181,7 +181,7 @@ READINGS: dict[str, Callable[[str], object]] = {
     "rejection": rejection_reason,
     "difference": lambda text: diff_callout(text[: len(text) // 2], text),
     "unseen": find_unseen,
-    "kept comments": lambda text: with_old_comments(text, text),
+    "kept comments": kept_comments,
     "side note": sentence,
 }
 HEAD = b"---\nrequest_id: r\nrevision: 1\n---\n"

@@ -48,13 +48,13 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import Worktree, add_worktree
 from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
-from placet.plan.changes import Said, delta
 from placet.plan.comments import (
     Comment,
+    changes_since,
+    kept_comments,
     open_comments,
     placed,
     with_answers,
-    with_old_comments,
 )
 from placet.plan.plan import Plan, agent_steps
 from placet.plan.render import render_plan
@@ -109,9 +109,9 @@ def plan_note(
         open_ones = open_comments(old)
         answers = [*getattr(given, "answers", ())][: len(open_ones)]
         answers += [""] * (len(open_ones) - len(answers))
-        said = [Said(*one) for one in zip(open_ones, answers, strict=True)]
-        changes = delta(old, plan, said, case.plan.revision)
-        body, tail = with_old_comments(with_answers(old, answers), body)
+        answered = [*zip(open_ones, answers, strict=True)]
+        changes = changes_since(case.plan.revision, old, body, answered)
+        tail = kept_comments(with_answers(old, answers))
     head = PlanHead(
         case.trace_id,
         case.request_id,

@@ -41,8 +41,7 @@ from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
 from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show
-from placet.plan.changes import where
-from placet.plan.comments import Comment
+from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
 from placet.tools.base import Outcome

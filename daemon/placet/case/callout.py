@@ -28,7 +28,6 @@ from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
 from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_note
 from placet.note.hidden_text import find_unseen
-from placet.plan.changes import yes_or_no
 from placet.plan.comments import REMARKS
 from placet.plan.dangers import dangers
 from placet.plan.left_out import contradictions, left_out
@@ -321,6 +320,9 @@ def _about(
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []
 
 
+_YES = {True: "yes", False: "no"}
+
+
 def permissions(
     scope: Scope, iterations: int | None = None, day_usd: Decimal = Decimal(0)
 ) -> list[str]:
@@ -336,8 +338,8 @@ def permissions(
         cost += f"; at most {counted(iterations, 'iteration')}"
     lines = [
         f"It may write {codes(scope.write)}; run "
-        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {yes_or_no(scope.network)}; "
-        f"shell: {yes_or_no(scope.shell)}; cost: {cost}."
+        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_YES[scope.network]}; "
+        f"shell: {_YES[scope.shell]}; cost: {cost}."
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(

@@ -179,11 +179,6 @@ def proposal_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# A person's decisions: each leaves an intent, which the daemon performs.
-#
-# Each takes `seen`, the note's text as the person read it, or None for whatever is there now. All
-# raise NotAsRead where the note has another text, and UserError where the daemon would refuse it.
-
 ANSWER_S = 2.0
 """Seconds for which a command waits for the daemon's answer."""
 
@@ -208,104 +203,56 @@ class Done:
         return "pending" if self.is_pending else "done"
 
 
-def approve(
-    site: Site, case: Case, remarks: Sequence[str] = (), *, bound: str = "", seen: bytes | None
+def decide(
+    site: Site,
+    case: Case,
+    what: What,
+    said: Sequence[str] = (),
+    *,
+    source: str = "",
+    bound: str = "",
+    seen: bytes | None = None,
 ) -> Done:
-    """Approve a plan whose digest begins with `bound`; remarks are written into it."""
-    raw = _read(site, case, case.plan.path, seen)
-    note = approvable(case, raw)
-    if not note.digest.startswith(bound):
-        raise _other_digest(case, case.plan.path, note.digest, bound)
-    if remarks:  # they are part of what is approved, and may make too much of it
-        approvable(case, with_comments(raw, remarks, site.who, local(Clock().now())))
-    return _leave(site, case, "approve", case.plan.path, raw, remarks)
+    """Leave a decision, and wait for the daemon's answer.
 
-
-def reject(site: Site, case: Case, reason: str, *, seen: bytes | None) -> Done:
-    """Reject a plan, with the reason."""
-    raw = _read(site, case, case.plan.path, seen)
-    return _leave(site, case, "reject", case.plan.path, raw, [reason])
-
-
-def revise(site: Site, case: Case, comments: Sequence[str], *, seen: bytes | None) -> Done:
-    """Ask for changes in a plan, with these comments and those that are in it."""
-    raw = _read(site, case, case.plan.path, seen)
-    return _leave(site, case, "revise", case.plan.path, raw, comments)
-
-
-def comment(site: Site, case: Case, said: str, *, seen: bytes | None) -> Done:
-    """Write a comment into a plan, which decides nothing. Needs a daemon, to be read at once."""
-    _must_run(site, "write this comment into the plan")
-    raw = _read(site, case, case.plan.path, seen)
-    return _leave(site, case, "comment", case.plan.path, raw, [said])
-
-
-def tick(site: Site, case: Case, numbers: Sequence[str], *, seen: bytes | None) -> Done:
-    """Tick or untick steps of a plan. Needs a daemon, to be read at once."""
-    _must_run(site, "tick steps")
-    raw = _read(site, case, case.plan.path, seen)
-    return _leave(site, case, "tick", case.plan.path, raw, numbers)
-
-
-def stop(site: Site, case: Case) -> Done:
-    """Take an approved plan back; its mission stops at the next safe point, with a report."""
-    raw = _read(site, case, case.plan.path, None)
-    return _leave(site, case, "stop", case.plan.path, raw)
-
-
-def answer(site: Site, case: Case, said: str, *, seen: bytes | None = None) -> Done:
-    """Answer a case's open question: an option by its number or text, or own words."""
-    assert case.asking is not None, "only what is asked is answered"
-    raw = _read(site, case, case.asking.path, seen)
-    return _leave(site, case, "answer", case.asking.path, raw, [said.strip()])
-
-
-def widen(site: Site, case: Case, *, bound: str = "", seen: bytes | None = None) -> Done:
-    """Approve the wider scope that a mission asks for."""
-    assert case.asking is not None, "only what is asked is approved"
-    path = case.asking.path
-    raw = _read(site, case, path, seen)
-    if not (now := shown_digest(raw)).startswith(bound):
-        raise _other_digest(case, path, now, bound)
-    return _leave(site, case, "approve", path, raw)
-
-
-def refuse_wider(site: Site, case: Case, reason: str, *, seen: bytes | None = None) -> Done:
-    """Reject the wider scope that a mission asks for; the mission is told the reason."""
-    assert case.asking is not None, "only what is asked is rejected"
-    raw = _read(site, case, case.asking.path, seen)
-    return _leave(site, case, "reject", case.asking.path, raw, [reason])
-
-
-def retry(site: Site, case: Case, source: str, comments: Sequence[str]) -> Done:
-    """Ask for a new plan of the request at `source`, with these comments."""
-    return _leave(site, case, "retry", source, _read(site, case, source, None), comments)
+    It is about the note `source`: by default the one in which the case asks, if that is what `what`
+    can answer, else the plan. `said` are the reason, the answer, comments, or numbers of steps; a
+    plan, or a wider scope, is approved only if its digest begins with `bound`. `seen` is the text
+    as the person read it, None for whatever is there now. Raises NotAsRead where the note has
+    another text, and UserError where the daemon would refuse it.
+    """
+    asking = case.asking
+    is_wider = asks_for_more(case) and what in ("approve", "reject")
+    if asking is not None and (what == "answer" or is_wider):
+        source = asking.path
+    path = source or case.plan.path
+    if (
+        what in ("comment", "tick") and site.daemon is None
+    ):  # the next decision is on what it writes
+        raise UserError(
+            "The daemon is not running, so it cannot change the plan.",
+            "Start it: placet run. Or change the note yourself.",
+        )
+    raw = note_text(site, case, path)
+    if seen is not None and look_at(path, raw, "").digest != look_at(path, seen, "").digest:
+        raise NotAsRead(path)
+    if what == "approve":
+        digest = shown_digest(raw) if is_wider else approvable(case, raw).digest
+        if not digest.startswith(bound):
+            raise UserError(
+                f"{visible(path)} is not what you read: its digest is {digest[:12]}, not "
+                f"{bound[:12]}.",
+                f"Somebody changed it. Read it as it is now: placet show {case.request_id}",
+            )
+        if said:  # remarks are part of what is approved, and may make too much of it
+            approvable(case, with_comments(raw, said, site.who, local(Clock().now())))
+    return _leave(site, case, what, path, raw, said)
 
 
 def claim(site: Site, case: Case, what: What, commit: str) -> None:
     """Say who merged, undid or dropped a mission's work, by a commit; that has been done."""
     with suppress(UserError):  # then nobody knows who it was
         intents.leave(site.state.intents, _intent(site, case, what, "", commit, ()))
-
-
-def _must_run(site: Site, what: str) -> None:
-    """Raise UserError without a daemon: the next decision is on what it writes."""
-    if site.daemon is None:
-        raise UserError(
-            f"The daemon is not running, so it cannot {what}.",
-            "Start it: placet run. Or change the note yourself.",
-        )
-
-
-def _read(site: Site, case: Case, path: str, seen: bytes | None) -> bytes:
-    raw = note_text(site, case, path)
-    if seen is not None and _digest(path, raw) != _digest(path, seen):
-        raise NotAsRead(path)
-    return raw
-
-
-def _digest(path: str, raw: bytes) -> str:
-    return look_at(path, raw, "").digest
 
 
 def _intent(
@@ -368,7 +315,7 @@ def _await_box(site: Site, case: Case) -> None:
     Only a plan whose box says what its text allows can be approved.
     """
     for _ in site.changes(ANSWER_S):
-        if box_is_current(_read(site, case, case.plan.path, None), box_of(case)):
+        if box_is_current(plan_text(site, case), box_of(case)):
             break
 
 
@@ -389,13 +336,6 @@ def _answer_to(site: Site, intent: Intent) -> str | None:
 
 def _refused(case: Case, why: str) -> UserError:
     return UserError(why, f"See how it is now: placet show {case.request_id}")
-
-
-def _other_digest(case: Case, path: str, digest: str, bound: str) -> UserError:
-    return UserError(
-        f"{visible(path)} is not what you read: its digest is {digest[:12]}, not {bound[:12]}.",
-        f"Somebody changed it. Read it as it is now: placet show {case.request_id}",
-    )
 
 
 def must_allow(case: Case, decision: What, helps: str = "") -> None:
@@ -481,25 +421,22 @@ def approve_command(
             f"To approve without being asked: placet approve {case.request_id} --yes",
             exit_code=2,
         )
+    if asks_for_more(case) and remarks:
+        raise UserError(
+            "A wider scope is approved as it is, without a remark.",
+            f"Or say what would do: placet reject {case.request_id} --reason R",
+            exit_code=2,
+        )
+    seen, then = None, "the mission starts"
     if asks_for_more(case):
-        if remarks:
-            raise UserError(
-                "A wider scope is approved as it is, without a remark.",
-                f"Or say what would do: placet reject {case.request_id} --reason R",
-                exit_code=2,
-            )
-        # what was shown is what is approved
-        seen = _confirmed(ident, *wider_scope(site, case)) if asks else None
-        done = widen(site, case, bound=bound, seen=seen)
         then = "the mission continues with the wider scope"
-        _done(site, done, "approved", then, as_json=as_json)
-        return
-    seen = None
-    if asks:
+    if asks and asks_for_more(case):  # what was shown is what is approved
+        seen = _confirmed(ident, *wider_scope(site, case))
+    elif asks:
         seen = plan_text(site, case)
         _confirmed(ident, proposal_text(proposal(site, case, seen)), seen)
-    done = approve(site, case, remarks, bound=bound, seen=seen)
-    _done(site, done, "approved", "the mission starts", as_json=as_json)
+    done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
+    _done(site, done, "approved", then, as_json=as_json)
 
 
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
@@ -526,7 +463,7 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
     """
     must_say_something("comment", comments, "Say what to do differently", "leave the tests alone")
     case, source = to_retry(site, ident)
-    done = retry(site, case, source, comments)
+    done = decide(site, case, "retry", comments, source=source)
     _done(site, done, "asked for a new plan", "placet writes it for your review", as_json=as_json)
 
 
@@ -541,12 +478,9 @@ def reject_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     """Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."""
     must_say_something("reason", [reason], "Say why", "it is too broad")
     case = awaiting(site, ident, "reject")
-    if asks_for_more(case):
-        done = refuse_wider(site, case, reason)
-        _done(site, done, "rejected", "the mission continues without it", as_json=as_json)
-        return
-    done = reject(site, case, reason, seen=None)
-    _done(site, done, "rejected", "the plan moves to Inbox/Rejected", as_json=as_json)
+    is_wider = asks_for_more(case)
+    then = "the mission continues without it" if is_wider else "the plan moves to Inbox/Rejected"
+    _done(site, decide(site, case, "reject", [reason]), "rejected", then, as_json=as_json)
 
 
 @click.command("answer")
@@ -573,7 +507,7 @@ def answer_command(site: Site, ident: str, text: str, as_json: bool) -> None:
             f"Read it, then: placet approve {case.request_id}, or: "
             f"placet reject {case.request_id} --reason R",
         )
-    done = answer(site, case, text)
+    done = decide(site, case, "answer", [text.strip()])
     _done(site, done, "answered", "the work continues with that", as_json=as_json)
 
 
@@ -600,7 +534,7 @@ def revise_command(site: Site, ident: str, comments: Sequence[str], as_json: boo
             f"placet reject {case.request_id} --reason R",
         )
     must_allow(case, "revise")
-    done = revise(site, case, comments, seen=None)
+    done = decide(site, case, "revise", comments)
     _done(site, done, "commented", "placet writes a new revision", as_json=as_json)
 
 
@@ -613,7 +547,7 @@ def stop_command(site: Site, ident: str, as_json: bool) -> None:
     case = site.case(ident)
     must_allow(case, "stop")
     then = "at the next safe point its plan goes back to Inbox/Plans"
-    _done(site, stop(site, case), "stopping", then, as_json=as_json)
+    _done(site, decide(site, case, "stop"), "stopping", then, as_json=as_json)
 
 
 def _done(site: Site, done: Done, what: str, then: str, *, as_json: bool) -> None:

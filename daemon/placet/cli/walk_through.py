@@ -15,11 +15,11 @@ import click
 from placet.case.approval import refusal
 from placet.case.case import Case
 from placet.case.explain import state_sentence
+from placet.case.intents import What
 from placet.case.life_cycle import State
 from placet.case.notes import body_of
 from placet.case.question_note import option_meant
-from placet.cli import decide as decisions
-from placet.cli.decide import plan_text, proposal, proposal_text, saved
+from placet.cli.decide import Done, decide, plan_text, proposal, proposal_text, saved
 from placet.cli.site import Site, site_option
 from placet.cli.status import plans
 from placet.cli.terminal import colour, echo, harmless, hint_of, say, shown_time
@@ -37,6 +37,7 @@ LETTERS: Mapping[str, str] = {
     "q": "quit",
 }
 _ASKS = {"r": "Why (Enter: do not reject): ", "c": "What to change (Enter: nothing): "}
+_MEANS: Mapping[str, What] = {"a": "approve", "r": "reject", "c": "revise"}
 _SAYS = {"a": "approved", "r": "rejected", "c": "asked for changes"}
 
 
@@ -160,12 +161,8 @@ def _asking(case: Case, what: str) -> str:
 
 def _letters(case: Case) -> str:
     """Return the letters that a case takes."""
-    letters = {"a": "approve", "r": "reject", "c": "revise"}
-    if case.asking is not None and not asks_for_more(case):
-        letters = {}
-    elif asks_for_more(case):
-        del letters["c"]
-    return "".join(one for one, what in letters.items() if refusal(case, None, what) is None) + "sq"
+    letters = "ar" if asks_for_more(case) else "arc" if case.asking is None else ""
+    return "".join(one for one in letters if refusal(case, None, _MEANS[one]) is None) + "sq"
 
 
 def _decided(site: Site, read: Read) -> bool:
@@ -192,28 +189,21 @@ def _decided(site: Site, read: Read) -> bool:
             return True
 
 
-def _act(site: Site, read: Read, letter: str) -> decisions.Done | None:
+def _act(site: Site, read: Read, letter: str) -> Done | None:
     """Approve, reject or ask for changes; None where no words were given for it."""
-    case, raw = read.case, read.raw
-    words = "" if letter == "a" else input(_ASKS[letter]).strip()
-    if letter == "a":
-        approve = decisions.widen if asks_for_more(case) else decisions.approve
-        return approve(site, case, seen=raw)
-    if not words:
+    what, words = _MEANS[letter], "" if letter == "a" else input(_ASKS[letter]).strip()
+    if not words and letter != "a":
         return None
-    if letter == "c":
-        return decisions.revise(site, case, [words], seen=raw)
-    reject = decisions.refuse_wider if asks_for_more(case) else decisions.reject
-    return reject(site, case, words, seen=raw)
+    return decide(site, read.case, what, [words] * bool(words), seen=read.raw)
 
 
-def _answer(site: Site, read: Read, said: str) -> decisions.Done | None:
+def _answer(site: Site, read: Read, said: str) -> Done | None:
     """Answer a question by an option's number or text, or in your words; None if you say no."""
     assert read.case.asking is not None, "only what is asked is answered"
     answer, _ = option_meant(said, read.case.asking.options)
     if input(f"Answer “{harmless(answer)}” [y,n]? ").strip().casefold() != "y":
         return None
-    return decisions.answer(site, read.case, said, seen=read.raw)
+    return decide(site, read.case, "answer", [said], seen=read.raw)
 
 
 def _tell(error: UserError) -> None:

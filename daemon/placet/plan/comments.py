@@ -7,10 +7,9 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
-from textwrap import dedent
 
-from placet.note.checkboxes import box_at, number_in, without_number
+from placet.errors import counted
+from placet.note.checkboxes import number_in, without_number
 from placet.note.escape import literal
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import shortened
@@ -24,16 +23,12 @@ from placet.note.outline import (
     clean,
     escaped,
     escaped_text,
-    named,
     one_line,
     outline_of,
     unescaped_heading,
     unescaped_text,
 )
-from placet.plan.differences import CHANGED
-
-_COMPARED = 60  # steps that are compared with each other; of more only titles and numbers count
-_LIKE = 0.6  # how alike two titles of one step are, from 0 to 1
+from placet.plan.differences import CHANGED, diff_callout
 
 SECTION = "review comments"
 
@@ -46,7 +41,6 @@ _TOP_BULLET = re.compile(r" ?(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]+|$)")
 _QUOTE = re.compile(r" {0,3}>[ \t]?")
 _MARK = r"(?:\[[ xX]\][ \t]+)?[*_`]*@placet(?![\w-])[*_`]*[:,]?[ \t]*"
 _QUOTED = re.compile(rf" {{0,3}}>[> \t]*(?:[-*+][ \t]+)?{_MARK}", re.IGNORECASE)
-_LISTED = re.compile(rf"([ \t]*(?:[-*+]|[0-9]{{1,9}}[.)]))[ \t]+{_MARK}", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -123,7 +117,7 @@ def blocks_of(outline: Outline) -> list[CommentBlock]:
 
 
 def placed_blocks(outline: Outline) -> list[CommentBlock]:
-    """Return the comments outside their section: quotes and items that begin with `@placet`."""
+    """Return the comments outside their section: quotes that begin with `@placet`."""
     if not any("@placet" in line.casefold() for line in outline.lines):
         return []
     steps = step_parts(outline)
@@ -200,9 +194,6 @@ def _marked(outline: Outline, part: Part) -> Iterator[CommentBlock]:
         elif found := _QUOTED.match(line):
             yield (block := _quote(outline, at, part.end, found.end()))
             at = block.last
-        elif found := _LISTED.match(line):
-            yield (block := _item(outline, at, part.end, found))
-            at = block.last
         else:
             fence = None
         at += 1
@@ -225,30 +216,6 @@ def _quote(outline: Outline, first: int, end: int, begin: int) -> CommentBlock:
     indent = outline.lines[first][: outline.lines[first].index(">")]
     block = CommentBlock(lines, first, first + len(lines) - 1, indent, quoted=True)
     return _told_apart(block)
-
-
-def _item(outline: Outline, first: int, end: int, found: re.Match[str]) -> CommentBlock:
-    """Return the comment that is an item of a list from line `first`: what is indented below."""
-    width = len(found[1].expandtabs(4)) - len(found[1].strip())
-    lines = [found.string[found.end() :]]
-    at, last = first + 1, first
-    while at < end:
-        line = outline.lines[at]
-        stop = outline.fences.get(at, at)
-        if HEADING.match(line) or (line.strip() and _indentation(line) <= width):
-            break
-        lines += outline.lines[at : stop + 1]
-        if line.strip():
-            last = stop
-        at = stop + 1
-    indent = " " * len(found[1].expandtabs(4)) + " "
-    inner = [_dedented(line, len(indent)) for line in lines[1 : last - first + 1]]
-    return _told_apart(CommentBlock([lines[0], *inner], first, last, indent))
-
-
-def _indentation(line: str) -> int:
-    shown = line.expandtabs(4)
-    return len(shown) - len(shown.lstrip(" "))
 
 
 def _dedented(line: str, width: int) -> str:
@@ -348,7 +315,7 @@ def comments(body: str) -> tuple[Comment, ...]:
     """Return the review comments of a plan, in the order of its lines.
 
     They are the items and paragraphs of the section of comments, and elsewhere, outside code, the
-    quotes and items that begin with `@placet`.
+    quotes that begin with `@placet`.
     """
     outline = outline_of(body)
     titles = [step_title(part.heading) for part in step_parts(outline)]
@@ -530,92 +497,61 @@ def rejection_reason(body: str) -> str:
     return "\n\n".join(text for text in out if text)
 
 
-# --- the comments that a revision keeps
+# --- what a revision opens with, and the comments that it keeps
+
+TITLE = "What changed since revision"
+_TOLD = 100  # comments
+_SHOWN = 160  # characters of a comment or an answer
 
 
-def matched(old: Sequence[str], new: Sequence[str]) -> Mapping[int, int]:
-    """Return the number in `new` of each step of `old` that is still there, both counted from 1.
+def changes_since(
+    revision: int, old: str, new: str, answered: Sequence[tuple[Comment, str]]
+) -> str:
+    """Return the callouts that a revision opens with, ending in a newline.
 
-    The same title comes first, then one that is much alike, then the same number.
+    Each comment is there with its answer, empty for none, and then one difference between `old`,
+    the plan of that `revision` as you left it, and `new`.
     """
-    pairs: dict[int, int] = {}
-    free: dict[str, list[int]] = {}
-    for number, title in enumerate(new, 1):
-        free.setdefault(named(title), []).append(number)
-    for number, title in enumerate(old, 1):
-        if same := free.get(named(title)):
-            pairs[number] = same.pop(0)
-    gone = [n for n in range(1, len(old) + 1) if n not in pairs]
-    come = {n for numbers in free.values() for n in numbers}
-    if len(gone) <= _COMPARED and len(come) <= _COMPARED:
-        alike_ones = sorted(
-            (
-                (_likeness(old[was - 1], new[now - 1]), -abs(was - now), was, now)
-                for was in gone
-                for now in come
-            ),
-            reverse=True,
-        )
-        for likeness, _, was, now in alike_ones:
-            if likeness >= _LIKE and was not in pairs and now in come:
-                pairs[was] = now
-                come.remove(now)
-    pairs |= {was: was for was in gone if was not in pairs and was in come}
-    return pairs
+    lines = [f"> [!abstract] {TITLE} {revision}"]
+    for comment, answer in answered[:_TOLD]:
+        lines += [
+            f"> - {f'Comment {where(comment)}'.rstrip()}: “{literal(shortened(comment.text))}”",
+            f"> - Answer: {literal(shortened(answer)) if answer.strip() else '**none**'}",
+        ]
+    if len(answered) > _TOLD:
+        lines.append(f"> - and {counted(len(answered) - _TOLD, 'comment')} more, below")
+    # what is above the title is placet's
+    before, now = (f"\n{uncommented(text)}".partition("\n# ")[2] for text in (old, new))
+    difference = diff_callout(before, now)
+    if not difference:
+        lines.append("> - **Nothing** in the plan changed")
+    return "\n".join([*lines, difference and f"\n{difference}"])
 
 
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, named(one)[:200], named(other)[:200]).ratio()
+def where(comment: Comment) -> str:
+    """Return where a comment stands, in words for a sentence; empty for the plan as a whole."""
+    if comment.step:
+        return f"at step {comment.step}"
+    return f"at {literal(shortened(comment.place, 60))}" if comment.place else ""
 
 
-def with_old_comments(old: str, new: str) -> tuple[str, str]:
-    """Return the text `new` with the comments of `old` at their steps, and the others.
+def kept_comments(body: str) -> str:
+    """Return all comments of a plan as the section of review comments of the next revision.
 
-    The second is a section of review comments with its heading, empty without a comment. The
-    comments are as they were written; those of a step that is gone, or that stood elsewhere, become
-    items of the section.
+    Empty without one. The comments of the section are as they were written; the others become items
+    of it.
     """
-    before, now = outline_of(old), outline_of(new)
-    steps = step_parts(now)
-    pairs = matched(*([step_title(p.heading) for p in step_parts(o)] for o in (before, now)))
-    lines: dict[int, list[str]] = {}
-    section = comments_section(_renumbered(before, pairs))
-    for block in placed_blocks(before):
-        if block.step in pairs:
-            raw = dedent("\n".join(before.lines[block.first : block.last + 1])).split("\n")
-            at = steps[pairs[block.step] - 1].at
-            at += 2 * bool(box_at("".join(now.lines[at + 2 : at + 3])))
-            lines.setdefault(at, []).extend(["", *raw, *end_fence(before, block.last)])
-        elif text := text_of(block):
+    section = comments_section(body)
+    for block in placed_blocks(outline_of(body)):
+        if text := text_of(block):
             section = (section or "## Review Comments\n\n") + _as_item(block, text)
-    return with_lines(new, lines), section
-
-
-def _renumbered(outline: Outline, pairs: Mapping[int, int]) -> str:
-    """Return a plan's text in which the comments that mean a step by its number mean it still."""
-    lines = list(outline.lines)
-    for block in blocks_of(outline):
-        now = pairs.get(block.step)
-        if not block.step or block.place or now == block.step:
-            continue
-        number = re.compile(
-            rf"(?<![0-9])(?:step[ \t]+)?0*{block.step}([.)])(?=[ \t]|$)", re.IGNORECASE
-        )
-        for at in (block.first, block.first + 1):  # a signature may be a line of its own
-            if found := number.search(lines[at]):
-                head, rest = lines[at][: found.start()], lines[at][found.end() :]
-                bullet = "" if head.strip() or at > block.first else "- "
-                gone = f"{bullet}At step {block.step}, removed:"
-                lines[at] = f"{head}{f'{now}{found[1]}' if now else gone}{rest}"
-                break
-    return "\n".join(lines)
+    return section
 
 
 def _as_item(block: CommentBlock, text: str) -> str:
     """Return a comment that lost its place as an item of the section of comments."""
-    gone = "a removed step" if block.step else "the plan"
     title = literal(shortened(step_title(block.place), 60))
-    place = f"In {gone}, “{title}”" if title else "Above the plan"
+    place = f"At “{title}”" if title else "Above the plan"
     first, *rest = escaped_text(text).split("\n")
     answers = [f"- {line}" for line in block.answers if line.startswith("**Answer:**")]
     answers += [line for line in block.answers if re.match("[-*+][ \t]", line)]

@@ -22,6 +22,9 @@ COMPARED_LINES = 1_000
 # (`scan.NOTE_LIMIT`).
 SHOWN_CHARS = 100_000
 
+# a longer line of code would be text out of view
+_LINE = re.compile(".{1,500}")
+
 _CONTEXT = 2  # lines that are the same, shown around a difference
 
 
@@ -52,7 +55,7 @@ def diff_callout(old: str, new: str) -> str:
             "Only the line endings changed."
         ]
         if sum(map(len, diff)) <= SHOWN_CHARS:
-            shown = [visible(line) for line in diff]
+            shown = [part for line in diff for part in _LINE.findall(visible(line))]
     block = fenced("\n".join(shown), "diff").split("\n")
     return "\n".join([CHANGED, *(f"> {line}" for line in block)]) + "\n"
 

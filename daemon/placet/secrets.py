@@ -19,8 +19,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from placet.shorten import lines_of
-
 
 def _always(_found: re.Match[str]) -> bool:
     return True
@@ -627,7 +625,7 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
         case SecretFile.NOTHING:
             for line in (
                 whole[at : at + WINDOW]
-                for whole in lines_of(text)
+                for whole in text.split("\n")
                 for at in range(0, len(whole), WINDOW)
             ):
                 if not line.startswith("-----"):

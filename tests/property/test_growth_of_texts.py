@@ -34,7 +34,7 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.secrets import outside, redact
-from placet.shorten import cut, fold
+from placet.tools.shorten import cut, fold
 
 MOST = 2.5
 """What twice the text may take: twice, and what a loaded machine adds."""

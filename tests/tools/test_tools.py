@@ -42,11 +42,11 @@ from placet.disk.vault import Vault
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
-from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
 from placet.tools.base import Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
 from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning
+from placet.tools.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
 from vaultkit import PLAN, make_vault
 
 HANGS_S = 60.0

@@ -13,7 +13,7 @@ from typing import Any
 from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import DayBudget
 from placet.agent.record import Carrier, Postponed, Record
-from placet.case.portal import unfit
+from placet.case.request import unfit
 from placet.case.waiting import ALLOW_HISTORY, Why
 from placet.chat.budget import Price
 from placet.chat.cancel import Cancel

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from placet.case.case import Request
@@ -196,3 +196,20 @@ _AMOUNT = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 
 def _listed(names: Collection[str]) -> str:
     return "is " + ", ".join(f"`{n}`" for n in sorted(names)) if names else "are none"
+
+
+def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
+    """Return why missions cannot work on the folder `place`, in a sentence; empty where they can.
+
+    Both paths are resolved.
+    """
+    if any(
+        place.is_relative_to(vault / name) for name in ("Inbox", "System", ".obsidian", ".trash")
+    ):
+        return f"{place} is one of the vault's own folders, which no mission may write."
+    if not is_repository and place != vault and vault.is_relative_to(place):
+        return (
+            f"{place} is no git repository, and it holds the vault: a first commit would take in"
+            " the vault too."
+        )
+    return ""

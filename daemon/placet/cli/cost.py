@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,6 +19,7 @@ from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
 
+Sums = defaultdict[str, Decimal]
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -51,18 +52,18 @@ def cost(site: Site, since: str | None) -> dict[str, Any]:
     with open_reader(site.state.journal) as reader:
         calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
     days: dict[str, Sums] = {}
-    total = Sums()
-    for call in calls:
-        for sums in (days.setdefault(_day(call), Sums()), total):
-            sums.add(call)
-    for mission in missions:
-        for sums in (days.setdefault(_day(mission), Sums()), total):
-            sums.compare(mission)
+    total = Sums(Decimal)
+    found: tuple[CallSums | EndedMission, ...] = (*calls, *missions)
+    for one in found:
+        day = datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
+        for sums in (days.setdefault(day, Sums(Decimal)), total):
+            for name, number in _numbers(one).items():
+                sums[name] += Decimal(str(number))
     return {
         "by": "day",
         "since": begin or None,
-        "rows": [{"day": day, **days[day].data()} for day in sorted(days)],
-        "total": total.data(),
+        "rows": [{"day": day, **_data(days[day])} for day in sorted(days)],
+        "total": _data(total),
     }
 
 
@@ -81,63 +82,39 @@ def moment(given: str, now: datetime) -> datetime:
         ) from error  # fmt: skip
 
 
-@dataclass(slots=True)
-class Sums:
-    """Sums over calls and missions. Calls whose cost is unknown are counted apart."""
-
-    calls: int = 0
-    unanswered: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    lost_tokens: int = 0
-    usd: Decimal = Decimal(0)
-    unknown: int = 0
-    missions: int = 0
-    estimate_usd: Decimal = Decimal(0)
-    actual_usd: Decimal = Decimal(0)
-
-    def add(self, call: CallSums) -> None:
-        """Count calls."""
-        self.calls += call.calls
-        self.unanswered += call.unanswered
-        self.input_tokens += call.input_tokens
-        self.output_tokens += call.output_tokens
-        self.cache_read_tokens += call.cache_read_tokens
-        self.cache_write_tokens += call.cache_write_tokens
-        self.lost_tokens += call.tokens
-        self.unknown += call.unknown
-        self.usd += Decimal(str(round(call.usd, 9)))
-
-    def compare(self, mission: EndedMission) -> None:
-        """Count a mission's estimate and its cost."""
-        self.missions += 1
-        self.estimate_usd += Decimal(str(mission.estimate_usd))
-        self.actual_usd += Decimal(str(mission.usd))
-
-    def data(self) -> dict[str, Any]:
-        """Return the sums as plain data."""
-        prompt = self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
-        return {
-            "calls": self.calls,
-            "unanswered": self.unanswered,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cache_read_tokens": self.cache_read_tokens,
-            "cache_write_tokens": self.cache_write_tokens,
-            "lost_tokens": self.lost_tokens,
-            "cache_share": round(self.cache_read_tokens / prompt, 4) if prompt else None,
-            "cost_usd": float(self.usd),
-            "calls_of_unknown_cost": self.unknown,
-            "missions": self.missions,
-            "estimate_usd": float(self.estimate_usd) if self.missions else None,
-            "actual_usd": float(self.actual_usd) if self.missions else None,
-        }
+def _numbers(one: CallSums | EndedMission) -> Mapping[str, float]:
+    """Return what is summed; calls whose cost is unknown are counted apart."""
+    if isinstance(one, EndedMission):
+        return {"missions": 1, "estimate_usd": one.estimate_usd, "actual_usd": one.usd}
+    return {
+        "calls": one.calls,
+        "unanswered": one.unanswered,
+        "input_tokens": one.input_tokens,
+        "output_tokens": one.output_tokens,
+        "cache_read_tokens": one.cache_read_tokens,
+        "cache_write_tokens": one.cache_write_tokens,
+        "lost_tokens": one.tokens,
+        "calls_of_unknown_cost": one.unknown,
+        "cost_usd": round(one.usd, 9),
+    }
 
 
-def _day(one: CallSums | EndedMission) -> str:
-    return datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
+def _data(sums: Sums) -> dict[str, Any]:
+    prompt = sum(sums[f"{kind}_tokens"] for kind in ("input", "cache_read", "cache_write"))
+    found: dict[str, Any] = {
+        name: int(sums[name])
+        for name in (
+            "calls", "unanswered", "input_tokens", "output_tokens", "cache_read_tokens",
+            "cache_write_tokens", "lost_tokens", "calls_of_unknown_cost", "missions",
+        )
+    }  # fmt: skip
+    compared = {name: float(sums[name]) for name in ("estimate_usd", "actual_usd")}
+    return {
+        **found,
+        "cache_share": round(float(sums["cache_read_tokens"] / prompt), 4) if prompt else None,
+        "cost_usd": float(sums["cost_usd"]),
+        **(compared if found["missions"] else dict.fromkeys(compared)),
+    }
 
 
 def cost_text(found: Mapping[str, Any]) -> str:

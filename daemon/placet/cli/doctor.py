@@ -29,6 +29,7 @@ from placet.git.repository import old_locks, open_repo
 from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
+from placet.host.plugins import CHECKS, loaded
 from placet.host.state import StateFolder, write_private
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
@@ -37,7 +38,6 @@ from placet.loop.ports import model_answers
 from placet.models.server import is_without_key
 from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible
-from placet.plugins import CHECKS, loaded
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 

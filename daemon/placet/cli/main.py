@@ -15,8 +15,8 @@ from click.shell_completion import CompletionItem
 
 from placet.cli.site import site_option
 from placet.cli.terminal import boundary
-from placet.plugins import COMMANDS as PLUGINS
-from placet.plugins import plugin
+from placet.host.plugins import COMMANDS as PLUGINS
+from placet.host.plugins import plugin
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("placet init ~/vault", "placet init ~/vault --no-input --model demo"),

@@ -13,7 +13,7 @@ import click
 
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
-from placet.case.portal import unfit
+from placet.case.request import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.errors import UserError, cannot_write

@@ -33,6 +33,7 @@ from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.disk.vault import Vault
 from placet.errors import age, counted, dollars, one_line
 from placet.host.clock import wall
+from placet.host.plugins import WORKERS, plugin
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked
@@ -42,7 +43,6 @@ from placet.note.paths import Folder
 from placet.note.paths import show as visible
 from placet.plan.differences import without_difference
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plugins import WORKERS, plugin
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -33,13 +33,13 @@ from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError, counted
 from placet.host.intents import waiting_in
+from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader
 from placet.note.frontmatter import read_note
 from placet.note.paths import QUEUES, Folder, request_id
 from placet.note.paths import show as visible
 from placet.plan.parse import parse_plan
-from placet.plugins import WORKERS, plugin
 
 
 def request_after_failure(site: Site, found: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from placet.case.lease import Owner
 from placet.errors import UserError
-from placet.plugins import JOURNALS, plugin
+from placet.host.plugins import JOURNALS, plugin
 
 Values = Sequence[Any] | Mapping[str, Any]
 

@@ -25,6 +25,7 @@ from placet.errors import PlacetError, UserError, counted
 from placet.host.clock import Clock
 from placet.host.config import Config
 from placet.host.lock import boot_id, boottime_s, this_process
+from placet.host.plugins import WORKERS, plugin
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
@@ -46,7 +47,6 @@ from placet.loop.threads import Workers
 from placet.loop.tick import Loop
 from placet.loop.work import CarryOut, Draft
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder
-from placet.plugins import WORKERS, plugin
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 

@@ -32,8 +32,8 @@ even if nothing changes; then a sync tool sees a conflict, and a digest no longe
    what a person wrote, so an approval binds the text, and a note that only placet has touched
    counts as untouched.
 
-python-frontmatter reads the notes that are only read (`parse_note`) and writes the new ones
-(`new_note`), through a handler that keeps every character; it never sees a note that is edited.
+python-frontmatter reads the notes that are only read (`parse_note`), through a handler that keeps
+every character; it never sees a note that is edited.
 """
 
 from __future__ import annotations
@@ -750,9 +750,7 @@ def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatt
     bare = take_apart(raw)
     if bare.problem or bare.kind is not Frontmatter.NONE:
         raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
-    post = frontmatter.Post(bare.body, _FrontmatterHandler(_with_empty_block(bare, kind)))
-    post.metadata.update(meta)
-    note = frontmatter.dumps(post).encode()
+    note = _edited(bare, meta, kind)
     _prove(raw, bare, note, meta)
     return note
 
@@ -807,12 +805,6 @@ class _FrontmatterHandler(YAMLHandler):
             read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
         )
         return dict(read.meta) if read is not None else {}
-
-    def export(self, metadata: dict[str, Any], **kwargs: object) -> str:  # noqa: ARG002 - the library's
-        return "".join(_new_line(self._parts, key, value) for key, value in metadata.items())
-
-    def format(self, post: frontmatter.Post, **kwargs: object) -> str:  # noqa: ARG002 - the library's
-        return f"{self._parts.head}{self.export(post.metadata)}{self._parts.foot}{post.content}"
 
 
 # -- editing

@@ -12,7 +12,7 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
-from placet.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
+from placet.tools.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
 
 # prefix of a kept result's name, which `read_file` accepts as a path
 RESULTS = "@result/"

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError, counted
-from placet.shorten import lines_of
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.output import RESULTS, Passage
+from placet.tools.shorten import lines_of
 from placet.tools.text import text_of
 
 

@@ -514,18 +514,16 @@ def test_a_damaged_index_is_told_with_the_command_that_helps(
     assert git(kept.root, "status", "--porcelain") == ""
 
 
-def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept: TestVault) -> None:
+def test_a_conflict_names_the_note_and_changes_nothing(kept: TestVault) -> None:
     (kept.root / "hello.txt").write_text("my own hello\n")
     done = kept.click("merge", "say-hello", check=False)
     assert done.returncode == 1
-    assert "hello.txt was changed by you and by the mission" in done.stderr
-    assert "    my own hello" in done.stderr
-    assert "    hi" in done.stderr
+    assert "You and the mission both changed hello.txt." in done.stderr
     assert (kept.root / "hello.txt").read_text() == "my own hello\n"
     assert git(kept.root, "status", "--porcelain") == ""
 
 
-def test_a_conflict_shows_what_either_side_took_away_and_ends_by_retry(vault: TestVault) -> None:
+def test_a_conflict_ends_by_retry(vault: TestVault) -> None:
     vault.configure("[vault]\nhistory = true\n")
     (vault.root / "list.txt").write_text("one\ntwo\nthree\n")
     vault.script(*to_hello("one\nthree\n", "list.txt"))
@@ -536,8 +534,6 @@ def test_a_conflict_shows_what_either_side_took_away_and_ends_by_retry(vault: Te
     (vault.root / "list.txt").write_text("one\ntwo and a half\nthree\n")
     done = vault.click("merge", "say-hello", check=False)
     assert done.returncode == 1
-    assert "  You wrote:\n    two and a half\n" in done.stderr
-    assert "  The mission wrote:\n    (took away) two\n" in done.stderr
     assert (
         "Or have it planned again for the notes of today: placet retry say-hello\n" in done.stderr
     )

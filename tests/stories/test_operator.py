@@ -959,20 +959,6 @@ def test_binary_request_is_refused(vault: TestVault, tmp_path: Path) -> None:
         assert done.stderr.startswith(f"placet: {named} is not text in UTF-8.\n")
 
 
-def test_no_box_around_a_vault_whatever_state_folder_it_has(
-    vault: TestVault, tmp_path: Path
-) -> None:
-    vault.here()
-    around = tmp_path / "around"
-    (around / "a/b").mkdir(parents=True)
-    vault.root.rename(around / "a/b/vault")
-    stranger = replace(vault, root=around, state=tmp_path / "other")
-    done = stranger.click("sandbox", "--", "touch", "here", check=False)
-    assert done.returncode == 2
-    assert f"has the vault {around}/a/b/vault in it" in done.stderr
-    assert not (around / "here").exists()
-
-
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no box")
 def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
     (vault.root / "src").mkdir()

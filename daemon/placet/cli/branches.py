@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
 from hashlib import sha256
 
 import click
@@ -46,7 +45,6 @@ from placet.git.fate import (
     trailers_of,
 )
 from placet.git.history import (
-    content,
     diff_text,
     is_ancestor,
     log,
@@ -56,7 +54,6 @@ from placet.git.history import (
 )
 from placet.git.repository import (
     all_refs,
-    head,
     is_kept,
     is_repository,
     one_at_a_time,
@@ -70,7 +67,6 @@ from placet.host.config import load, portal_path
 from placet.note.frontmatter import UnsafeEdit, stamp
 from placet.note.paths import CONFIG_PATH, show
 
-MAX_NOTE_BYTES = 1_000_000
 SEEN_S = 3.0
 """Seconds within which a daemon sees what became of a branch: it looks every two."""
 
@@ -210,7 +206,7 @@ def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
         return merge_into_checkout(repo, onto, tip, message, Clock().wall())
     except Conflicts as found:
         if is_kept(repo):
-            raise _both_changed(repo, case, tip, found.paths) from found
+            raise _both_changed(case, found.paths) from found
         raise UserError(
             f"Merging {last.branch} into {onto} conflicts in: "
             f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
@@ -297,56 +293,15 @@ def keep_notes_of(site: Site, repo: Repo) -> None:
         keep_notes(repo, kept_index(site.state.folder), Clock().wall())
 
 
-MAX_SHOWN_LINES = 8
-
-
-def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> UserError:
+def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
     """Return the error for notes that a person and a mission both changed, without git's words."""
-    now = head(repo)
-    since = merge_base(repo, now, tip) or case.outcome.base
-    said = []
-    for path in paths:
-        name, _, side = path.rpartition("~")
-        # how git names a file in whose place the other side has a folder
-        if name and side in (now, tip):
-            made = ("a file", "a folder") if side == now else ("a folder", "a file")
-            said.append(f"{show(name)} is {made[0]} of yours, and {made[1]} of the mission's.")
-            continue
-        was, yours, its = (
-            content(repo, commit, path, max_bytes=MAX_NOTE_BYTES)
-            .decode("utf-8", "replace")
-            .splitlines()
-            for commit in (since, now, tip)
-        )
-        said += [
-            f"{show(path)} was changed by you and by the mission, in the same lines.",
-            "  You wrote:",
-            *_changed_lines(was, yours),
-            "  The mission wrote:",
-            *_changed_lines(was, its),
-        ]
     return UserError(
-        "\n".join(
-            [*said, "Nothing was changed: your notes are as they were, and the mission's are kept."]
-        ),
-        "Write what you want of both into your note, then let the mission's go: "
-        f"placet drop {case.request_id} --reason 'taken over by hand'\n"
-        f"  Or have it planned again for the notes of today: placet retry {case.request_id}\n"
-        f"  All that it changed: placet diff {case.request_id}",
+        f"You and the mission both changed {', '.join(map(show, paths))}. Nothing was merged: your "
+        "notes are as they were, and the mission's are kept.",
+        f"See what it changed: placet diff {case.request_id}. Write what you want of it into your "
+        f"note, then: placet drop {case.request_id} --reason 'taken over by hand'\n"
+        f"  Or have it planned again for the notes of today: placet retry {case.request_id}",
     )
-
-
-def _changed_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
-    """Return what a side made of some lines: those it wrote, and those it only took away."""
-    found: list[str] = []
-    for what, i, j, k, m in SequenceMatcher(None, was, now).get_opcodes():
-        if what == "delete":
-            found += [f"    (took away) {show(line)[:200]}" for line in was[i:j]]
-        elif what != "equal":
-            found += [f"    {show(line)[:200]}" for line in now[k:m]]
-    if len(found) > MAX_SHOWN_LINES:
-        found[MAX_SHOWN_LINES:] = [f"    … and {len(found) - MAX_SHOWN_LINES} more lines"]
-    return found
 
 
 def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:

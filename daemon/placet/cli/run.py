@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from placet.host.state import known_vaults, state_home
 from placet.loop.app import daemon
 from placet.loop.replay import replay_mission
 from placet.loop.run import signal_handlers
-from placet.note.paths import CONFIG_PATH, MARKER
+from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
@@ -163,25 +161,4 @@ def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
                 if folder not in (place.resolve() for place in places)
                 else f"is {what}"
             )
-    if folder.is_relative_to(state_home(env).resolve()):
-        return "is placet's state"
-    below = _vault_below(folder)  # of another user, or another state folder
-    return f"has the vault {visible(str(below))} in it" if below is not None else ""
-
-
-def _vault_below(folder: Path) -> Path | None:
-    """Return a vault below a folder, whichever state folder it has; the nearest folders count."""
-    ahead = deque([folder])
-    for _ in range(_MAX_FOLDERS):
-        if not ahead:
-            return None
-        here = ahead.popleft()
-        if os.path.lexists(here / MARKER):
-            return here
-        with suppress(OSError), os.scandir(here) as entries:
-            ahead += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
-    return None
-
-
-_MAX_FOLDERS = 20_000
-"""Most folders that are looked at for a vault: half a second."""
+    return "is placet's state" if folder.is_relative_to(state_home(env).resolve()) else ""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -190,27 +190,23 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
 def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
     """Return a request with the ids that a daemon will give it, as `Requests.take_up` does."""
     name, note = PurePosixPath(path).name, look_at(path, raw, "")
-    with ExitStack() as stack:
-        begun = is_begun(site.state.journal)
-        known = Known(stack.enter_context(open_reader(site.state.journal)) if begun else None)
-        trace, ordinal = note.trace_id, 0
-        while not trace or known.has_trace(trace):
+    trace, ordinal = note.trace_id, 0
+    if not is_begun(site.state.journal):
+        return Submitted(path, request_id(name, ()), trace or trace_id(name, note.digest, 0))
+    with open_reader(site.state.journal) as reader:
+        while not trace or reader.cases_named(trace):
             trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
-        return Submitted(path, request_id(name, known), trace)
+        return Submitted(path, request_id(name, _Taken(reader)), trace)
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Container[str]):
-    """The ids that a journal has; none without a journal."""
+class _Taken(Container[str]):
+    """The ids that a journal has."""
 
-    reader: Reader | None
+    reader: Reader
 
     def __contains__(self, request_id: object) -> bool:
-        return self.reader is not None and self.reader.is_taken(str(request_id))
-
-    def has_trace(self, trace: str) -> bool:
-        """Return whether there is a case of this trace_id."""
-        return self.reader is not None and bool(self.reader.cases_named(trace))
+        return self.reader.is_taken(str(request_id))
 
 
 def _file_name(title: str) -> str:

@@ -14,8 +14,7 @@ from placet.chat.budget import Complexity
 from placet.note.box import without_box
 from placet.note.frontmatter import Frontmatter, plan_digest, read_note, take_apart
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import scope_from
 
 HEAD = PlanHead(

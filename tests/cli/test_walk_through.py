@@ -80,7 +80,7 @@ def test_what_waits_is_shown_with_its_dangers_and_approved(
                 assert piece in shown, piece
             someone.types("a")
             said = someone.sees("nothing waits for you")
-            answer = "approved: System/Active/say-hello.md" if is_running else "Saved. The daemon"
+            answer = "approved: System/Active/say-hello.md" if is_running else "Approved. It takes effect when the daemon runs"
             assert answer in said
             assert someone.ends() == 0
 
@@ -125,7 +125,7 @@ def test_several_things_come_one_after_the_other(tmp_path: Path) -> None:
         someone.sees("two [")
         someone.types("r", "")  # no reason, so not rejected
         someone.types("r", "too loud")
-        someone.sees("Saved. ")
+        someone.sees("It takes effect when the daemon runs")
         someone.sees("three [")
         someone.types("a")
         someone.sees("one thing still waits")
@@ -310,7 +310,7 @@ def test_a_plan_that_failed_is_approved_again(tmp_path: Path) -> None:
         someone.types("c")  # whoever wants another plan says so with `placet retry`
         assert "comment on it" not in someone.sees("quit\n")
         someone.types("a")
-        someone.sees("Saved. ")
+        someone.sees("It takes effect when the daemon runs")
         assert someone.ends() == 0
     vault.here()
     _first, again = vault.rows("plan.approved")

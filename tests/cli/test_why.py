@@ -17,7 +17,6 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from placet.case.case import Case, KnownPlan, Request
-from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
     SavedWork,
@@ -30,7 +29,7 @@ from placet.case.explain import (
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.cli.notes import not_there
-from placet.errors import End
+from placet.errors import ENDS, End, FailureClass
 from placet.plan.plan import Plan, Step
 from placet.plan.scope import Scope
 from vaultkit import PLAN, TestVault, make_vault, running, until

@@ -19,11 +19,10 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from guidekit import GUIDE, README, ROOT, blocks, follow, matches, pages
-from placet.case.ends import ENDS
 from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.main import COMMANDS, main
 from placet.cli.walk_through import LETTERS
-from placet.errors import End
+from placet.errors import ENDS, End
 from placet.host.config import Config, PortalTable, PriceRow, parse
 from placet.journal.reader import query
 from placet.models import PROVIDERS

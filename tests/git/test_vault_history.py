@@ -554,7 +554,7 @@ def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
     (vault.root / "sub").write_text("mine\n")
     done = vault.click("merge", "say-hello", check=False)
     assert done.returncode == 1
-    assert "sub is a file of yours, and a folder of the mission's." in done.stderr
+    assert "You and the mission both changed sub." in done.stderr
     assert "~" not in done.stderr
     assert (vault.root / "sub").read_text() == "mine\n"
 

@@ -28,8 +28,7 @@ from placet.plan.comments import (
     with_comment,
 )
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import Scope
 from vaultkit import ME, PLAN, TestVault, rows
 

@@ -18,8 +18,7 @@ from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import plan_digest, stamp
 from placet.plan.left_out import contradictions
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import LiteralCall, Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from vaultkit import TestVault, rows
 

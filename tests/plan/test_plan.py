@@ -34,8 +34,7 @@ from placet.plan.limits import (
     scope_excess,
 )
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Section, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.submission import plan_from
 from placet.plan.widening import difference, with_scope

@@ -35,8 +35,7 @@ from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
 from placet.note.outline import escaped_text, unescaped_text
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems
 
 PIECES = (

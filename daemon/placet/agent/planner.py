@@ -56,8 +56,7 @@ from placet.plan.comments import (
     placed,
     with_answers,
 )
-from placet.plan.plan import Plan, agent_steps
-from placet.plan.render import render_plan
+from placet.plan.plan import Plan, agent_steps, render_plan
 from placet.plan.scope import Scope
 from placet.plan.submission import plan_from
 from placet.tools.arguments import Args, checked

@@ -12,12 +12,11 @@ from typing import Any
 from placet import errors as wording
 from placet.activity import Action, CommittedRow
 from placet.case.case import Case
-from placet.case.ends import ENDS, FailureClass
 from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
-from placet.errors import End, at_most, counted
+from placet.errors import ENDS, End, FailureClass, at_most, counted
 from placet.note.escape import code
 from placet.note.frontmatter import new_note
 from placet.note.outline import escaped

@@ -6,6 +6,7 @@ Only `merge` here and `undo` write to a person's checkout, by name and by a pers
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -295,8 +296,10 @@ def keep_notes_of(site: Site, repo: Repo) -> None:
 
 def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
     """Return the error for notes that a person and a mission both changed, without git's words."""
+    # git names a file in whose place the other side has a folder by its commit
+    names = dict.fromkeys(re.sub(r"~[0-9a-f]{40}$", "", path) for path in paths)
     return UserError(
-        f"You and the mission both changed {', '.join(map(show, paths))}. Nothing was merged: your "
+        f"You and the mission both changed {', '.join(map(show, names))}. Nothing was merged: your "
         "notes are as they were, and the mission's are kept.",
         f"See what it changed: placet diff {case.request_id}. Write what you want of it into your "
         f"note, then: placet drop {case.request_id} --reason 'taken over by hand'\n"

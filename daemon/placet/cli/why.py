@@ -12,7 +12,6 @@ import click
 
 from placet.activity import Action, CommittedRow
 from placet.case.case import Case
-from placet.case.ends import ENDS
 from placet.case.explain import (
     advice,
     explain_state,
@@ -31,7 +30,7 @@ from placet.cli.terminal import colour, harmless, local_times, out
 from placet.cli.view import AT_WORK, asked_line, carrier, disk_trouble, has_begun, waits_for_model
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import UserError, counted
+from placet.errors import ENDS, UserError, counted
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun

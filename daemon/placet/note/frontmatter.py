@@ -43,7 +43,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -147,12 +147,12 @@ _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPT
 _LONG_NUMBER = re.compile(r"(?m)^[ \t]*([^=\n]*?)[ \t]*=[^\n\"']*?[0-9_]{4300}")
 
 
-def read_toml(text: str) -> dict[str, Any]:
+def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """Read TOML from outside. Raises ValueError, and RecursionError for what is nested deeply."""
     if _DEEP_KEY.search(text):
         raise RecursionError
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text, parse_float=parse_float)
     except tomllib.TOMLDecodeError:
         raise
     except ValueError as error:  # a number of more than 4,300 digits

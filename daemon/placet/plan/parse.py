@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from placet.errors import PlacetError
@@ -18,10 +19,14 @@ from placet.note.checkboxes import (
     without_number,
     wrong_with,
 )
+from placet.note.frontmatter import read_toml
 from placet.note.markdown import commented_lines, fence_at
 from placet.note.outline import (
+    BULLET,
+    HEADING,
     LABEL,
     REJECTIONS,
+    Outline,
     Part,
     clean,
     one_line,
@@ -35,7 +40,6 @@ from placet.plan.comments import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
 from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from
-from placet.plan.sections import BrokenTomlError, items_of, labelled, toml_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,88 @@ class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
 
 
 _MOST_PROBLEMS = 50  # of a scope: each has its line looked for
+
+
+class BrokenTomlError(ValueError):
+    """TOML that cannot be read: the index of the line in the block, and the reason."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def toml_table(text: str, *, decimals: bool) -> dict[str, Any]:
+    """Return the table of a block's text, numbers with a point as Decimal where asked.
+
+    Raises BrokenTomlError.
+    """
+    try:
+        return read_toml(text, _decimal if decimals else float)
+    except (ValueError, RecursionError) as error:
+        reason, _, where = str(error).partition(" (at ")
+        found = re.match(r"line (\d+)", where)
+        line = int(found[1]) - 1 if found else text.count("\n")
+        raise BrokenTomlError(line, reason or "it is nested too deeply") from None
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("a number has too large an exponent") from None
+
+
+def labelled(outline: Outline, at: int, label: re.Match[str], stop: int) -> tuple[list[str], int]:
+    """Return the items after a label, on its line or below, and the first line after them."""
+    opening = re.search(r"[*_`]*$", label[1][: label.start(2) - label.start(1)])
+    closed = label[1].rstrip()[-1:] in tuple("*_`")
+    rest = label[4][1:].strip()
+    if opening and opening[0] and not closed:
+        rest = rest.removeprefix(opening[0]).strip()
+    items = [rest] if rest else []
+    listed = blank = False
+    at += 1
+    while at < stop and at not in outline.fences:
+        line = outline.lines[at]
+        if not line.strip():
+            blank = True
+            at += 1
+            continue
+        bullet = BULLET.match(line)
+        if HEADING.match(line) or ((other := LABEL.match(line)) and not other[3]):
+            break
+        if bullet and not (blank and rest and not listed):
+            items.append(line[bullet.end() :])
+            listed = True
+        elif blank:
+            break
+        elif items:
+            items[-1] += " " + line.strip()
+        else:
+            items = [line.strip()]
+        blank = False
+        at += 1
+    while at > 0 and not outline.lines[at - 1].strip():
+        at -= 1
+    return items, at
+
+
+def items_of(lines: Sequence[str]) -> list[str]:
+    """Return the items of lists and the paragraphs in these lines."""
+    out: list[str] = []
+    gap = True
+    for line in lines:
+        bullet = BULLET.match(line)
+        text = line[bullet.end() :] if bullet else line.strip()
+        if not line.strip():
+            gap = True
+        elif bullet or gap or not out:
+            out.append(unescaped(text))
+            gap = False
+        else:
+            out[-1] += " " + unescaped(text)
+    return out
+
 
 _UNTICK = "to leave the step out, untick the box below its heading"
 _EXAMPLE = 'write = ["src/**"], run = ["python -m pytest -q"], network = false'

@@ -8,8 +8,7 @@ from typing import Any
 
 from placet.plan.left_out import outside
 from placet.plan.limits import MAX_NOTE_CHARACTERS, MAX_STEPS, plan_excess
-from placet.plan.plan import LiteralCall, Plan, Step
-from placet.plan.render import render_plan
+from placet.plan.plan import LiteralCall, Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 

@@ -80,7 +80,11 @@ def test_what_waits_is_shown_with_its_dangers_and_approved(
                 assert piece in shown, piece
             someone.types("a")
             said = someone.sees("nothing waits for you")
-            answer = "approved: System/Active/say-hello.md" if is_running else "Approved. It takes effect when the daemon runs"
+            answer = (
+                "approved: System/Active/say-hello.md"
+                if is_running
+                else "Approved. It takes effect when the daemon runs"
+            )
             assert answer in said
             assert someone.ends() == 0
 

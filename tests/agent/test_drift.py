@@ -13,41 +13,37 @@ import pytest
 from gitkit import commit_all, fingerprint, git, make_repo, write
 from looping import looping
 from placet.agent.drift import what_changed
-from placet.case.drift import Drift, DriftVerdict, Facts, judge
+from placet.case.drift import ELSEWHERE, UNDER, changed_files
 from placet.git.run import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling, nobody_writes
 
 pytestmark = pytest.mark.usefixtures("home")
 
-OLD, NEW = "a" * 40, "b" * 40
-
 
 @pytest.mark.parametrize(
-    ("tip", "changed", "now", "verdict", "paths"),
+    ("changed", "now", "verdict", "paths"),
     [
-        (OLD, [], {}, DriftVerdict.UNCHANGED, ()),
-        (NEW, [], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
-        (NEW, ["x.txt"], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ("x.txt",)),
-        (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
-        (NEW, ["read.txt"], {}, DriftVerdict.UNDER, ("read.txt",)),
-        (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, DriftVerdict.UNDER, ("src/a.py",)),
-        (NEW, None, {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
-        (NEW, None, {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
+        ([], {"read.txt": "1"}, ELSEWHERE, ()),
+        (["x.txt"], {"read.txt": "1"}, ELSEWHERE, ("x.txt",)),
+        (["x.txt", "read.txt"], {"read.txt": "2"}, UNDER, ("read.txt",)),
+        (["read.txt"], {}, UNDER, ("read.txt",)),
+        (["src/a.py", "x.txt"], {"read.txt": "1"}, UNDER, ("src/a.py",)),
+        (None, {"read.txt": "1"}, ELSEWHERE, ()),
+        (None, {"read.txt": "2"}, UNDER, ("read.txt",)),
     ],
 )
 def test_the_verdict(
-    tip: str,
     changed: list[str] | None,
     now: dict[str, str],
-    verdict: DriftVerdict,
+    verdict: str,
     paths: tuple[str, ...],
 ) -> None:
-    found = judge(Facts(OLD, tip, changed, now), {"read.txt": "1"}, {"src/a.py"})
-    assert (found.verdict, found.paths) == (verdict, paths)
+    found = changed_files(changed, now, {"read.txt": "1"}, {"src/a.py"})
+    assert found == (verdict, paths)
 
 
 def test_where_nothing_is_known_it_counts_as_changed() -> None:
-    assert judge(Facts(OLD, NEW, None, {}), {}, ()).verdict is DriftVerdict.UNDER
+    assert changed_files(None, {}, {}, ())[0] == UNDER
 
 
 @pytest.fixture
@@ -243,10 +239,10 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(
 
 
 def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
-    drift = Drift(DriftVerdict.UNDER, ("`![x](https://example.com)`",))
+    paths = ("`![x](https://example.com)`",)
     repo = Repo(
         Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False
     )
-    said = what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
+    said = what_changed(paths, repo, "a" * 40, "b" * 40, lost=False)
     assert "`'![x](https://example.com)'`" in said
     assert """git -C '/it'"'"'s' diff""" in said

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from placet.activity import Action, Actor, Entity
 from placet.agent.record import DRIFT, Record
 from placet.agent.work import Mission
-from placet.case.drift import Drift, DriftVerdict, Facts, IfChanged, judge
+from placet.case.drift import UNDER, IfChanged, changed_files
 from placet.chat.result import Drifted
 from placet.git.history import changes, digests_at
 from placet.git.repository import resolve, tip_now
@@ -30,32 +32,31 @@ def changed_under(
         and base != mission.base_commit
         and resolve(repo, mission.base_commit) is None
     )
-    if (tip == base and not lost) or record.has(DRIFT.at(tip)):
+    if (tip in (base, mission.base_commit) and not lost) or record.has(DRIFT.at(tip)):
         return None
     files = None if lost else [file.path for file in changes(repo, base, tip)]
     now = digests_at(repo, tip, sorted(based_on))
-    facts = Facts(mission.base_commit or base, tip, files, now)
-    drift = judge(facts, based_on, mission.plan.files_named)
-    if drift.verdict is DriftVerdict.UNDER and mission.if_changed is IfChanged.ASK:
-        why = what_changed(drift, repo, base, tip, lost=lost)
-        return Drifted(why, drift.paths, tip, tuple(sorted(now.items())))
+    verdict, paths = changed_files(files, now, based_on, mission.plan.files_named)
+    if verdict == UNDER and mission.if_changed is IfChanged.ASK:
+        why = what_changed(paths, repo, base, tip, lost=lost)
+        return Drifted(why, paths, tip, tuple(sorted(now.items())))
     row = record.row(
         Action.PLAN_DRIFTED,
         Actor.SYSTEM,
         Entity.PLAN,
-        verdict=drift.verdict.value,
+        verdict=verdict,
         base=mission.base_commit,
         tip=tip,
-        files=[show(path) for path in drift.paths[:20]],
+        files=[show(path) for path in paths[:20]],
     )
-    record.settle(DRIFT.at(tip), drift.verdict.value, row)
+    record.settle(DRIFT.at(tip), verdict, row)
     return None
 
 
-def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:
+def what_changed(paths: Sequence[str], repo: Repo, base: str, tip: str, *, lost: bool) -> str:
     """Return a sentence on which files changed under a plan, and how to look at them."""
-    named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in drift.paths[:10])
-    more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
+    named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in paths[:10])
+    more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
     if lost:
         return "The plan's base commit is gone from the repository" + (
             f", and these files differ now: {named}{more}."

@@ -34,7 +34,7 @@ from placet.case.decision_builder import (
     plan_path,
     rejected_path,
 )
-from placet.case.drift import KEY, DriftVerdict, IfChanged
+from placet.case.drift import KEY, UNDER, IfChanged
 from placet.case.events import (
     BY_PROPERTY,
     ActiveEdited,
@@ -409,7 +409,7 @@ def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
         Entity.PLAN,
         Actor.SYSTEM,
         digest=plan.digest,
-        verdict=DriftVerdict.UNDER.value,
+        verdict=UNDER,
         tip=drift.tip,
         files=drift.paths[:MAX_PATHS],
         reason=drift.why,

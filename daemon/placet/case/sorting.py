@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 
 from placet.case.callout import is_own_box, settled
 from placet.case.case import Case, NoteSeen
@@ -12,7 +11,7 @@ from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT
 from placet.case.question_note import is_of
 from placet.note.frontmatter import plan_digest
-from placet.note.paths import Folder, active_name, plan_name, rejected_name, show
+from placet.note.paths import Folder, plan_name, show
 from placet.plan.differences import diff_callout
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
@@ -101,7 +100,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
                 continue
             owner = last if (last.trace_id, note.path == last.plan.path) not in marked else None
         if owner is None:
-            _sort_unowned(note, cases, found, strangers)
+            _sort_unowned(note, found, strangers)
             continue
         if note.asks:
             _sort_asked(owner, note, found)
@@ -121,11 +120,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             found.tell(note, _not_asking(note))
     for trace_id, several in requests.items():
         _choose(cases[trace_id], several, found)
-    empty = [note for note in every if _is_empty(note)]
     for trace_id, its in found.of_case.items():
         _tell_of_several_plans(trace_id, its.plans, found)
-        if its.request is not None and cases[trace_id].state is State.WITHDRAWN:
-            found.tell(its.request, _emptied_plan(cases[trace_id], empty))
     return found
 
 
@@ -176,9 +172,7 @@ def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
     return places
 
 
-def _sort_unowned(
-    note: NoteSeen, cases: Mapping[str, Case], found: Sorted, strangers: list[NoteSeen]
-) -> None:
+def _sort_unowned(note: NoteSeen, found: Sorted, strangers: list[NoteSeen]) -> None:
     if note.problem:
         found.tell(note, note.problem)
     elif note.is_plan and note.trace_id:
@@ -188,48 +182,11 @@ def _sort_unowned(
     elif note.asks and note.trace_id:
         found.tell(note, _UNKNOWN)
     elif note.folder is not Folder.REQUESTS:
-        found.tell(note, _emptied(note, cases) or _STRANGER[note.folder])
+        found.tell(note, _STRANGER[note.folder])
     elif _not_asking(note):
         strangers.append(note)
     elif note.status != DRAFT:
         found.new.append(note)
-
-
-def _emptied(note: NoteSeen, cases: Mapping[str, Case]) -> str:
-    """Return what helps with a plan that was emptied, known by its name; empty for another note."""
-    if not _is_empty(note):
-        return ""
-    for ident in (case.request_id for case in cases.values()):
-        if _is_plan_of(note, ident):
-            return (
-                f"This note is empty, so nothing of it runs. {text_back(ident)}, and delete "
-                f"`{show(note.path)}`."
-            )
-    return ""
-
-
-def _is_empty(note: NoteSeen) -> bool:
-    elsewhere = not note.trace_id and note.folder is not Folder.REQUESTS
-    return elsewhere and not note.raw.strip()
-
-
-def _is_plan_of(note: NoteSeen, ident: str) -> bool:
-    name = PurePosixPath(note.path).name
-    return name in (plan_name(ident), active_name(ident), rejected_name(ident))
-
-
-def _emptied_plan(case: Case, empty: Iterable[NoteSeen]) -> str:
-    """Return what helps where a case's plan was emptied as it was moved; else an empty string."""
-    ident = case.request_id
-    return next(
-        (
-            f"Its plan `{show(note.path)}` is empty, so nothing of it runs. {text_back(ident)}, "
-            f"and delete `{show(note.path)}`. For a new plan set `status: pending`."
-            for note in empty
-            if _is_plan_of(note, ident)
-        ),
-        "",
-    )
 
 
 def text_back(ident: str) -> str:

@@ -41,25 +41,6 @@ from placet.note.paths import show as visible
 from placet.plan.parse import parse_plan
 
 
-def request_after_failure(site: Site, found: Mapping[str, Any]) -> str:
-    """Return a request that starts from where the last mission of what `why` found broke.
-
-    Raises UserError where there is no such mission.
-    """
-    ident = found["request_id"]
-    mission = None
-    if "trace_id" in found:
-        with site.reader(ident) as reader:
-            case = find(reader, found["trace_id"])
-            rows = reader.activity(case.trace_id, limit=10_000, newest=True)
-            mission = failed_mission(reader, case, of_last_mission(rows))
-    if mission is None:
-        raise UserError(
-            f"The journal has no mission of {ident} that broke.", f"See: placet why {ident}"
-        )
-    return str(mission["request"])
-
-
 def failed_mission(
     reader: Reader, case: Case, rows: Sequence[CommittedRow]
 ) -> dict[str, Any] | None:
@@ -119,7 +100,10 @@ def why_command(site: Site, ident: str, only_request: bool, as_json: bool) -> No
     """
     found = why(site, ident)
     if only_request:
-        click.echo(request_after_failure(site, found), nl=False)
+        if found["mission"] is None:
+            ident = found["request_id"]
+            raise UserError(f"{ident} has no mission that broke last.", f"See: placet why {ident}")
+        click.echo(found["mission"]["request"], nl=False)
     else:
         out(why_text(found), found, as_json=as_json)
     site.raise_problem()

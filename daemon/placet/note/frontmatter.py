@@ -153,12 +153,12 @@ def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
         raise RecursionError
     try:
         return tomllib.loads(text, parse_float=parse_float)
-    except tomllib.TOMLDecodeError:
-        raise
-    except ValueError as error:  # a number of more than 4,300 digits
+    except ValueError as error:
         found = _LONG_NUMBER.search(text)
-        key, line = (found[1], text.count("\n", 0, found.end()) + 1) if found else ("A number", 1)
-        why = f"{key} has more than 4,300 digits (at line {line})"
+        if found is None or isinstance(error, tomllib.TOMLDecodeError):
+            raise
+        line = text.count("\n", 0, found.end()) + 1
+        why = f"{found[1]} has more than 4,300 digits (at line {line})"
         raise tomllib.TOMLDecodeError(why) from error
 
 

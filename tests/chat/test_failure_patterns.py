@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.chat.guards import (
+    RULES,
     CallRecord,
     CallSeen,
     Effect,
-    FailureKind,
+    Pattern,
     StepRecord,
-    detected,
-    failure_kind,
+    trend,
+    trend_of,
 )
 from placet.chat.messages import StopReason
 
@@ -39,7 +40,7 @@ def steps(*rounds, stop=StopReason.TOOL_USE):
 
 
 def kind(found):
-    return None if found is None else found.kind
+    return None if found is None else found.pattern
 
 
 @pytest.mark.parametrize(
@@ -47,22 +48,22 @@ def kind(found):
     [
         ([], None),
         (ROUND_ERRORS[:2], None),
-        (ROUND_ERRORS, FailureKind.REPEATED_TOOL_ERROR),
-        ([[NEW[0]], *ROUND_ERRORS], FailureKind.REPEATED_TOOL_ERROR),
+        (ROUND_ERRORS, Pattern.REPEATED_TOOL_ERROR),
+        ([[NEW[0]], *ROUND_ERRORS], Pattern.REPEATED_TOOL_ERROR),
         ([*ROUND_ERRORS, [NEW[0]]], None),
-        ([[ERROR, ERROR], [ERROR], [seen(ok=False, result="e9")]], FailureKind.REPEATED_TOOL_ERROR),
+        ([[ERROR, ERROR], [ERROR], [seen(ok=False, result="e9")]], Pattern.REPEATED_TOOL_ERROR),
         ([[ERROR], [ERROR, NEW[0]], [ERROR]], None),
         ([[ERROR], [OTHER_ERROR], [ERROR]], None),
         ([[ERROR], TALK, [ERROR], [ERROR]], None),
         ([[REFUSED]] * 2, None),
-        ([[REFUSED]] * 3, FailureKind.TOOL_REJECTION_LOOP),
-        ([[REFUSED], [OTHER_REFUSED, REFUSED], [OTHER_REFUSED]], FailureKind.TOOL_REJECTION_LOOP),
+        ([[REFUSED]] * 3, Pattern.TOOL_REJECTION_LOOP),
+        ([[REFUSED], [OTHER_REFUSED, REFUSED], [OTHER_REFUSED]], Pattern.TOOL_REJECTION_LOOP),
         ([[REFUSED], [OTHER_REFUSED, NEW[0]], [OTHER_REFUSED]], None),
         ([[SAME]] * 2, None),
-        ([[SAME]] * 3, FailureKind.NO_PROGRESS),
+        ([[SAME]] * 3, Pattern.NO_PROGRESS),
         ([[SAME]] * 2 + [[NEW[0]]], None),
-        ([[EMPTY]] * 3, FailureKind.NO_PROGRESS),
-        ([[EMPTY, SAME], [SAME], [EMPTY]], FailureKind.NO_PROGRESS),
+        ([[EMPTY]] * 3, Pattern.NO_PROGRESS),
+        ([[EMPTY, SAME], [SAME], [EMPTY]], Pattern.NO_PROGRESS),
         ([[SAME, NEW[0]], [SAME], [SAME]], None),
         ([[WRITTEN]] * 3, None),
         ([[SAME]] * 2 + [[SAME, WRITTEN]], None),
@@ -70,11 +71,11 @@ def kind(found):
     ],
 )
 def test_the_last_three_steps_show_a_pattern(rounds, expected):
-    assert failure_kind(steps(*rounds), 100)[0] == expected
+    assert trend_of(steps(*rounds), 100)[0] == expected
 
 
 def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
-    assert failure_kind(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) == (
+    assert trend_of(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) == (
         None,
         "",
     )
@@ -82,21 +83,21 @@ def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
 
 @pytest.mark.parametrize(("taken", "approaching"), [(7, False), (8, False), (9, True), (10, False)])
 def test_the_limit_is_announced_one_step_before(taken, approaching):
-    found, _ = failure_kind(steps(*([call] for call in NEW[:taken])), 10)
-    assert found == (FailureKind.MAX_STEPS_APPROACHING if approaching else None)
+    found, _ = trend_of(steps(*([call] for call in NEW[:taken])), 10)
+    assert found == (Pattern.MAX_STEPS_APPROACHING if approaching else None)
 
 
 @pytest.mark.parametrize(
     ("rounds", "first"),
     [
-        ([[ERROR]] * 3, FailureKind.REPEATED_TOOL_ERROR),  # identical results, and the limit, too
-        ([[REFUSED]] * 3, FailureKind.TOOL_REJECTION_LOOP),
-        ([[SAME]] * 3, FailureKind.NO_PROGRESS),
-        ([[call] for call in NEW[:3]], FailureKind.MAX_STEPS_APPROACHING),
+        ([[ERROR]] * 3, Pattern.REPEATED_TOOL_ERROR),  # identical results, and the limit, too
+        ([[REFUSED]] * 3, Pattern.TOOL_REJECTION_LOOP),
+        ([[SAME]] * 3, Pattern.NO_PROGRESS),
+        ([[call] for call in NEW[:3]], Pattern.MAX_STEPS_APPROACHING),
     ],
 )
 def test_the_first_pattern_in_order_is_the_one(rounds, first):
-    assert failure_kind(steps(*rounds), 4)[0] == first
+    assert trend_of(steps(*rounds), 4)[0] == first
 
 
 @pytest.mark.parametrize(
@@ -110,21 +111,21 @@ def test_the_first_pattern_in_order_is_the_one(rounds, first):
     ],
 )
 def test_a_pattern_says_what_was_seen_what_helps_and_which_tool_it_is_about(rounds, tool):
-    found = detected(steps(*rounds), 100)
+    found = trend(steps(*rounds), 100)
     assert found is not None
     assert found.tool == tool
-    assert found.note() == f"Noticed ({found.kind.value}): {found.description} {found.action}"
-    assert found.description
-    assert found.action
+    assert "{" not in found.seen
+    assert found.seen
+    assert RULES[found.pattern].advice
 
 
 def told(rounds, max_steps=100):
     records = steps(*rounds)
-    return [kind(detected(records[:n], max_steps)) for n in range(1, len(records) + 1)]
+    return [kind(trend(records[:n], max_steps)) for n in range(1, len(records) + 1)]
 
 
 def test_a_pattern_that_goes_on_is_told_once_and_again_when_it_comes_back():
-    error = FailureKind.REPEATED_TOOL_ERROR
+    error = Pattern.REPEATED_TOOL_ERROR
     assert told([[ERROR]] * 6) == [None, None, error, None, None, None]
     assert told([*[[ERROR]] * 4, [NEW[0]], *[[ERROR]] * 3]) == [
         None,
@@ -142,16 +143,16 @@ def test_the_same_pattern_of_another_tool_is_another_one():
     assert told([*[[ERROR]] * 3, *[[OTHER_ERROR]] * 3]) == [
         None,
         None,
-        FailureKind.REPEATED_TOOL_ERROR,
+        Pattern.REPEATED_TOOL_ERROR,
         None,
         None,
-        FailureKind.REPEATED_TOOL_ERROR,
+        Pattern.REPEATED_TOOL_ERROR,
     ]
 
 
 def test_a_refused_agent_that_settles_on_one_tool_is_not_told_again():
     assert told([[REFUSED], *[[OTHER_REFUSED]] * 4])[2:] == [
-        FailureKind.TOOL_REJECTION_LOOP,
+        Pattern.TOOL_REJECTION_LOOP,
         None,
         None,
     ]
@@ -159,8 +160,8 @@ def test_a_refused_agent_that_settles_on_one_tool_is_not_told_again():
 
 def test_one_pattern_may_follow_upon_another():
     assert told([*[[REFUSED]] * 3, [NEW[0]]], 5)[2:] == [
-        FailureKind.TOOL_REJECTION_LOOP,
-        FailureKind.MAX_STEPS_APPROACHING,
+        Pattern.TOOL_REJECTION_LOOP,
+        Pattern.MAX_STEPS_APPROACHING,
     ]
 
 
@@ -179,10 +180,10 @@ def test_one_pattern_may_follow_upon_another():
 )
 def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):
     records = steps(*rounds)
-    found, _ = failure_kind(records, max_steps)
+    found, _ = trend_of(records, max_steps)
     padded = [*steps(*[[NEW[9]]] * 5), *records]
     if len(records) >= 3:
-        assert failure_kind(padded, max_steps + 5)[0] == found
-    if found not in (None, FailureKind.MAX_STEPS_APPROACHING):
+        assert trend_of(padded, max_steps + 5)[0] == found
+    if found not in (None, Pattern.MAX_STEPS_APPROACHING):
         assert len(records) >= 3
         assert all(record.calls for record in records[-3:])

@@ -28,25 +28,23 @@ from placet.chat.guards import (
     CallRecord,
     CallSeen,
     Effect,
-    Fine,
     GuardSettings,
     Halt,
     History,
-    Instead,
     Nudge,
     Pattern,
-    PlanFacts,
     canonical,
     check,
     check_call,
     iteration_cap,
 )
 from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
-from placet.errors import End
+from placet.errors import End, ToolError
 from placet.host.config import GuardsTable
 
 SETTINGS = GuardSettings(1000)
-WRITES = PlanFacts(writes=True)
+Fine = type(None)
+"""The verdict of a guard that has nothing to say."""
 
 
 def read(path, **more):
@@ -83,14 +81,14 @@ def distinct(number):
     return [read(f"f{i}") for i in range(number)]
 
 
-def play(steps, guards=SETTINGS, facts=WRITES):
+def play(steps, guards=SETTINGS):
     """Return the verdict before each turn after the first, as the loop would get them, up to a
     halt.
     """
     history, verdicts = History(), []
     for calls, stop in steps:
         history = step(history, *calls, stop=stop)
-        verdict = check(history, guards, facts, ())
+        verdict = check(history, guards, ())
         verdicts.append(verdict)
         if isinstance(verdict, Nudge):
             history = history.with_nudge(verdict)
@@ -143,9 +141,9 @@ def test_the_turn_after_the_last_one_is_one_too_many(cap):
     guards = GuardSettings(cap)
     history = History()
     for call in distinct(cap):
-        assert check(history, guards, WRITES, ()) == Fine()
+        assert check(history, guards, ()) is None
         history = step(history, call)
-    verdict = check(history, guards, WRITES, ())
+    verdict = check(history, guards, ())
     assert isinstance(verdict, Halt)
     assert (verdict.stop.end, verdict.stop.error_type) == (End.ITERATION_CAP, "iteration_cap")
     assert str(cap) in verdict.stop.detail
@@ -155,17 +153,17 @@ def test_the_turn_after_the_last_one_is_one_too_many(cap):
 def test_tool_calls_are_capped_but_a_mission_may_still_finish(made, allowed):
     ledger = Ledger("the mission", Limits(tool_calls=3), Amount(tool_calls=made))
     verdict = check_call(History(), SETTINGS, read("a"), [ledger])
-    assert (verdict == Fine()) == allowed
+    assert (verdict is None) == allowed
     if isinstance(verdict, Halt):
         assert verdict.stop.end is End.TOOL_CALL_CAP
-    assert check(History(), SETTINGS, WRITES, [ledger]) == Fine()
-    assert check_call(History(), SETTINGS, control("finish", summary="done"), [ledger]) == Fine()
+    assert check(History(), SETTINGS, [ledger]) is None
+    assert check_call(History(), SETTINGS, control("finish", summary="done"), [ledger]) is None
 
 
 def test_every_ledger_is_asked_and_comes_before_the_patterns():
     spent = Ledger("today", Limits(tokens=10), Amount(tokens=10))
     history = step(History(), stop=StopReason.REFUSAL)
-    verdict = check(history, SETTINGS, WRITES, [Ledger("the mission", Limits()), spent])
+    verdict = check(history, SETTINGS, [Ledger("the mission", Limits()), spent])
     assert isinstance(verdict, Halt)
     assert verdict.stop.end is End.BUDGET
     assert "today" in verdict.stop.detail
@@ -185,11 +183,11 @@ def test_the_third_identical_call_is_a_repetition(call, earlier, repeats):
         history = history.with_call(ok(call))
     said = check_call(history, SETTINGS, call, ())
     if not repeats:
-        assert said == Fine()
+        assert said is None
         return
-    assert isinstance(said, Instead)
-    assert said.error.error_type == REPEATED
-    assert str(call) in said.error.message
+    assert isinstance(said, ToolError)
+    assert said.error_type == REPEATED
+    assert str(call) in said.message
 
 
 @pytest.mark.parametrize(("others", "repeats"), [(6, True), (7, True), (8, False)])
@@ -197,7 +195,7 @@ def test_only_ten_calls_are_looked_at_the_new_one_included(others, repeats):
     history = History()
     for call in [read("a"), *distinct(others), read("a")]:
         history = step(history, call)
-    assert isinstance(check_call(history, SETTINGS, read("a"), ()), Instead) == repeats
+    assert isinstance(check_call(history, SETTINGS, read("a"), ()), ToolError) == repeats
 
 
 @pytest.mark.parametrize(
@@ -222,38 +220,38 @@ def test_only_ten_calls_are_looked_at_the_new_one_included(others, repeats):
 )
 def test_looking_again_at_what_changed_is_no_repetition(call, between, repeats):
     history = step(step(step(History(), call), call), between)
-    assert isinstance(check_call(history, SETTINGS, call, ()), Instead) == repeats
+    assert isinstance(check_call(history, SETTINGS, call, ()), ToolError) == repeats
 
 
 def test_after_a_change_the_count_begins_anew():
     history = step(History(), read("a"), read("a"), write("a"), read("a"))
-    assert check_call(history, SETTINGS, read("a"), ()) == Fine()
+    assert check_call(history, SETTINGS, read("a"), ()) is None
     history = step(history, read("a"))
-    assert isinstance(check_call(history, SETTINGS, read("a"), ()), Instead)
+    assert isinstance(check_call(history, SETTINGS, read("a"), ()), ToolError)
 
 
 def test_a_command_does_not_excuse_its_own_repetition():
     history = step(step(History(), run("test")), run("test"))
-    assert isinstance(check_call(history, SETTINGS, run("test"), ()), Instead)
+    assert isinstance(check_call(history, SETTINGS, run("test"), ()), ToolError)
 
 
 def test_the_first_repetition_is_answered_and_told_and_the_next_ends_the_mission():
     call = read("a")
     history = step(step(History(), call, read("b")), call).with_call(ok(read("c")))
     first = check_call(history, SETTINGS, call, ())
-    assert isinstance(first, Instead)
-    assert first.error.refused
-    assert first.error.error_type == REPEATED
+    assert isinstance(first, ToolError)
+    assert first.refused
+    assert first.error_type == REPEATED
     answered = history.with_call(CallSeen(call, ok=False, refused=True, repeated=True))
     # The model has not been told yet: another one in the same turn is answered too.
-    assert isinstance(check_call(answered, SETTINGS, call, ()), Instead)
+    assert isinstance(check_call(answered, SETTINGS, call, ()), ToolError)
     history = answered.with_step(StopReason.TOOL_USE)
-    nudge = check(history, SETTINGS, WRITES, ())
+    nudge = check(history, SETTINGS, ())
     assert isinstance(nudge, Nudge)
     assert nudge.patterns == (Pattern.REPETITION,)
     assert "read_file a" in nudge.text
     history = step(history.with_nudge(nudge), read("d"))
-    assert check(history, SETTINGS, WRITES, ()) == Fine()
+    assert check(history, SETTINGS, ()) is None
     halted = check_call(history, SETTINGS, call, ())
     assert isinstance(halted, Halt)
     assert (halted.stop.end, halted.stop.error_type) == (End.REPETITION, "repetition")
@@ -303,7 +301,7 @@ def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, w
     guard = GuardSettings(1000, repeats=repeats, window=repeats + wider)
     history = History()
     for i, call in enumerate(calls):
-        said = check_call(history, guard, call, ()) != Fine()
+        said = check_call(history, guard, call, ()) is not None
         assert said == _plain(calls[:i], call, guard.window, repeats)
         history = history.with_call(ok(call))
         if i in borders:
@@ -357,7 +355,7 @@ def calls(*each):
 def test_a_pattern_is_told_once_and_then_ends_the_mission(pattern, end, before, adds):
     following = [adds, adds] if adds is not None else calls(write("b"), write("a"))
     verdicts = play([*before, *following])
-    assert all(v == Fine() for v in verdicts[:-2])
+    assert all(v is None for v in verdicts[:-2])
     nudge, halt = verdicts[-2:]
     assert len(verdicts) == len(before) + 2
     assert isinstance(nudge, Nudge)
@@ -409,10 +407,10 @@ def test_asking_twice_about_the_same_turn_changes_nothing():
     history = History()
     for _ in range(3):
         history = step(history)
-    nudge = check(history, SETTINGS, WRITES, ())
+    nudge = check(history, SETTINGS, ())
     assert isinstance(nudge, Nudge)
-    assert check(history, SETTINGS, WRITES, ()) == nudge
-    assert check(history.with_nudge(nudge), SETTINGS, WRITES, ()) == Fine()
+    assert check(history, SETTINGS, ()) == nudge
+    assert check(history.with_nudge(nudge), SETTINGS, ()) is None
 
 
 def test_what_is_new_is_told_together():
@@ -420,7 +418,6 @@ def test_what_is_new_is_told_together():
     verdict = check(
         step(History(), ok(write("w")), *edits, CallSeen(read("b"), ok=False, repeated=True)),
         SETTINGS,
-        WRITES,
         (),
     )
     assert isinstance(verdict, Nudge)
@@ -428,16 +425,16 @@ def test_what_is_new_is_told_together():
 
 
 @pytest.mark.parametrize(
-    ("first", "facts"),
+    ("first", "writes"),
     [
-        (read("never written"), WRITES),
-        (failed(write("a")), WRITES),
-        (control("complete_step", step=1), WRITES),
-        (write("a"), PlanFacts(writes=False)),
+        (read("never written"), True),
+        (failed(write("a")), True),
+        (control("complete_step", step=1), True),
+        (write("a"), False),
     ],
 )
-def test_stall_counts_only_after_a_write_of_a_plan_that_writes(first, facts):
-    assert kinds(play(calls(first, *distinct(9)), facts=facts)) == [Fine] * 10
+def test_stall_counts_only_after_a_write_of_a_plan_that_writes(first, writes):
+    assert kinds(play(calls(first, *distinct(9)), replace(SETTINGS, writes=writes))) == [Fine] * 10
 
 
 def test_a_completed_step_and_a_write_are_progress_and_a_failed_write_is_not():
@@ -462,7 +459,7 @@ def test_a_call_that_worked_in_between_failed_less():
 def test_calls_that_a_guard_answered_are_no_failures_of_the_tool():
     answered = CallSeen(read("a"), ok=False, refused=True, repeated=True)
     history = step(step(step(History(), failed(read("a"))), failed(read("a")), read("b")), answered)
-    verdict = check(history, SETTINGS, WRITES, ())
+    verdict = check(history, SETTINGS, ())
     assert isinstance(verdict, Nudge)
     assert Pattern.FAILING not in verdict.patterns
 
@@ -485,7 +482,7 @@ def test_a_paused_answer_is_not_talk():
 def test_a_call_and_its_swap_alternate_only_without_a_third():
     a, b, c = write("a"), write("b"), write("c")
     assert set(kinds(play(calls(a, b, a, c, a, b, a, c)))) == {Fine}
-    assert check(step(History(), *[a] * 12), SETTINGS, WRITES, ()) == Fine(), (
+    assert check(step(History(), *[a] * 12), SETTINGS, ()) is None, (
         "one call does not alternate with itself"
     )
 

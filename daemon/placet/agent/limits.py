@@ -33,23 +33,22 @@ from placet.chat.budget import prompt_at_most as at_most
 from placet.chat.cancel import Cancel
 from placet.chat.guards import (
     REPEATED,
+    RULES,
     CallRecord,
     CallSeen,
     Effect,
     GuardSettings,
     Halt,
     History,
-    Instead,
     Nudge,
     Pattern,
-    PlanFacts,
     check,
     check_call,
-    detected,
+    trend,
 )
 from placet.chat.messages import Ask, StopReason, ToolUse
 from placet.chat.result import Spent
-from placet.errors import Interrupted
+from placet.errors import Interrupted, ToolError
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
@@ -76,11 +75,10 @@ class MissionLimits:
     record: Record
     limits: Limits
     guards: GuardSettings
-    facts: PlanFacts
     cancel: Cancel
     # what counts besides: plannings of the same request that are over
     earlier: Amount = field(default_factory=Amount)
-    patterns: bool = False  # whether the model is told of patterns of failure
+    trends: bool = False  # whether the model is told of them
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
@@ -108,7 +106,7 @@ class MissionLimits:
         if not answered:
             self.leave_if_told()
         ledger = self.ledger()
-        match check(self.history, self.guards, self.facts, (ledger,)):
+        match check(self.history, self.guards, (ledger,)):
             case Halt(stop, pattern) if not answered:
                 self._notice((iteration,), pattern, stop.detail, READ_THE_REPORT)
                 raise stop
@@ -122,22 +120,16 @@ class MissionLimits:
         turns = self.guards.max_iterations
         if short := tell(ledger, turns - iteration + 1, turns):
             remarks.append(short)
-        if self.patterns:
-            remarks += self._patterns(iteration)
+        if self.trends and (sign := trend(self.history.steps, turns)) is not None:
+            kind, advice = sign.pattern.value, RULES[sign.pattern].advice
+            self._notice(("pattern", iteration), kind, sign.seen, advice, sign.tool)
+            remarks.append(f"Noticed ({kind}): {sign.seen} {advice}")
         return remarks
 
     def leave_if_told(self) -> None:
         """Raise Stop or Interrupted where the work is to end before anything else is begun."""
         self.cancel.check()
         self.ports.leaving.check()
-
-    def _patterns(self, iteration: int) -> list[str]:
-        found = detected(self.history.steps, self.guards.max_iterations)
-        if found is None:
-            return []
-        what = found.kind.value, found.description, found.action, found.tool
-        self._notice(("pattern", iteration), *what)
-        return [found.note()]
 
     def _notice(
         self,
@@ -211,7 +203,7 @@ class MissionLimits:
             case Halt(stop, pattern):
                 self._notice(self._at_call(), pattern, stop.detail, READ_THE_REPORT, use.name)
                 raise stop
-            case Instead(error):
+            case ToolError() as error:
                 what = Pattern.REPETITION.value, error.message, WATCH, use.name
                 self._notice(self._at_call(), *what)
                 return Outcome(

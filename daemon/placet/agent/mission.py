@@ -59,7 +59,7 @@ from placet.case.drift import IfChanged
 from placet.case.waiting import Why
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import GuardSettings, PlanFacts, iteration_cap
+from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
 from placet.chat.result import Drifted, Ended, Finished, Stopped, WorkDone
 from placet.disk.errors import VaultTrouble
@@ -423,10 +423,9 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> M
             limits.mission_wall_time_s or None,
             limits.tool_calls,
         ),
-        GuardSettings(cap, **ports.config.guards.model_dump()),
-        PlanFacts(writes=bool(scope.write)),
+        GuardSettings(cap, **ports.config.guards.model_dump(), writes=bool(scope.write)),
         cancel,
-        patterns=True,
+        trends=True,
     )
 
 

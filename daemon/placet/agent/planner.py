@@ -27,7 +27,7 @@ from placet.case.request import changed_keys
 from placet.case.waiting import Why
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import SPARE_TURNS, GuardSettings, PlanFacts
+from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
 from placet.chat.result import Spent
 from placet.errors import (
@@ -358,9 +358,11 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
         record,
         Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
         GuardSettings(
-            limits.planning_iterations, way_out=WAY_OUT, **ports.config.guards.model_dump()
+            limits.planning_iterations,
+            way_out=WAY_OUT,
+            writes=False,
+            **ports.config.guards.model_dump(),
         ),
-        PlanFacts(writes=False),
         cancel,
         _earlier(ports, record),
     )

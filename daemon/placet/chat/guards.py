@@ -67,7 +67,7 @@ class CallSeen:
     """A call and its outcome.
 
     `ok` says that the tool worked; a command that ran and ended with an error code worked.
-    `refused` that policy said no, `repeated` that a guard did (`check_call` said Instead).
+    `refused` that policy said no, `repeated` that a guard did (`check_call` gave an error).
     `result_digest` is a digest of the result, empty for an empty one.
     """
 
@@ -91,7 +91,7 @@ class StepRecord:
 
 
 class Pattern(StrEnum):
-    """Patterns that the model is told of once, and that end the mission if they go on."""
+    """Patterns that the model is told of. `RULES` says which end the mission if they go on."""
 
     REFUSAL = "refusal"
     CONTEXT_FULL = "context_full"
@@ -103,6 +103,10 @@ class Pattern(StrEnum):
     REFUSED = "refused"
     TALK = "talk"
     STALL = "stall"
+    REPEATED_TOOL_ERROR = "repeated-tool-error"
+    TOOL_REJECTION_LOOP = "tool-rejection-loop"
+    NO_PROGRESS = "no-progress"
+    MAX_STEPS_APPROACHING = "max-steps-approaching"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +215,6 @@ REPEATED = "repeated_call"
 
 
 @dataclass(frozen=True, slots=True)
-class Fine:
-    """Go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Instead:
-    """Do not carry the call out; answer it with this error, and count it as `repeated`."""
-
-    error: ToolError
-
-
-@dataclass(frozen=True, slots=True)
 class Halt:
     """The mission ends here: raise `stop`. `pattern` is the cause, as the journal names it."""
 
@@ -239,7 +231,7 @@ class GuardSettings:
     is told one before). `stall_turns`: turns in a row that changed nothing, once one has.
     `same_call_failing`: failures of one call since it last worked. `alternating_calls`: calls of
     the form A B A B …. `talk_turns`: turns in a row without a call. `way_out`: the model's way to
-    end its work if it cannot go on.
+    end its work if it cannot go on. `writes`: the plan's scope allows writing.
     """
 
     max_iterations: int
@@ -251,13 +243,7 @@ class GuardSettings:
     alternating_calls: int = 6
     talk_turns: int = 3
     way_out: str = "call `give_up` and say what is in the way"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanFacts:
-    """The facts of a plan that guards need. `writes`: its scope allows writing."""
-
-    writes: bool
+    writes: bool = True
 
 
 SPARE_TURNS = 5
@@ -276,9 +262,9 @@ def iteration_cap(
 
 
 def check(
-    history: History, settings: GuardSettings, facts: PlanFacts, ledgers: Sequence[Ledger]
-) -> Fine | Nudge | Halt:
-    """Judge a mission before its next model turn. Asking again changes nothing.
+    history: History, settings: GuardSettings, ledgers: Sequence[Ledger]
+) -> Nudge | Halt | None:
+    """Judge a mission before its next model turn; None: go on. Asking again changes nothing.
 
     In this order: the cap on turns, the budgets, then the patterns in the order of `Pattern`. The
     first limit that is reached or pattern that was told before ends the mission; new patterns are
@@ -286,23 +272,22 @@ def check(
     """
     cap = settings.max_iterations
     if len(history.steps) >= cap:
-        return _reached(
-            Stop(End.ITERATION_CAP, f"all {cap} iterations were used without finishing")
-        )
+        stop = Stop(End.ITERATION_CAP, f"all {cap} iterations were used without finishing")
+        return Halt(stop, stop.end.value)
     for ledger in ledgers:
         if (gone := exceeded(ledger)) is not None:
-            return _reached(gone.stop())
-    new: list[_Sign] = []
-    for sign in _signs(history, settings, facts):
+            return Halt(stop := gone.stop(), stop.end.value)
+    new: list[Sign] = []
+    for sign in _signs(history, settings):
         told = history.nudged.get(sign.pattern)
         if told is None:
             new.append(sign)
         elif told < len(history.steps) and sign.count >= sign.halt_at:
             return _ended(sign.pattern, f"{sign.seen}, after the model had been told of it")
     if not new:
-        return Fine()
+        return None
     text = " ".join(
-        f"Noticed: {sign.seen}. {_RULES[sign.pattern].advice.format(out=settings.way_out)}"
+        f"Noticed: {sign.seen}. {RULES[sign.pattern].advice.format(out=settings.way_out)}"
         for sign in new
     )
     return Nudge(
@@ -312,22 +297,22 @@ def check(
 
 def check_call(
     history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger]
-) -> Fine | Instead | Halt:
+) -> ToolError | Halt | None:
     """Judge a call before it is carried out: the budgets' cap on tool calls, then repetition.
 
-    The first repetition is answered instead of carried out, and the model told after the turn; one
-    in a later turn ends the mission.
+    None: carry it out. The first repetition is answered with an error instead, counts as
+    `repeated`, and the model is told after the turn; one in a later turn ends the mission.
     """
     if call.effect is not Effect.CONTROL:
         for ledger in ledgers:
             if (gone := no_tool_call_left(ledger)) is not None:
-                return _reached(gone.stop())
+                return Halt(stop := gone.stop(), stop.end.value)
     if not (detail := _repetition(history, settings, call)):
-        return Fine()
+        return None
     if Pattern.REPETITION in history.nudged:
         return _ended(Pattern.REPETITION, detail)
     why = f"Not carried out: {detail}. The result would be the same as before."
-    return Instead(ToolError(REPEATED, why, refused=True))
+    return ToolError(REPEATED, why, refused=True)
 
 
 def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> str:
@@ -357,58 +342,77 @@ def _may_change(seen: CallSeen, path: str) -> bool:
     return seen.call.effect is Effect.EXECUTE and not seen.refused
 
 
-def _reached(stop: Stop) -> Halt:
-    return Halt(stop, stop.end.value)
-
-
 # --- patterns
 
 
-class _Rule(NamedTuple):
-    """The advice for a pattern, and the end of a mission that goes on with it."""
+class Rule(NamedTuple):
+    """What the model is advised about a pattern, and the end of a mission that goes on with it.
+
+    `end` is None for a trend: a pattern of the last LOOK_BACK turns. It is told each time that it
+    begins, and ends nothing. `seen` describes it.
+    """
 
     advice: str
-    end: End
+    end: End | None = None
     error_type: str = ""
+    seen: str = ""
 
 
-_RULES: Mapping[Pattern, _Rule] = {
-    Pattern.REFUSAL: _Rule("Do what you can of it, or {out}.", End.REFUSAL),
-    Pattern.CONTEXT_FULL: _Rule(
+RULES: Mapping[Pattern, Rule] = {
+    Pattern.REFUSAL: Rule("Do what you can of it, or {out}.", End.REFUSAL),
+    Pattern.CONTEXT_FULL: Rule(
         "Older results were replaced by one line each. Ask for less at a time.", End.CONTEXT_FULL
     ),
-    Pattern.CUT_OFF: _Rule(
+    Pattern.CUT_OFF: Rule(
         "No call in it was carried out. Answer in smaller parts: fewer calls, smaller files and"
         " edits.",
         End.MODEL_ERROR,
         "cut_off",
     ),
-    Pattern.LOOP: _Rule("Do something else, or {out}.", End.REPETITION),
-    Pattern.REPETITION: _Rule(
+    Pattern.LOOP: Rule("Do something else, or {out}.", End.REPETITION),
+    Pattern.REPETITION: Rule(
         "Use what you were given, do something else, or {out}.", End.REPETITION
     ),
-    Pattern.ALTERNATION: _Rule("Do something else, or {out}.", End.REPETITION),
-    Pattern.FAILING: _Rule(
+    Pattern.ALTERNATION: Rule("Do something else, or {out}.", End.REPETITION),
+    Pattern.FAILING: Rule(
         "Read what the error says, and do it another way, or {out}.", End.TOOL_ERROR
     ),
-    Pattern.REFUSED: _Rule("Keep to what the approved scope allows, or {out}.", End.SCOPE),
-    Pattern.TALK: _Rule("Text reaches nobody. Call a tool and go on, or {out}.", End.TALK),
-    Pattern.STALL: _Rule(
+    Pattern.REFUSED: Rule("Keep to what the approved scope allows, or {out}.", End.SCOPE),
+    Pattern.TALK: Rule("Text reaches nobody. Call a tool and go on, or {out}.", End.TALK),
+    Pattern.STALL: Rule(
         "Go on with the plan in your next turn, or call `finish` if it is done, or `give_up` if it"
         " cannot be done.",
         End.STALL,
+    ),
+    Pattern.REPEATED_TOOL_ERROR: Rule(
+        "Read what the last error says before the next call; use other arguments or another tool.",
+        seen="Every call of `{tool}` in the last {turns} iterations failed.",
+    ),
+    Pattern.TOOL_REJECTION_LOOP: Rule(
+        "Stay within the plan's scope. If the plan cannot be done there, call `give_up` and say"
+        " what is missing.",
+        seen="Every call in the last {turns} iterations was refused; none was carried out.",
+    ),
+    Pattern.NO_PROGRESS: Rule(
+        "More of the same will bring no more: look elsewhere, or go on to the plan's next step.",
+        seen="The last {turns} iterations brought the same results, or none.",
+    ),
+    Pattern.MAX_STEPS_APPROACHING: Rule(
+        "Use it to call `finish` if the plan is done, or `give_up` with what is missing.",
+        seen="Iteration {taken} of {most} is done; one is left.",
     ),
 }
 
 
 def _ended(pattern: Pattern, detail: str) -> Halt:
-    rule = _RULES[pattern]
+    rule = RULES[pattern]
+    assert rule.end is not None, "a trend ends nothing"
     return Halt(Stop(rule.end, detail, error_type=rule.error_type), pattern.value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
-    """A pattern that the newest turn shows.
+class Sign:
+    """A pattern that the newest turn shows, and the one tool that it is about (empty for several).
 
     It is told at once; `halt_at` is the count that ends the mission after that.
     """
@@ -417,122 +421,76 @@ class _Sign:
     count: int
     halt_at: int
     seen: str
+    tool: str = ""
 
 
-def _signs(history: History, settings: GuardSettings, facts: PlanFacts) -> Iterator[_Sign]:
+def _signs(history: History, settings: GuardSettings) -> Iterator[Sign]:
     if not history.steps:
         return
     newest = history.steps[-1]
     if newest.stop_reason is StopReason.REFUSAL:
-        yield _Sign(Pattern.REFUSAL, 1, 1, "the model refused to go on")
+        yield Sign(Pattern.REFUSAL, 1, 1, "the model refused to go on")
     if newest.stop_reason is StopReason.CONTEXT_FULL:
         seen = "the conversation no longer fits into the model's context"
-        yield _Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
+        yield Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
     if cut := count_at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
         # Two cut answers far apart are no reason to end a mission.
-        yield _Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
+        yield Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
         yield from _signs_of_calls(history, newest, settings)
     limit = settings.talk_turns
     if (talk := turns_of_talk(history.steps)) >= limit:
-        yield _Sign(Pattern.TALK, talk, limit, f"{talk} iterations in a row called no tool")
+        yield Sign(Pattern.TALK, talk, limit, f"{talk} iterations in a row called no tool")
     limit = settings.stall_turns
-    if facts.writes and (idle := idle_turns(history.steps)) >= limit:
-        yield _Sign(Pattern.STALL, idle, limit, f"{idle} iterations in a row changed nothing")
+    if settings.writes and (idle := idle_turns(history.steps)) >= limit:
+        yield Sign(Pattern.STALL, idle, limit, f"{idle} iterations in a row changed nothing")
 
 
 def _signs_of_calls(
     history: History, newest: StepRecord, settings: GuardSettings
-) -> Iterator[_Sign]:
+) -> Iterator[Sign]:
     rounds, limit = identical_rounds(history.steps), settings.identical_rounds
     if rounds >= limit - 1:
         names = ", ".join(str(seen.call) for seen in newest.calls)
         seen = f"{rounds} iterations in a row made the same calls: {names}"
-        yield _Sign(Pattern.LOOP, rounds, limit, seen)
+        yield Sign(Pattern.LOOP, rounds, limit, seen)
     if repeated := [seen for seen in newest.calls if seen.repeated]:
         seen = f"{repeated[0].call} was called again and again, with the same arguments"
-        yield _Sign(Pattern.REPETITION, 1, 1, seen)
+        yield Sign(Pattern.REPETITION, 1, 1, seen)
     alternating, limit = alternating_calls(history), settings.alternating_calls
     if alternating >= limit:
         last, before = islice(history.backwards(), 2)
         seen = f"two calls alternated for {alternating} calls: {before.call}, {last.call}"
-        yield _Sign(Pattern.ALTERNATION, alternating, limit, seen)
+        yield Sign(Pattern.ALTERNATION, alternating, limit, seen)
     failures = [(failures_of(history, seen), seen) for seen in newest.calls]
     count, worst = max(failures, key=lambda pair: pair[0])
     if count >= settings.same_call_failing:
         pattern = Pattern.REFUSED if worst.refused else Pattern.FAILING
         what = "was refused" if worst.refused else "failed"
         seen = f"{worst.call} {what} {count} times"
-        yield _Sign(pattern, count, settings.same_call_failing, seen)
+        yield Sign(pattern, count, settings.same_call_failing, seen)
 
 
-# Failure patterns of the last steps, told to the model so that it can correct itself.
-#
-# They never end a mission; `guards` does.
+# Trends.
 
-# Steps that have to show a pattern.
+# Steps that have to show a trend.
 LOOK_BACK = 3
 
 
-class FailureKind(StrEnum):
-    """The patterns, in the order in which they are looked for."""
-
-    REPEATED_TOOL_ERROR = "repeated-tool-error"
-    TOOL_REJECTION_LOOP = "tool-rejection-loop"
-    NO_PROGRESS = "no-progress"
-    MAX_STEPS_APPROACHING = "max-steps-approaching"
-
-
-_SAID = {
-    FailureKind.REPEATED_TOOL_ERROR: (
-        "Every call of `{tool}` in the last {turns} iterations failed.",
-        "Read what the last error says before the next call; use other arguments or another tool.",
-    ),
-    FailureKind.TOOL_REJECTION_LOOP: (
-        "Every call in the last {turns} iterations was refused; none was carried out.",
-        "Stay within the plan's scope. If the plan cannot be done there, call `give_up` and say"
-        " what is missing.",
-    ),
-    FailureKind.NO_PROGRESS: (
-        "The last {turns} iterations brought the same results, or none.",
-        "More of the same will bring no more: look elsewhere, or go on to the plan's next step.",
-    ),
-    FailureKind.MAX_STEPS_APPROACHING: (
-        "Iteration {taken} of {most} is done; one is left.",
-        "Use it to call `finish` if the plan is done, or `give_up` with what is missing.",
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class FailurePattern:
-    """A pattern: its description, the advice for the model, and the tool (empty for several)."""
-
-    kind: FailureKind
-    description: str
-    action: str
-    tool: str
-
-    def note(self) -> str:
-        """Return the text that is put before the model."""
-        return f"Noticed ({self.kind}): {self.description} {self.action}"
-
-
-def detected(steps: Sequence[StepRecord], max_steps: int) -> FailurePattern | None:
-    """Return the pattern that the last step has brought about, None if an earlier one goes on.
+def trend(steps: Sequence[StepRecord], max_steps: int) -> Sign | None:
+    """Return the trend that the last step has brought about, None if an earlier one goes on.
 
     `max_steps` is the mission's cap on model turns.
     """
-    kind, tool = failure_kind(steps, max_steps)
-    if kind is None or (steps and kind is failure_kind(steps[:-1], max_steps)[0]):
+    kind, tool = trend_of(steps, max_steps)
+    if kind is None or (steps and kind is trend_of(steps[:-1], max_steps)[0]):
         return None
-    description, action = _SAID[kind]
-    said = description.format(tool=tool, turns=LOOK_BACK, taken=len(steps), most=max_steps)
-    return FailurePattern(kind, said, action, tool)
+    seen = RULES[kind].seen.format(tool=tool, turns=LOOK_BACK, taken=len(steps), most=max_steps)
+    return Sign(kind, 1, 0, seen, tool)
 
 
-def failure_kind(steps: Sequence[StepRecord], max_steps: int) -> tuple[FailureKind | None, str]:
-    """Return the first pattern that the last steps show, and the one tool that it is about.
+def trend_of(steps: Sequence[StepRecord], max_steps: int) -> tuple[Pattern | None, str]:
+    """Return the first trend that the last steps show, and the one tool that it is about.
 
     A step in which a write succeeded is progress, whatever its result says.
     """
@@ -542,12 +500,12 @@ def failure_kind(steps: Sequence[StepRecord], max_steps: int) -> tuple[FailureKi
         tools = {seen.call.tool for seen in calls}
         tool = tools.pop() if len(tools) == 1 else ""
         if tool and not any(seen.ok or seen.refused for seen in calls):
-            return FailureKind.REPEATED_TOOL_ERROR, tool
+            return Pattern.REPEATED_TOOL_ERROR, tool
         if all(seen.refused for seen in calls):
-            return FailureKind.TOOL_REJECTION_LOOP, tool
+            return Pattern.TOOL_REJECTION_LOOP, tool
         if _nothing_new(last):
-            return FailureKind.NO_PROGRESS, tool
-    return (FailureKind.MAX_STEPS_APPROACHING if len(steps) == max_steps - 1 else None), ""
+            return Pattern.NO_PROGRESS, tool
+    return (Pattern.MAX_STEPS_APPROACHING if len(steps) == max_steps - 1 else None), ""
 
 
 def _nothing_new(last: Sequence[StepRecord]) -> bool:

@@ -322,7 +322,7 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
     gone = tidy(repo, ports.worktrees, live, before, now, _redacting(ports.secrets))
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
-        record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
+        record.log(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
 
 
 def leftover_worktrees(worktrees: Path, reader: Reader) -> list[str]:

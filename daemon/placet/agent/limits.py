@@ -85,9 +85,9 @@ class MissionLimits:
 
     def ledger(self) -> Ledger:
         """Return the budget and its use so far."""
-        spent = self.spent
+        spent, now_s = self.spent, self.ports.clock.wall().timestamp()
         wall_s = (
-            self.ports.clock.wall().timestamp() - self._began() - waited_s(self.record)
+            now_s - self.record.once(BEGAN, lambda: now_s) - waited_s(self.record)
             if self.limits.wall_time_s is not None
             else 0.0
         )
@@ -234,13 +234,6 @@ class MissionLimits:
     def turn_over(self, stop_reason: StopReason) -> None:
         """Count a turn."""
         self.history = self.history.with_step(stop_reason)
-
-    def _began(self) -> float:
-        began = self.record.get(BEGAN)
-        if began is None:
-            began = self.ports.clock.wall().timestamp()
-            self.record.settle(BEGAN, began)
-        return began
 
     def _call(self, use: ToolUse) -> CallRecord:
         path = use.input.get("path")

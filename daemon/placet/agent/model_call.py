@@ -60,7 +60,7 @@ def ask_model(
     if (known := record.get(REPLY.at(turn))) is not None:
         spent.add(known.reply.usage, known.cost_usd, known.took_s)
         return known.reply
-    record.fresh()
+    record.check_halted()
     while True:
         attempts += 1
         _must_have_space(ports.journal.path.parent)

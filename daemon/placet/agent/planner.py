@@ -266,7 +266,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)
     try:
         record.check_crash_loop()
-        record.fresh()  # where it crashed again and again, not even a worktree is made
+        record.check_halted()  # where it crashed again and again, not even a worktree is made
         return _draft(ports, job, record, cancel)
     except (Interrupted, Postponed, AsksPerson):
         record.end_run()
@@ -364,19 +364,14 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
             **ports.config.guards.model_dump(),
         ),
         cancel,
-        _earlier(ports, record),
+        record.once(EARLIER, lambda: _earlier(ports, record.case)),
     )
 
 
-def _earlier(ports: Ports, record: Record) -> Amount:
+def _earlier(ports: Ports, case: Case) -> Amount:
     """Return the use of the request's earlier plannings: all of them share one budget."""
-    known = record.get(EARLIER)
-    if known is None:
-        with ports.journal.read() as reader:
-            tokens, usd = reader.calls.used_planning(record.case.trace_id)
-        known = Amount(tokens, usd)
-        record.settle(EARLIER, known)
-    return known
+    with ports.journal.read() as reader:
+        return Amount(*reader.calls.used_planning(case.trace_id))
 
 
 def _talk(

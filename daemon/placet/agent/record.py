@@ -322,14 +322,14 @@ class Record(Recorded):
             not key.startswith(aside) for known in (self.intents, self.outcomes) for key in known
         )
 
-    def fresh(self) -> None:
+    def check_halted(self) -> None:
         """Raise `halt`, if set: what comes next is not on the record."""
         if self.halt is not None:
             raise self.halt
 
     def intend(self, entry: Key[T], value: T | None = None) -> None:
         """Record that an action is about to start."""
-        self.fresh()
+        self.check_halted()
         if entry.key not in self.intents:
             body = b"" if value is None else _stored(entry.kind).dump_json(value)
             self._write(entry.key, "intent", body, ())
@@ -351,14 +351,19 @@ class Record(Recorded):
         if self.held:
             self._commit()
 
-    def note(self, *rows: Activity) -> None:
-        """Write journal rows alone."""
-        self.held += [AddActivity(row) for row in rows]
-        self._commit()
+    def once(self, entry: Key[T], make: Callable[[], T]) -> T:
+        """Return the outcome of an entry; the first time, make and record it."""
+        known = self.get(entry)
+        if known is None:
+            known = make()
+            self.settle(entry, known)
+        return known
 
-    def aside(self, row: Activity) -> None:
-        """Write a journal row with the next write."""
+    def log(self, row: Activity, *, hold: bool = False) -> None:
+        """Write a journal row alone; `hold` delays it to the next write."""
         self.held.append(AddActivity(row))
+        if not hold:
+            self._commit()
 
     def _tell_of_git(self, operation: str) -> None:
         if self.ran:
@@ -367,7 +372,8 @@ class Record(Recorded):
                 "processes": len(self.ran),
                 "duration_ms": round(sum(self.ran), 1),
             }
-            self.aside(self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts))
+            row = self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts)
+            self.log(row, hold=True)
             self.ran = []
 
     def close(self) -> None:
@@ -398,7 +404,7 @@ class Record(Recorded):
         """Start a life. After MAX_CRASHES crashes in a row at this place, `halt` ends the work."""
         if self.start_run() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
-            self.note(self.failure(End.CRASH_LOOP.value, why, REPORT_IT))
+            self.log(self.failure(End.CRASH_LOOP.value, why, REPORT_IT))
             self.halt = Stop(End.CRASH_LOOP, why)
 
     def end_run(self) -> None:

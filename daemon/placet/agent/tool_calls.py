@@ -128,7 +128,7 @@ def call_on_record(
     whole file, control calls). If it may be half done, `again` restores the worktree first; if that
     is impossible, the model is told that the call was interrupted.
     """
-    record.fresh()
+    record.check_halted()
     tool = tools.get(use.name)
     if record.cut_off(entry) and tool is not None and may_be_half_done(use.name) and not again():
         outcome = INTERRUPTED

@@ -102,9 +102,9 @@ def journalled(record: Record) -> OnCall:
 
     def on_call(call: GitCall) -> None:
         if call.stderr:
-            record.aside(
-                record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call))
-            )
+            facts = failure_of(call)
+            row = record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts)
+            record.log(row, hold=True)
         else:
             record.ran.append(call.duration_ms)
 
@@ -264,7 +264,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
             raise Postponed(
                 _too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY
             ) from found
-    record.note(
+    record.log(
         record.row(
             Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit
         )
@@ -327,7 +327,7 @@ def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
         ports.left_out.update(left_out)
         ports.say(not_added(left_out))
     if commit:
-        record.note(
+        record.log(
             record.row(
                 Action.GIT_SNAPSHOTTED,
                 Actor.SYSTEM,

@@ -18,7 +18,7 @@ from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended, Stopped
+from placet.chat.result import MissionResult
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
 from placet.git.history import is_ancestor
@@ -38,7 +38,7 @@ AWAY_RETRY_S = 15.0
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
     """Run a mission in this process, after fetching what workers did of it.
 
     Raises as `agent.mission.carry_out` does.
@@ -198,14 +198,14 @@ def not_taken(
     record: Record,
     error: PlacetError,
     to: Mapping[str, str],
-) -> Stopped:
+) -> MissionResult:
     """Return the end of a mission whose branch was refused, or moved by somebody else."""
     end = End.SCOPE if isinstance(error, BranchRefused) else End.REPOSITORY
     ended = unable(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
     if not commit:
         return ended
-    return replace(ended, work=replace(ended.work, kept=kept_ref(mission.case)), kept_commit=commit)
+    return replace(ended, kept=kept_ref(mission.case), kept_commit=commit)
 
 
 def without_checkpoints(to: Mapping[str, str], instead: str) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended, Finished, Stopped
+from placet.chat.result import MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import look_after
@@ -101,7 +101,7 @@ class Handover:
         clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
-    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         """Let a worker carry a mission out, and put its commits into the person's repository.
 
         This process runs a mission that it began, or that was stopped before a worker had it.
@@ -121,7 +121,7 @@ class Handover:
                 came = self._came(ports, case, mission.token, cancel, item)
             except WorkerBug as error:
                 came = broken(ports, mission, error)
-            if not isinstance(came, Finished | Stopped):
+            if not isinstance(came, MissionResult):
                 raise WorkerBug(f"a worker carried out a plan, and gave back: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
@@ -301,15 +301,15 @@ class Handover:
         return ITEM_JSON.validate_json(text).source.head.removeprefix("refs/heads/")
 
     def _settled(
-        self, ports: Ports, mission: Mission, record: Record, ended: Ended, cancel: Cancel
-    ) -> Ended:
+        self, ports: Ports, mission: Mission, record: Record, ended: MissionResult, cancel: Cancel
+    ) -> MissionResult:
         """Bring a mission's commits home; return its end as the repository shows it."""
         case = mission.case
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # a mistake ended it: nobody looked at what no commit has
-        to = without_checkpoints(to, "" if ended.work.branch else kept_ref(case))
+        to = without_checkpoints(to, "" if ended.branch else kept_ref(case))
         try:
             with leavable_by(cancel, ports.leaving):
                 take_home(ports, mission, record, repo, to)
@@ -320,12 +320,10 @@ class Handover:
         tidy_up(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
-        if isinstance(ended, Stopped):
+        if not ended.ok:
             return replace(ended, left_at="")
         into = case.plan.base_branch
-        return replace(
-            ended, after=look_after(repo, ended.work.branch, into) if ended.commit else None
-        )
+        return replace(ended, after=look_after(repo, ended.branch, into) if ended.commit else None)
 
 
 def _text(path: Path) -> str:

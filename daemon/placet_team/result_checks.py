@@ -20,7 +20,7 @@ from placet.case.callout import PlanHead, headed
 from placet.case.case import Case
 from placet.case.events import Drafted
 from placet.chat.budget import Complexity
-from placet.chat.result import Ended, Finished
+from placet.chat.result import MissionResult
 from placet.errors import End, PlacetError
 from placet.git.history import digests_at, log
 from placet.git.repository import dirty_paths
@@ -74,44 +74,42 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
 
 
 def checked_end(
-    mission: Mission, repo: Repo, record: Record, refs: Mapping[str, str], given: Ended
-) -> Ended:
+    mission: Mission, repo: Repo, record: Record, refs: Mapping[str, str], given: MissionResult
+) -> MissionResult:
     """Return the end of a mission as the repository shows it, with its references at `refs`.
 
     Raises WorkerBug for an end that is impossible.
     """
     place, spent = record.get(PLACE), spent_in(record)
-    branch, base = (
-        (place.branch, place.base) if place is not None and given.work.branch else ("", "")
-    )
-    if isinstance(given, Finished):
+    branch, base = (place.branch, place.base) if place is not None and given.branch else ("", "")
+    if given.ok:
         if not branch:
             raise WorkerBug("a worker finished a mission that has no branch")
         tip = refs.get(f"refs/heads/{branch}", "")
         last = "" if tip == base else tip
     else:
         base = base or (place.base if place is not None else "")
-        last = refs.get(given.work.kept, "")
+        last = refs.get(given.kept, "")
     between = (repo, base, last) if base and last else None
     made = {commit.sha for commit in log(repo, last, f"^{base}")} if between else set()
-    work = replace(
-        given.work,
+    given = replace(
+        given,
         branch=branch,
         base=base,
-        kept=given.work.kept if given.work.kept in refs else "",
+        kept=given.kept if given.kept in refs else "",
         files=files_between(*between) if between else (),
         steps=tuple(
             replace(step, commit=step.commit if step.commit in made else "")
-            for step in given.work.steps
+            for step in given.steps
             if 0 < step.number <= len(mission.plan.steps)
         ),
         spent=spent,
         repository=str(repo.path),
     )
-    if isinstance(given, Finished):
-        return replace(given, work=work, commit=last)
+    if given.ok:
+        return replace(given, commit=last)
     drift, end = given.drift, given.end
     if drift is not None:
-        drift = told_of(changed_under(mission, repo, base, record), work.kept)
+        drift = told_of(changed_under(mission, repo, base, record), given.kept)
         end = end if drift is not None else End.REPOSITORY  # it was taken back meanwhile
-    return replace(given, work=work, end=end, kept_commit=last, drift=drift)
+    return replace(given, end=end, commit="", kept_commit=last, drift=drift)

@@ -12,7 +12,7 @@ from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.waiting import Why
-from placet.chat.result import Ended
+from placet.chat.result import MissionResult
 from placet.codec import Stored
 from placet.disk.confine import Denied
 from placet.git.repository import KEPT_MARK
@@ -89,14 +89,14 @@ class Wait:
         return Postponed(self.reason, after_s, self.why)
 
 
-Result = Drafted | PlanningFailed | Asked | Wait | Ended | str
+Result = Drafted | PlanningFailed | Asked | Wait | MissionResult | str
 
 _KINDS: Mapping[str, Any] = {
     "drafted": Drafted,
     "not planned": PlanningFailed,
     "asked": Asked,
     "wait": Wait,
-    "ended": Ended,
+    "ended": MissionResult,
 }
 _STORED = {kind: Stored[Any](what) for kind, what in _KINDS.items()}
 
@@ -120,7 +120,9 @@ def config_of(text: str) -> Config:
     return Config.model_validate(json.loads(text))
 
 
-def packed_result(result: Drafted | PlanningFailed | Asked | Wait | Ended) -> tuple[str, str]:
+def packed_result(
+    result: Drafted | PlanningFailed | Asked | Wait | MissionResult,
+) -> tuple[str, str]:
     """Return the kind of a result, and its JSON."""
     for kind, what in _KINDS.items():
         if isinstance(result, what):

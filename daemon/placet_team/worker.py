@@ -22,7 +22,7 @@ from placet.agent.work import Mission
 from placet.agent.workplace import Ports
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended
+from placet.chat.result import MissionResult
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
 from placet.host.lock import boottime_s
@@ -227,7 +227,7 @@ class Worker:
         except Exception as error:  # it must come back in any case, with a mistake of placet's too
             return *_mishap(error), writes
 
-    def _ended(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+    def _ended(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         try:
             return carry_out(ports, mission, cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost, JournalPaused, BodyDamaged):

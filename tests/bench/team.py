@@ -18,7 +18,7 @@ from pathlib import Path
 import pgkit
 from placet.activity import Action, Activity, Actor, Entity
 from placet.chat.cancel import Cancel
-from placet.chat.result import Finished, Spent, WorkDone
+from placet.chat.result import MissionResult, Spent
 from placet.host.clock import Clock
 from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
@@ -158,7 +158,7 @@ class Simulated(Worker):
                     {"tool": "write_file", "target": "hello.txt", "ok": True, "iteration": n},
                 )
                 self.journal.commit([guard, entry, AddActivity(about)])
-        done = Finished(work=WorkDone(spent=Spent(ROUNDS), repository=""))
+        done = MissionResult(spent=Spent(ROUNDS), repository="")
         self.journal.commit([guard, PutResult(*packed_result(done))])
         del self.under_way[row.trace_id]
 

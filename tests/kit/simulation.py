@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
@@ -39,7 +40,7 @@ from placet.case.question import ANSWERS_KEPT
 from placet.case.question_note import answer_in, is_approved, is_of, shown_digest
 from placet.case.request import RequestProblems, read_request
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended, Finished, Spent, Stopped, WorkDone
+from placet.chat.result import MissionResult, Spent
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.errors import End, Interrupted, UserError
@@ -450,7 +451,7 @@ class Play:
                 f"the planner of {case.request_id} is told {told}, but its request says {says}",
             )
 
-    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         trace = mission.case.trace_id
         expected = self.running.get(trace)
         self.must(
@@ -479,11 +480,11 @@ class Play:
         ok = luck < 0.7 and not cancel.is_set()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
-        work = WorkDone(spent=Spent(self.runs), repository="")
+        done = MissionResult(spent=Spent(self.runs), repository="", summary=words)
         if ok:
-            return Finished(work=work, summary=words)
+            return done
         end = End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP
-        return Stopped(work=work, end=end, detail=words, error_type="Error")
+        return replace(done, end=end, summary="", detail=words, error_type="Error")
 
     # --- what is recorded
     # -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request
 from placet.case.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
-from placet.chat.result import Ended, Finished, Stopped, WorkDone
+from placet.chat.result import MissionResult
 from placet.codec import Stored
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -26,8 +26,7 @@ WHOLE = st.integers(-(2**63), 2**63 - 1)
 st.register_type_strategy(int, WHOLE)
 DATA = st.dictionaries(TEXT, st.none() | TEXT | WHOLE | st.booleans(), max_size=3)
 COMMANDS: Any = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
-ENDED_JSON: Stored[Ended] = Stored(Ended)
-WORK = st.builds(WorkDone, calls=st.dictionaries(TEXT, WHOLE, max_size=2))
+RESULT_JSON: Stored[MissionResult] = Stored(MissionResult)
 KINDS: Any = [
     (CASE_JSON, Case, st.builds(Case)),
     (
@@ -42,9 +41,13 @@ KINDS: Any = [
         | st.builds(Move),
     ),
     (
-        ENDED_JSON,
-        Ended,
-        st.builds(Finished, work=WORK) | st.builds(Stopped, work=WORK, error=st.none() | DATA),
+        RESULT_JSON,
+        MissionResult,
+        st.builds(
+            MissionResult,
+            calls=st.dictionaries(TEXT, WHOLE, max_size=2),
+            error=st.none() | DATA,
+        ),
     ),
 ]
 

@@ -5,6 +5,7 @@ whoever says them.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -20,11 +21,9 @@ from placet.chat.budget import Complexity
 from placet.chat.result import (
     ChangedFile,
     CommandRun,
-    Finished,
+    MissionResult,
     Spent,
     StepDone,
-    Stopped,
-    WorkDone,
 )
 from placet.errors import End
 from placet.loop.side_notes import side_note
@@ -192,7 +191,7 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         "s",
         Frontmatter.YAML,
     )
-    work = WorkDone(
+    work = MissionResult(
         branch="feat/r-1",
         base="a" * 40,
         steps=(StepDone(1, other, "c" * 40),),
@@ -203,11 +202,11 @@ def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(
         spent=Spent(replies=1),
         repository="/app",
     )
-    finished = Finished(work=work, summary=one, commit="b" * 40)
+    finished = replace(work, summary=one, commit="b" * 40)
     text = read_note(outcome_of(finished, at).report).body
     assert_is_only_read(text, headings=7)
-    failed = Stopped(
-        work=work,
+    failed = replace(
+        work,
         end=End.GAVE_UP,
         detail=other,
         error_type="X",
@@ -236,7 +235,7 @@ def test_agents_document_keeps_its_markdown() -> None:
 
 def test_report_shortens_long_commands() -> None:
     ran = (CommandRun(f"python -c {'x' * 230}", 0), CommandRun("ls", 1))
-    work = WorkDone(commands=ran, spent=Spent(replies=1), repository="")
+    work = MissionResult(commands=ran, spent=Spent(replies=1), repository="")
     lines = commands_table(work).splitlines()
     assert max(map(len, lines)) < 120
     assert lines[-1] == "| `ls` | 1 |"
@@ -256,12 +255,12 @@ def test_a_report_and_its_row_name_two_hundred_files() -> None:
         "s",
         Frontmatter.YAML,
     )
-    work = WorkDone(
+    work = MissionResult(
         files=tuple(ChangedFile(f"{n}.txt", "A", 1, 0) for n in range(1_000)),
         spent=Spent(replies=1),
         repository="/app",
     )
-    ended = outcome_of(Finished(work=work, commit="b" * 40), at)
+    ended = outcome_of(replace(work, commit="b" * 40), at)
     assert len(ended.facts["files_changed"]) == 200
     assert ended.facts["files_more"] == 800
     assert ended.report.count(b".txt") == 200

@@ -33,20 +33,20 @@ APPROVE = """if isinstance(given, Drafted):
         given = replace(given, text=text, revision=7, facts={"digest": "of another plan"})
     return given"""
 OF_PLAN = 'if isinstance(given, Drafted):\n        return replace(given, text=b"no plan")\n'
-BASE = """if isinstance(given, Finished):
-        steps = tuple(replace(step, commit="f" * 40) for step in given.work.steps)
-        work = replace(given.work, base=given.commit, files=(), steps=steps, kept="refs/heads/x")
-        given = replace(given, work=work)
+BASE = """if isinstance(given, MissionResult) and given.ok:
+        steps = tuple(replace(step, commit="f" * 40) for step in given.steps)
+        work = {"files": (), "steps": steps, "kept": "refs/heads/x"}
+        given = replace(given, base=given.commit, **work)
     return given"""
-SPENT = """if isinstance(given, Finished):
-        given = replace(given, work=replace(given.work, spent=Spent(99, 10**15)))
+SPENT = """if isinstance(given, MissionResult) and given.ok:
+        given = replace(given, spent=Spent(99, 10**15))
     return given"""
-DRIFT = """if isinstance(given, Finished):
+DRIFT = """if isinstance(given, MissionResult) and given.ok:
         drift = Drifted("A file was changed.", ("x",), given.commit, ())
-        given = Stopped(work=given.work, end=End.DRIFT, detail="x", error_type="x", drift=drift)
+        given = replace(given, end=End.DRIFT, detail="x", error_type="x", drift=drift)
     return given"""
 
-OTHERS = """if isinstance(given, Finished):
+OTHERS = """if isinstance(given, MissionResult) and given.ok:
         from placet.agent.record import Postponed
         from placet.case.waiting import Why
         return worker.Wait("no room", 600.0, Why.MACHINE)
@@ -55,7 +55,7 @@ from placet.agent.record import ENDED, Record
 settle = Record.settle
 def forge(self, entry, value, *rows, **how):
     if entry == ENDED:
-        value = replace(value, work=replace(value.work, branch="other", base=TIP), commit="")
+        value = replace(value, branch="other", base=TIP, commit="")
     return settle(self, entry, value, *rows, **how)
 Record.settle = forge"""
 

@@ -30,7 +30,7 @@ from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.chat.guards import Effect
-from placet.chat.result import ChangedFile, Drifted, Ended, Finished, Stopped
+from placet.chat.result import ChangedFile, Drifted, MissionResult
 from placet.disk.confine import Root
 from placet.errors import End, Stop, UserError
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
@@ -212,7 +212,9 @@ def named(plan: Plan) -> frozenset[str]:
     )
 
 
-def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
+def clean_up(
+    ports: Ports, mission: Mission, record: Record, repo: Repo, ended: MissionResult
+) -> MissionResult:
     """Clean git up after a mission: a success keeps its branch, a failure's work goes to a ref.
 
     Can be repeated after a crash.
@@ -220,21 +222,20 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
     path, place = path_of(ports, mission.case, record), record.get(PLACE)
     assert place is not None, "a mission with a branch has its place on the record"
     # not from the mission's result, which a worker may have written
-    work = replace(ended.work, branch=place.branch, base=place.base)
-    ended = replace(ended, work=work)
+    ended = replace(ended, branch=place.branch, base=place.base)
     try:
         tree = open_worktree(repo, path, place.branch, place.base)
     except RepositoryChanged:  # already removed, before a crash
         tree = Worktree(repo, path, private_dir(repo, path, record), place.branch, place.base)
-    if isinstance(ended, Finished):
+    if ended.ok:
         return _keep_success(ports, mission.case, record, tree, ended)
     take_hold(tree)
     return _keep_failure(ports, mission.case, record, tree, ended)
 
 
 def _keep_success(
-    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Finished
-) -> Finished:
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: MissionResult
+) -> MissionResult:
     """Remove the worktree of a success; keep what commands changed outside the scope at a ref."""
     ckpt, _, left_out = refs(case, tree.path.name)
     try:
@@ -245,11 +246,11 @@ def _keep_success(
         why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
         remove_worktree(tree, save(tree, left_out, why, when) if rest else None, ref=ckpt)
     if not ended.commit:
-        abandon(tree.repo, tree.path, ended.work.branch, ended.work.base)
+        abandon(tree.repo, tree.path, ended.branch, ended.base)
     not_kept = _not_kept(record)
-    others = tuple(path for path in ended.work.left_out if path not in not_kept)
+    others = tuple(path for path in ended.left_out if path not in not_kept)
     kept = left_out if others else ""
-    return replace(ended, work=replace(ended.work, kept=kept, left_out=others, not_kept=not_kept))
+    return replace(ended, kept=kept, left_out=others, not_kept=not_kept)
 
 
 def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:
@@ -269,8 +270,8 @@ def _not_kept(record: Record) -> tuple[str, ...]:
 
 
 def _keep_failure(
-    ports: Ports, case: Case, record: Record, tree: Worktree, ended: Stopped
-) -> Stopped:
+    ports: Ports, case: Case, record: Record, tree: Worktree, ended: MissionResult
+) -> MissionResult:
     repo = tree.repo
     ckpt, failed, _ = refs(case, tree.path.name)
     if tree.path.exists() and (tree.git_dir / "index").exists():
@@ -287,7 +288,7 @@ def _keep_failure(
         lost.touch()
     roll_back(tree, failed, message, ports.clock.wall())
     last = resolve(repo, ckpt)
-    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.work.base):
+    if last is not None and lost.exists() and not is_ancestor(repo, last, ended.base):
         # somebody deleted the worktree: only the checkpoint has the uncommitted work
         save_commit(repo, last, failed, ports.clock.wall())
     delete_ref(repo, ckpt)
@@ -295,14 +296,15 @@ def _keep_failure(
     kept_commit = resolve(repo, failed) or ""
     kept, not_kept = failed if kept_commit else "", _not_kept(record)
     if not record.has(ROLLED_BACK):
-        facts: dict[str, Any] = {"branch": ended.work.branch, "kept": kept}
+        facts: dict[str, Any] = {"branch": ended.branch, "kept": kept}
         facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
         row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
         record.settle(ROLLED_BACK, kept, row)
     drift = told_of(ended.drift, kept)
-    files = files_between(repo, ended.work.base, failed) if kept else ()
-    work = replace(ended.work, kept=kept, files=files, not_kept=not_kept)
-    return replace(ended, work=work, kept_commit=kept_commit, drift=drift)
+    files = files_between(repo, ended.base, failed) if kept else ()
+    return replace(
+        ended, kept=kept, files=files, not_kept=not_kept, kept_commit=kept_commit, drift=drift
+    )
 
 
 def told_of(drift: Drifted | None, kept: str) -> Drifted | None:

@@ -61,7 +61,7 @@ from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.chat.result import Drifted, Ended, Finished, Stopped, WorkDone
+from placet.chat.result import Drifted, MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import (
     End,
@@ -93,7 +93,7 @@ _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends to which the model's last words add nothing."""
 
 
-def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> Ended:
+def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionResult:
     """Commit what is left of a success, and return the mission's result, which is then recorded.
 
     `stop` is the reason for a failure, None for a success; `summary` is the agent's.
@@ -118,7 +118,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> Ended:
     files = files_between(repo, tree.base, last)
     if stop is None and work.mission.plan.scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
-    did = WorkDone(
+    result = MissionResult(
         branch=tree.branch,
         base=tree.base,
         steps=tuple(steps.done[number] for number in sorted(steps.done)),
@@ -129,30 +129,29 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> Ended:
         spent=work.limits.spent,
         repository=str(repo.path),
     )
-    ended = _finished(steps, did, summary, last) if stop is None else _stopped(steps, did, stop)
-    record.settle(ENDED, ended)
-    return ended
-
-
-def _finished(steps: StepsUnderway, did: WorkDone, summary: str, last: str) -> Finished:
-    work, secrets = steps.work, steps.work.record.secrets
-    commit = last if last != did.base else ""
-    into = work.mission.case.plan.base_branch
-    return Finished(
-        work=did,
-        summary=summary,
-        commit=commit,
-        ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-        after=look_after(work.repo, did.branch, into) if commit else None,
+    result = (
+        _failed(steps, result, stop)
+        if stop is not None
+        else replace(
+            result,
+            summary=summary,
+            commit=last if last != tree.base else "",
+            ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
+            after=look_after(repo, tree.branch, work.mission.case.plan.base_branch)
+            if last != tree.base
+            else None,
+        )
     )
+    record.settle(ENDED, result)
+    return result
 
 
-def _stopped(steps: StepsUnderway, did: WorkDone, stop: Stop) -> Stopped:
+def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionResult:
     work, secrets = steps.work, steps.work.record.secrets
     tool, error = steps.trouble or ("", None)
     silent = stop.end in _SAID_IN_FULL
-    return Stopped(
-        work=did,
+    return replace(
+        result,
         end=stop.end,
         detail=redact(stop.detail, secrets)[0],
         error_type=stop.error_type,
@@ -206,15 +205,17 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 # ------------------------------------------------------------------------------------------------
 
 
-def drifted(ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str) -> Stopped:
+def drifted(
+    ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str
+) -> MissionResult:
     """Return the end of a mission whose plan's files changed before it began."""
     ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
-    ended = replace(ended, work=replace(ended.work, base=base), drift=drift)
+    ended = replace(ended, base=base, drift=drift)
     record.settle(ENDED, ended)
     return ended
 
 
-def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Stopped:
+def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> MissionResult:
     """Return the end of a mission that you stopped before it had a worktree.
 
     A partly made worktree is removed.
@@ -227,7 +228,7 @@ def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Sto
     return ended
 
 
-def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
+def broken(ports: Ports, mission: Mission, error: Exception) -> MissionResult:
     """Return the end of a mission that hit a bug in placet.
 
     Its branch and worktree stay as they are.
@@ -236,12 +237,14 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Stopped:
     return unable(ports, mission, UserError(describe_bug(error)), End.INTERNAL_ERROR, record)
 
 
-def unable(ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record) -> Stopped:
+def unable(
+    ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
+) -> MissionResult:
     """Return the end of a mission of which only the record is readable; `error` says why."""
     path = path_of(ports, mission.case, record)
-    did = WorkDone(spent=spent_in(record), repository=mission.case.request.portal)
-    return Stopped(
-        work=did,
+    return MissionResult(
+        spent=spent_in(record),
+        repository=mission.case.request.portal,
         end=end,
         detail=str(error),
         error_type=end.value,
@@ -293,12 +296,12 @@ SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, 
 """The reply to a turn that called no tool."""
 
 
-def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
+def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
     """Carry a mission out to its end, success or failure.
 
     With a reason, `cancel` ends the mission at the next safe point; without one, the work is left
     for later. Raises Interrupted and Postponed; calling it again resumes from the record. Anything
-    else, such as a repository that is gone, is returned as an Ended.
+    else, such as a repository that is gone, is returned as a result.
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
@@ -329,12 +332,12 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         record.close()
 
 
-def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> Ended:
+def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionResult:
     repo = repository(ports, mission.case.request.portal, record)
     _carry(ports, mission.case, repo, record)
     ended = record.get(ENDED)
     if ended is not None:
-        return clean_up(ports, mission, record, repo, ended) if ended.work.branch else ended
+        return clean_up(ports, mission, record, repo, ended) if ended.branch else ended
     record.check_crash_loop()
     # report from the record what was done before; do nothing more
     if record.halt is None and cancel.reason:
@@ -372,7 +375,7 @@ def _in_worktree(
     repo: Repo,
     at: MissionPlace,
     cancel: Cancel,
-) -> Ended:
+) -> MissionResult:
     case, path = mission.case, path_of(ports, mission.case, record)
     known = record.has(BRANCH)
     # until a lost worktree is rebuilt, now or after the next start

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import Case, row_of
@@ -40,7 +40,7 @@ from placet.case.waiting import Why
 from placet.chat.budget import Amount
 from placet.chat.compaction import Compaction
 from placet.chat.messages import Reply, Turn, text_block, user_turn
-from placet.chat.result import Ended
+from placet.chat.result import MissionResult
 from placet.codec import Stored
 from placet.errors import End, Interrupted, PlacetError, Stop
 from placet.git.run import Author
@@ -177,7 +177,7 @@ CHECKPOINT = Key("checkpoint", str)
 STEP = Key("step", str, "commit")  # :S; its commit, empty where nothing had changed
 LAST_COMMIT = Key("last commit", str, "commit")
 DRIFT = Key("drift", str)  # :COMMIT, the verdict on what changed up to it
-ENDED = Key("ended", cast("type[Ended]", Ended), "look at the branch")  # before git is tidied up
+ENDED = Key("ended", MissionResult, "look at the branch")  # before git is tidied up
 NOT_KEPT = Key("not kept", str)  # files that no reference may have, each with a NUL after it
 ROLLED_BACK = Key("rolled back", str)  # the ref that keeps a failed mission's work
 

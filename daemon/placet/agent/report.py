@@ -32,7 +32,7 @@ from placet.case.explain import (
 from placet.case.life_cycle import EventKind
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
-from placet.chat.result import MOST_FILES, After, ChangedFile, Ended, Finished, Stopped, WorkDone
+from placet.chat.result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.errors import End, counted, local, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
@@ -81,7 +81,7 @@ class ReportData:
         )
 
 
-def cost_key(work: WorkDone) -> dict[str, float]:
+def cost_key(work: MissionResult) -> dict[str, float]:
     """Return the cost as a property that tables in the vault can add up, None if it is unknown."""
     return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
 
@@ -125,9 +125,8 @@ def _remarks(at: ReportData) -> str:
 _CHANGES = {"A": "new", "M": "changed", "D": "deleted", "T": "of another kind"}
 
 
-def files_table(ended: Ended) -> str:
+def files_table(work: MissionResult) -> str:
     """Return the changed files as a table, and below it those that no commit has."""
-    work, finished = ended.work, isinstance(ended, Finished)
     lines = (
         ["None."]
         if not work.files
@@ -149,20 +148,20 @@ def files_table(ended: Ended) -> str:
             "Changed by commands but outside the approved scope, so in no commit: "
             + listed(work.left_out)
             + "."
-            + (f" They are kept at `{work.kept}`." if finished and work.kept else ""),
+            + (f" They are kept at `{work.kept}`." if work.ok and work.kept else ""),
         ]
     if work.not_kept:
         lines += ["", not_kept(work)]
-    if isinstance(ended, Finished) and ended.ignored:
+    if work.ok and work.ignored:
         lines += [
             "",
             "In the scope, but ignored by git (see `.gitignore`), so in no commit, "
-            f"and gone with the worktree: {listed(ended.ignored)}.",
+            f"and gone with the worktree: {listed(work.ignored)}.",
         ]
     return "\n".join(lines)
 
 
-def not_kept(work: WorkDone) -> str:
+def not_kept(work: MissionResult) -> str:
     """Return the sentence on files that were not kept."""
     return (
         "Not kept, as placet could not search them for secrets (a file with a "
@@ -186,7 +185,7 @@ def _lines(added: int | None, deleted: int | None) -> str:
     return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
-def cost_line(work: WorkDone, at: ReportData) -> str:
+def cost_line(work: MissionResult, at: ReportData) -> str:
     """Return iterations, tokens, dollars and seconds of a mission."""
     spent = work.spent
     cost = spent.cost("cost unknown (no price for this model)")
@@ -212,14 +211,14 @@ def fenced_text(text: str, language: str) -> str:
     return fenced(visible(clean(text).replace("%%", "% %")), language)
 
 
-def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> bytes:
+def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any]) -> bytes:
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
             f"{literal(name)} ({count})"
-            for name, count in sorted(ended.work.calls.items(), key=lambda c: -c[1])
+            for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])
         )
         or "none"
     )
@@ -231,10 +230,10 @@ def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> by
         {**common(at), "plan": plan},
         error_summary=_summary(ended, at, facts),
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
-        branch=f"`{ended.work.branch}` (removed; see Work So Far)" if ended.work.branch else "none",
+        branch=f"`{ended.branch}` (removed; see Work So Far)" if ended.branch else "none",
         tools=tools,
         last_success=code(ended.last_success) if ended.last_success else "none",
-        numbers=cost_line(ended.work, at),
+        numbers=cost_line(ended, at),
         end=ended.end.value,
         work=_work(ended),
         next_steps=_next_steps(ended, at)
@@ -249,14 +248,14 @@ def failure_note(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> by
             "failed_at": at.stamp,
             "error_type": ended.error_type or ended.end.value,
             "agent": case.request.agent,
-            **cost_key(ended.work),
+            **cost_key(ended),
         },
         text,
         at.kind,
     )
 
 
-def error_of(ended: Stopped) -> str:
+def error_of(ended: MissionResult) -> str:
     """Return the error that ended a mission, with the model's last words."""
     failed = ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR)
     what = (
@@ -265,29 +264,29 @@ def error_of(ended: Stopped) -> str:
     return with_last_words(what, ended.last_words)
 
 
-def _summary(ended: Stopped, at: ReportData, facts: Mapping[str, Any]) -> str:
+def _summary(ended: MissionResult, at: ReportData, facts: Mapping[str, Any]) -> str:
     """Return what happened and what to do next, in at most six lines."""
     first, *rest = what_happened(facts, at.plan, at.rows)
     lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _work(ended: Stopped) -> str:
+def _work(ended: MissionResult) -> str:
     if ended.left_at:
         return (
             f"The unfinished work is still in {code(show(ended.left_at))}. "
             "Fix the cause, then restart the daemon. It saves the work at a ref and removes that "
             "folder."
         )
-    if not ended.work.kept:
-        return not_kept(ended.work) if ended.work.not_kept else "Nothing was changed."
-    repo, ref = shlex.quote(ended.work.repository), shlex.quote(ended.work.kept)
+    if not ended.kept:
+        return not_kept(ended) if ended.not_kept else "Nothing was changed."
+    repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
     return "\n".join(
         [
             "The unfinished work is on no branch. placet keeps it at a ref:",
             "",
             "```sh",
-            f"git -C {repo} log -p {ended.work.base[:12]}..{ref}    # look at it",
+            f"git -C {repo} log -p {ended.base[:12]}..{ref}    # look at it",
             f"git -C {repo} branch rescue {ref}    # put it on a branch",
             f"git -C {repo} update-ref -d {ref}    # delete it",
             "```",
@@ -310,7 +309,7 @@ def _ready(at: ReportData, left: SavedWork) -> str:
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
-def _next_steps(ended: Stopped, at: ReportData) -> str:
+def _next_steps(ended: MissionResult, at: ReportData) -> str:
     case = at.case
     name = case.request_path or "the request"
     moved = ended.end in (End.STOPPED_BY_PERSON, End.DRIFT)
@@ -336,26 +335,26 @@ MAX_NAMED = 10
 """Maximum of files that one sentence of a report names."""
 
 
-def outcome_of(ended: Ended, at: ReportData) -> MissionEnded:
+def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
     """Return a mission's outcome for the loop: report, path, facts for the journal."""
-    case, failed = at.case, isinstance(ended, Stopped)
+    case, failed = at.case, not ended.ok
     name = report_name(at.now.date(), case.trace8, case.request_id, failed=failed)
     path = _path(case, name, at.is_there)
-    if isinstance(ended, Finished):
+    if ended.ok:
         return MissionEnded(
             case.generation,
             EventKind.MISSION_COMPLETED,
             _mission(ended, at),
             path,
-            _facts(ended.work, End.FINISHED, ended.commit, path, at),
-            branch=ended.work.branch,
+            _facts(ended, path, at),
+            branch=ended.branch,
             pictures=at.named_pictures,
         )
     facts = {
-        **_facts(ended.work, ended.end, "", path, at),
+        **_facts(ended, path, at),
         "error_type": ended.error_type,
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
-        "kept": ended.work.kept,
+        "kept": ended.kept,
         "kept_commit": ended.kept_commit,
         **({"left_at": ended.left_at} if ended.left_at else {}),
     }
@@ -366,20 +365,20 @@ def outcome_of(ended: Ended, at: ReportData) -> MissionEnded:
         path,
         facts,
         f"{error_of(ended)} (see {path})",
-        ended.work.branch,
+        ended.branch,
         ended.drift,
         ended.detail,
         at.named_pictures,
     )
 
 
-def _facts(work: WorkDone, end: End, commit: str, report: str, at: ReportData) -> dict[str, Any]:
+def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
     spent = work.spent
     return {
-        "reason": end.value,
+        "reason": work.end.value,
         "branch": work.branch,
         "base": work.base,
-        "commit": commit,
+        "commit": work.commit,
         "iterations": spent.replies,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
@@ -401,18 +400,18 @@ def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
     return next(path for path in paths if path not in known and not is_there(path))
 
 
-def _mission(ended: Finished, at: ReportData) -> bytes:
+def _mission(ended: MissionResult, at: ReportData) -> bytes:
     case = at.case
     text = template("mission_report.md").substitute(
         common(at),
         summary=document(ended.summary or "Done."),
-        steps=_steps(ended.work, at.plan),
+        steps=_steps(ended, at.plan),
         files=files_table(ended),
-        commands=commands_table(ended.work) + _refused(at) + _pictures(at),
-        cost=cost_line(ended.work, at),
+        commands=commands_table(ended) + _refused(at) + _pictures(at),
+        cost=cost_line(ended, at),
         where=_where(ended, at),
         end=End.FINISHED.value,
-        iterations=counted(ended.work.spent.replies, "iteration"),
+        iterations=counted(ended.spent.replies, "iteration"),
     )
     return new_note(
         {
@@ -421,16 +420,16 @@ def _mission(ended: Finished, at: ReportData) -> bytes:
             "status": "completed",
             "completed_at": at.stamp,
             "agent": case.request.agent,
-            "branch": ended.work.branch if ended.commit else "",
+            "branch": ended.branch if ended.commit else "",
             "commit": ended.commit,
-            **cost_key(ended.work),
+            **cost_key(ended),
         },
         text,
         at.kind,
     )
 
 
-def _steps(work: WorkDone, plan: Plan) -> str:
+def _steps(work: MissionResult, plan: Plan) -> str:
     done = {step.number: step for step in work.steps}
     lines = []
     for number, step in enumerate(plan.steps, 1):
@@ -447,7 +446,7 @@ def _steps(work: WorkDone, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def commands_table(work: WorkDone) -> str:
+def commands_table(work: MissionResult) -> str:
     """Return the commands that ran as a table; long ones are shortened."""
     if not work.commands:
         return "None."
@@ -474,11 +473,10 @@ def _pictures(at: ReportData) -> str:
     return "".join(f"\n\n![[{path.name}]]" for path in paths)
 
 
-def _where(ended: Finished, at: ReportData) -> str:
+def _where(ended: MissionResult, at: ReportData) -> str:
     if not ended.commit:
         return "Nothing was changed, so there is no branch to keep."
-    work = ended.work
-    repo, branch = shlex.quote(work.repository), shlex.quote(work.branch)
+    repo, branch = shlex.quote(ended.repository), shlex.quote(ended.branch)
     ident = at.case.request_id
     after = ended.after
     place = f"git -C {repo}"
@@ -507,14 +505,14 @@ def _where(ended: Finished, at: ReportData) -> str:
         )
     return "\n".join(
         [
-            f"Branch {code(work.branch)} of {code(work.repository)}, "
-            f"from `{work.base[:12]}` to `{ended.commit[:12]}`.",
+            f"Branch {code(ended.branch)} of {code(ended.repository)}, "
+            f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
             *(_beside(after, notes=not at.case.request.portal) if after is not None else ()),
             "",
             "To take the work over:",
             "",
             "```sh",
-            f"placet diff {ident}    # look at it, or: {place} diff {work.base[:12]}..{branch}",
+            f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
             merge,
             *([ask] if ask else []),
             f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from placet.chat.budget import Amount
 from placet.chat.messages import Usage
@@ -137,14 +137,25 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkDone:
-    """The work of a mission, however it ended. Files and lines come from git, never from the model.
+class MissionResult:
+    """The work of a mission, and how it ended. Files and lines come from git, not from the model.
 
     `kept` is the ref with what is on no branch (a failed attempt's work; files outside the scope),
     "" if there is none. `left_out` are changed files outside the scope, which no commit has.
     `not_kept` are files that were lost, because they could not be searched for secrets.
+
+    Of a success: `summary` is the agent's, `commit` the last one; if nothing was changed it is
+    empty and `after` is None. `ignored` are files that the scope allows, commands made and git
+    ignores: no commit has them.
+
+    Of a failure: `error` is the structured error, if there was one. `kept_commit` is the commit of
+    the ref `kept`. `drift` is set if files changed under the plan. `left_at` is the worktree, if it
+    could not be removed. `last_words` are the last text of the model: shortened, without secrets.
     """
 
+    end: End = End.FINISHED
+    spent: Spent
+    repository: str
     branch: str = ""
     base: str = ""
     kept: str = ""
@@ -154,39 +165,14 @@ class WorkDone:
     not_kept: tuple[str, ...] = ()
     commands: tuple[CommandRun, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)
-    spent: Spent
-    repository: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """The end of a successful mission.
-
-    `commit` is the last one; if nothing was changed it is empty and `after` is None. `ignored` are
-    files that the scope allows, commands made and git ignores: no commit has them.
-    """
-
-    work: WorkDone
     summary: str = ""
     commit: str = ""
     after: After | None = None
     ignored: tuple[str, ...] = ()
-    ok: Literal[True] = True
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """The end of a mission that failed.
-
-    `error` is the structured error, if there was one. `kept_commit` is the commit of the ref
-    `kept`. `drift` is set if files changed under the plan. `left_at` is the worktree, if it could
-    not be removed. `last_words` are the last text of the model: shortened, without secrets.
-    """
-
-    work: WorkDone
-    end: End
-    detail: str
-    error_type: str
+    detail: str = ""
+    error_type: str = ""
     error: Mapping[str, Any] | None = None
     failed_tool: str = ""
     last_success: str = ""
@@ -194,8 +180,8 @@ class Stopped:
     drift: Drifted | None = None
     left_at: str = ""
     last_words: str = ""
-    ok: Literal[False] = False
 
-
-Ended = Finished | Stopped
-"""The result of a mission; the record tells them apart by `ok`."""
+    @property
+    def ok(self) -> bool:
+        """Whether the mission succeeded."""
+        return self.end is End.FINISHED

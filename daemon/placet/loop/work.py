@@ -37,7 +37,7 @@ from placet.case.notes import body_of, look_at
 from placet.case.sorting import CaseNotes, as_it_counts
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import Ended
+from placet.chat.result import MissionResult
 from placet.disk.errors import Gone, Unreadable
 from placet.errors import BUGS, Interrupted, describe_bug, rfc3339
 from placet.journal.writes import (
@@ -63,7 +63,7 @@ MAX_ROWS = 10_000
 """Maximum of a case's rows that a report is made from, the last ones."""
 
 
-def report(ports: Ports, mission: Mission, ended: Ended) -> MissionEnded:
+def report(ports: Ports, mission: Mission, ended: MissionResult) -> MissionEnded:
     """Return the end of a mission as the loop takes it, with its report."""
     case, moment = mission.case, ports.clock.wall()
     record = Record.load(ports.journal, case, case.generation, ports.clock)
@@ -98,7 +98,7 @@ MAX_REPORT_CHARS = 40_000
 WALL_RETRY_S = 60.0
 
 Draft = Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
-CarryOut = Callable[[Ports, Mission, Cancel], Ended]
+CarryOut = Callable[[Ports, Mission, Cancel], MissionResult]
 
 
 @dataclass(slots=True)

@@ -105,9 +105,9 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
     that git would not store; Stop if something changed under the plan.
     """
     case, tree = work.mission.case, work.tree
-    if inside := found_in_modules(tree):  # git does not list those as changes
-        refuse_not_kept(tree, inside)
     with writing(tree) as worktree:
+        if inside := found_in_modules(tree):  # git does not list those as changes
+            refuse_not_kept(tree, inside)
         changed = whole(worktree.changes())
         left_out = out_of_scope(work, changed)
         paths = sorted(set(changed) - set(left_out))

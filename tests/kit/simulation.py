@@ -1426,7 +1426,7 @@ class Play:
                 c
                 for c in self.loop.cases.values()
                 if c.state in WORKING
-                and not self.loop.drafts.is_draft(c)
+                and not self.loop.intake.is_draft(c)
                 and not any(
                     why.startswith(f"{c.request_id}: its mission waits") for why in tick.waiting
                 )

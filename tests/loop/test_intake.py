@@ -112,7 +112,7 @@ def test_renamed_note_has_the_id_of_its_name(tmp_path: Path) -> None:
         return [row["entity_id"] for row in vault.rows("request.detected")]
 
     with looping(vault, time=time, model=lambda: Fake(greeter)) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         typed(vault, "Say hello\n", "Untitled 2.md")
         typed(vault, "Say goodbye\n", "Untitled.md")
         assert detected(8) == []
@@ -126,7 +126,7 @@ def test_renamed_note_has_the_id_of_its_name(tmp_path: Path) -> None:
 def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
     vault, time, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time(), Fake(greeter)
     with looping(vault, time=time, model=lambda: model) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         for save in range(10):
             typed(vault, "Say hello" + " again" * save + "\n")
             for _ in range(8):
@@ -186,7 +186,7 @@ def ticks(run: Running, seconds: float) -> None:
 def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> None:
     vault, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Hanging(greeter)
     with looping(vault, time=Time(), model=lambda: model) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         typed(vault, "Say hello\n")
         ticks(run, 40)
         until(lambda: model.asks, "the first call")

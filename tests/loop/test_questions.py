@@ -226,7 +226,7 @@ def test_typing_an_answer_holds_no_stop_back(vault: TestVault) -> None:
     time.began = datetime.now(UTC)  # files have the machine's time
     with looping(vault, model=lambda: Fake(asker), time=time) as run:
         drop_and_approve(run)
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         question(vault).write_text(question(vault).read_text() + "\nHalf of an ans")
         vault.active("hello").rename(vault.plan("hello"))
         run.settle()

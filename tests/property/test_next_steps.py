@@ -229,7 +229,7 @@ def test_request_in_quiet_time_is_not_said_to_be_planned(tmp_path: Path) -> None
     vault.drop("Say hello.\n")
     clock = Time()
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         for _ in range(3):
             run.loop.tick()
             clock.pass_time(1)
@@ -243,7 +243,7 @@ def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault)
     vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
     clock = Time()
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
 
         def look(seconds: float) -> list[str]:
             until = clock.now_s + seconds

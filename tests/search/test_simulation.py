@@ -25,8 +25,7 @@ from placet.case.life_cycle import State
 from placet.case.observe import _answered
 from placet.case.sorting import sort_notes
 from placet.disk.errors import Gone, VaultTrouble
-from placet.loop import outbox
-from placet.loop.gestures import Gestures
+from placet.loop import look, outbox
 from placet.loop.intake import Intake
 from placet.loop.look import Decisions
 from placet.loop.outbox import _rewrite, _stamp
@@ -656,12 +655,12 @@ def test_a_mistake_holds_up_the_case_that_shows_it_and_no_other(calm: Play, wher
     calm.settle()
     one, other = calm.files(Folder.PLANS)
     calm.dice.random = lambda: 0.5  # missions succeed
-    take, perform = Gestures.take, outbox.perform
+    take, perform = look.take, outbox.perform
 
-    def wrong_take(self, case, its):
+    def wrong_take(book, case, its):
         if case.request_id == "a" and its.plans:
             raise KeyError("odd")
-        return take(self, case, its)
+        return take(book, case, its)
 
     def wrong_perform(command, case, desk, **more):
         if case.request_id == "a":
@@ -671,7 +670,7 @@ def test_a_mistake_holds_up_the_case_that_shows_it_and_no_other(calm: Play, wher
     calm.rename(one, "System/Active/a.md")
     calm.rename(other, "System/Active/b.md")
     patched = (
-        patch.object(Gestures, "take", wrong_take)
+        patch.object(look, "take", wrong_take)
         if where == "gestures"
         else patch.object(outbox, "perform", wrong_perform)
     )

@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
             aside.rename(folder)
             running.settle()
             there = [path for name in QUEUES for path in (vault.root / name).glob("*.md")]
-            assert sorted(running.loop.sight.notes) == sorted(
+            assert sorted(running.loop.intake.notes) == sorted(
                 str(path.relative_to(vault.root)) for path in there
             )
         assert [said for said in running.said if "cannot be listed" in said] == [

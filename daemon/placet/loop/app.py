@@ -17,6 +17,7 @@ from placet.agent.mission import carry_out
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
 from placet.case.life_cycle import DRAFTING, State
+from placet.case.results import distrust
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
@@ -32,6 +33,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
 from placet.loop.config_watch import ConfigWatch
+from placet.loop.gestures import refuse
 from placet.loop.ports import (
     model_opener,
     own_secrets,
@@ -40,7 +42,6 @@ from placet.loop.ports import (
     systemd_notifier,
     teller,
 )
-from placet.loop.recover import distrust_journal
 from placet.loop.rows import of_daemon
 from placet.loop.run import Daemon, Ending, journal_pause_as_user_error
 from placet.loop.threads import Workers
@@ -237,6 +238,29 @@ def _hands(
         lambda: settings.held.config, journal, bell.ring, say, stack
     )
     return team
+
+
+_LOST = "The journal was lost, or restored from a backup."
+
+
+def distrust_journal(loop: Loop) -> None:
+    """Drop all pending commands and intents, and have open approvals reviewed again.
+
+    They were meant for the notes of another day. The next look sends plans in System/Active back to
+    review.
+    """
+    book = loop.book
+    book.outbox.forget()
+    while loop.read_intents():
+        refuse(book, f"{_LOST} Decide again.", *list(book.intents.waiting.values()))
+    open_ones = [
+        case for case in book.cases.values() if case.acting in (State.APPROVED, State.RUNNING)
+    ]
+    clock = book.ports.clock
+    book.record(*(distrust(case, clock.now()) for case in open_ones))
+    facts = {"to_review": [case.request_id for case in open_ones]}
+    book.ports.journal.commit([of_daemon(clock, Action.JOURNAL_RECONCILED, **facts)])
+    book.say(f"{_LOST} Open requests and plans are read again, and plans come back for review.")
 
 
 def _remove_leftovers(ports: Ports) -> None:

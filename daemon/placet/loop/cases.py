@@ -32,6 +32,7 @@ from placet.journal.writes import (
     PutText,
     Write,
 )
+from placet.loop.intake import Intake
 from placet.loop.outbox import Outbox, OutboxPorts
 from placet.loop.retry import Waits
 from placet.loop.rows import of_case
@@ -164,12 +165,14 @@ class Cases:
     # the approved plans by trace_id, each parsed once in this process
     _approved: dict[str, Approved] = field(default_factory=dict)
     outbox: Outbox = field(init=False)
+    intake: Intake = field(init=False)
     waits: Waits = field(init=False)
     intents: Mailbox = field(init=False)
 
     def __post_init__(self) -> None:
         journal, clock = self.ports.journal, self.ports.clock
         self.cases = OpenCases(journal)
+        self.intake = Intake(self.vault, clock, self.say)
         self.outbox = Outbox(journal, clock, self.say, self.reported)
         self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
         self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)

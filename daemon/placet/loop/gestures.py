@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import PurePosixPath
@@ -47,9 +47,8 @@ from placet.disk.errors import Gone, Unreadable
 from placet.errors import local, rfc3339
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.cases import Cases
-from placet.loop.intake import Intake
 from placet.loop.outbox import places
-from placet.loop.requests import Drafts, Requests
+from placet.loop.requests import request_in
 from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
 from placet.secrets import redact
@@ -57,333 +56,341 @@ from placet.secrets import redact
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 
 
-@dataclass(slots=True)
-class Gestures:
-    """The gestures of people.
+def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
+    """Decide what a person did to a case's notes; return whether that was possible.
 
-    `unplanned` has by path, for this look, why nothing is planned from notes of known cases.
+    None: they did nothing. What they did besides an answer is decided in the same look: work does
+    not go on between.
     """
+    if case.asking is not None and not its.asked:
+        its = replace(its, asked=_asked_in_archive(book, case, case.asking))
+    seen = _seen(book, case, its)
+    gesture = None if seen is None else _made(book, case, its, seen)
+    if gesture is None:
+        return None if seen is None else False
+    done = book.apply(case, gesture, *_outcome(book, case, gesture))
+    if done is not None and isinstance(gesture, Answered) and gesture.note is not None:
+        take(book, book.cases[case.trace_id], replace(its, asked=[]))
+    return True
 
-    book: Cases
-    intake: Intake
-    requests: Requests
-    drafts: Drafts
-    unplanned: dict[str, str] = field(default_factory=dict)
-    waits: bool = False  # whether the notes that were looked at last show a gesture
 
-    def take(self, case: Case, its: CaseNotes) -> bool:
-        """Decide what a person did to a case's notes; return whether that was anything.
+def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
+    """Do what a person asked for by a command, and record what came of it.
 
-        What they did besides an answer is decided in the same look: work does not go on between.
-        """
-        if case.asking is not None and not its.asked:
-            its = replace(its, asked=self._asked_in_archive(case, case.asking))
-        gesture = self._made(case, its)
-        if gesture is None:
-            return False
-        book = self.book
-        done = book.apply(case, gesture, *self._outcome(case, gesture))
-        if done is not None and isinstance(gesture, Answered) and gesture.note is not None:
-            self.take(book.cases[case.trace_id], replace(its, asked=[]))
-        return True
-
-    def perform(self, case: Case, its: CaseNotes, intent: Intent) -> None:
-        """Do what a person asked for by a command, and record what came of it.
-
-        `its` are the case's notes, in which no gesture shows. The intent waits while it is not
-        certain that these are all.
-        """
-        ports = self.book.ports
-        try:
-            moves: tuple[Move, ...] = ()
-            if intent.what == "retry" and its.request is None:
-                intent, its, moves = self._from_archive(case, intent, its)
-            change = change_of(case, intent, its, local(ports.clock.now()))
-            gesture = self._wanted(case, change, intent)
-            if gesture is None and intent.what not in ("comment", "tick"):
-                return
-        except OutdatedError as outdated:
-            self.refuse(str(outdated), intent)
+    `its` are the case's notes, in which no gesture shows. The intent waits while it is not
+    certain that these are all.
+    """
+    ports = book.ports
+    try:
+        moves: tuple[Move, ...] = ()
+        if intent.what == "retry" and its.request is None:
+            intent, its, moves = _from_archive(book, case, intent, its)
+        change = change_of(case, intent, its, local(ports.clock.now()))
+        gesture = _wanted(book, case, change, intent)
+        if gesture is None and intent.what not in ("comment", "tick"):
             return
-        change = replace(change, commands=(*moves, *change.commands))
-        done = AnswerIntent(intent.id, gesture.why if isinstance(gesture, ApprovalRefused) else "")
-        if gesture is None:
-            edit = DecisionBuilder(case, case.state, rfc3339(ports.clock.wall()))
-            digest = change.notes.plans[0].digest
-            edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.person, digest=digest)
-            self.book.record(change.before(edit.done()), writes=[done])
-        else:
-            self.book.apply(case, gesture, done, *self._outcome(case, gesture), change=change)
-        if isinstance(gesture, RequestPending):
-            self.drafts.quiet.end(gesture.note, ports.clock.monotonic())
-        self.book.intents.forget([intent])
+    except OutdatedError as outdated:
+        refuse(book, str(outdated), intent)
+        return
+    change = replace(change, commands=(*moves, *change.commands))
+    done = AnswerIntent(intent.id, gesture.why if isinstance(gesture, ApprovalRefused) else "")
+    if gesture is None:
+        edit = DecisionBuilder(case, case.state, rfc3339(ports.clock.wall()))
+        digest = change.notes.plans[0].digest
+        edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.person, digest=digest)
+        book.record(change.before(edit.done()), writes=[done])
+    else:
+        book.apply(case, gesture, done, *_outcome(book, case, gesture), change=change)
+    if isinstance(gesture, RequestPending):
+        book.intake.quiet.end(gesture.note, ports.clock.monotonic())
+    book.intents.forget([intent])
 
-    def refuse(self, why: str, *intents: Intent) -> None:
-        """Record that intents are not performed, and say why."""
-        self.book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
-        self.book.intents.forget(intents)
-        self.book.dirty = True  # what waited for them is due
-        several = f" ({len(intents)} times)" if len(intents) > 1 else ""
-        self.book.say(f"`placet {intents[0].what}` was not performed{several}: {why}")
 
-    def _wanted(self, case: Case, change: Change, intent: Intent) -> Gesture | None:
-        """Return the gesture that an intent's change is; None while that is not certain.
+def refuse(book: Cases, why: str, *intents: Intent) -> None:
+    """Record that intents are not performed, and say why."""
+    book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
+    book.intents.forget(intents)
+    book.dirty = True  # what waited for them is due
+    several = f" ({len(intents)} times)" if len(intents) > 1 else ""
+    book.say(f"`placet {intents[0].what}` was not performed{several}: {why}")
 
-        Raises OutdatedError if it means nothing.
-        """
-        wanted = WANTED[intent.what]
-        seen = gestures(case, change.notes, plannable())
-        found = next((one for one in seen if one.kind in wanted), None)
-        if found is None:
-            if intent.what in ("comment", "tick"):
-                return None
-            note = next(iter(change.notes.plans), change.notes.request)
-            known = intent.what != "answer" and refusal(case, note, intent.what, plannable())
-            raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
-        if isinstance(found, ByHand):
-            found = replace(found, person=intent.person)
-        gesture = self._filled(case, found)
-        if gesture is None and self.intake.is_certain and self.intake.all_plans_read:
-            request = change.notes.request
-            why = self.requests.read(request) if request is not None else ""
-            raise OutdatedError(why if isinstance(why, str) and why else _CANNOT)
-        return gesture
 
-    def _from_archive(
-        self, case: Case, intent: Intent, its: CaseNotes
-    ) -> tuple[Intent, CaseNotes, tuple[Move, ...]]:
-        """Return an intent and its notes as if the request was back among the requests."""
-        vault, name = self.book.vault, PurePosixPath(intent.path).name
-        try:
-            raw, _ = vault.read(intent.path)
-        except Unreadable as error:
-            raise OutdatedError(f"{show(intent.path)} cannot be read: {error}") from error
-        if not intent.path.startswith(f"{Folder.ARCHIVE}/") or trace_of(raw) != case.trace_id:
-            raise OutdatedError(f"{show(intent.path)} is not the request of {case.request_id}.")
-        there = vault.scan([Folder.REQUESTS]).found
-        names = (numbered(f"{Folder.REQUESTS}/{name}", number) for number in count(1))
-        home = next(path for path in names if path not in there)
-        request = look_at(home, raw, vault.owner(intent.path))
-        moves = (Move(intent.path, home),)
-        return replace(intent, path=home), replace(its, request=request), moves
+def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture | None:
+    """Return the gesture that an intent's change is; None while that is not certain.
 
-    def _asked_in_archive(self, case: Case, asking: Asking) -> list[NoteSeen]:
-        """Return a question that a person answered and then moved to the archive themselves."""
-        path = f"{Folder.ARCHIVE}/{PurePosixPath(asking.path).name}"
-        try:
-            raw, _ = self.book.vault.read(path)
-        except Unreadable:
-            return []
-        note = replace(look_at(asking.path, raw, ""), path=path)
-        is_it = note.trace_id == case.trace_id and note.asks and is_of(note, asking)
-        is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
-        return [note] if is_answered else []
+    Raises OutdatedError if it means nothing.
+    """
+    wanted = WANTED[intent.what]
+    seen = gestures(case, change.notes, plannable())
+    found = next((one for one in seen if one.kind in wanted), None)
+    if found is None:
+        if intent.what in ("comment", "tick"):
+            return None
+        note = next(iter(change.notes.plans), change.notes.request)
+        known = intent.what != "answer" and refusal(case, note, intent.what, plannable())
+        raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
+    if isinstance(found, ByHand):
+        found = replace(found, person=intent.person)
+    gesture = _filled(book, case, found)
+    if gesture is None and book.intake.is_certain and book.intake.all_plans_read:
+        request = change.notes.request
+        why = request_in(book, request) if request is not None else ""
+        raise OutdatedError(why if isinstance(why, str) and why else _CANNOT)
+    return gesture
 
-    def _outcome(self, case: Case, gesture: Gesture) -> list[Write]:
-        """Return the writes that give an answer to the call that waits for it, if it is one.
 
-        Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
-        """
-        if not isinstance(gesture, Answering):
-            return []
-        ports, asking = self.book.ports, case.asking
-        assert asking is not None, "only what is asked is answered"
-        since = datetime.fromisoformat(asking.asked_at)
-        waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
-        with suppress(BodyDamaged):
-            return settled(ports, case, outcome_of(gesture), waited_s)
+def _from_archive(
+    book: Cases, case: Case, intent: Intent, its: CaseNotes
+) -> tuple[Intent, CaseNotes, tuple[Move, ...]]:
+    """Return an intent and its notes as if the request was back among the requests."""
+    vault, name = book.vault, PurePosixPath(intent.path).name
+    try:
+        raw, _ = vault.read(intent.path)
+    except Unreadable as error:
+        raise OutdatedError(f"{show(intent.path)} cannot be read: {error}") from error
+    if not intent.path.startswith(f"{Folder.ARCHIVE}/") or trace_of(raw) != case.trace_id:
+        raise OutdatedError(f"{show(intent.path)} is not the request of {case.request_id}.")
+    there = vault.scan([Folder.REQUESTS]).found
+    names = (numbered(f"{Folder.REQUESTS}/{name}", number) for number in count(1))
+    home = next(path for path in names if path not in there)
+    request = look_at(home, raw, vault.owner(intent.path))
+    moves = (Move(intent.path, home),)
+    return replace(intent, path=home), replace(its, request=request), moves
+
+
+def _asked_in_archive(book: Cases, case: Case, asking: Asking) -> list[NoteSeen]:
+    """Return a question that a person answered and then moved to the archive themselves."""
+    path = f"{Folder.ARCHIVE}/{PurePosixPath(asking.path).name}"
+    try:
+        raw, _ = book.vault.read(path)
+    except Unreadable:
         return []
+    note = replace(look_at(asking.path, raw, ""), path=path)
+    is_it = note.trace_id == case.trace_id and note.asks and is_of(note, asking)
+    is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
+    return [note] if is_answered else []
 
-    def acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
-        """Remember where a case's notes are now.
 
-        A renamed note is no gesture, but commands need its place. Another request may have the
-        place of one that was taken away after its case ended.
-        """
-        request_path, plan_path = case.request_path, case.plan.path
-        # an empty one was archived, or taken away
-        if request_path and notes.request is not None and is_utf8(notes.request.path):
-            request_path = notes.request.path
-        elif request_path and notes.request is None and case.state not in OPEN:
-            is_gone = self.intake.absent(case.trace_id, request_path)
-            request_path = "" if is_gone else request_path
-        if plan_path and len(notes.plans) == 1 and is_utf8(notes.plans[0].path):
-            plan_path = notes.plans[0].path
-        asking = case.asking
-        if asking is not None and len(notes.asked) == 1 and is_utf8(notes.asked[0].path):
-            asking = replace(asking, path=notes.asked[0].path)
-        if (request_path, plan_path, asking) != (case.request_path, case.plan.path, case.asking):
-            plan = replace(case.plan, path=plan_path)
-            moved = replace(case, request_path=request_path, plan=plan, asking=asking)
-            self.book.record(Decision(moved, ()))
+def _outcome(book: Cases, case: Case, gesture: Gesture) -> list[Write]:
+    """Return the writes that give an answer to the call that waits for it, if it is one.
 
-    def _seen(self, case: Case, its: CaseNotes) -> Gesture | None:
-        """Return the gesture that a case's notes show."""
-        if case.state in (State.COMPLETED, State.WITHDRAWN):
-            its = self._without_copies(case, its)
-        return observe(case, its, plannable())
+    Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
+    """
+    if not isinstance(gesture, Answering):
+        return []
+    ports, asking = book.ports, case.asking
+    assert asking is not None, "only what is asked is answered"
+    since = datetime.fromisoformat(asking.asked_at)
+    waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
+    with suppress(BodyDamaged):
+        return settled(ports, case, outcome_of(gesture), waited_s)
+    return []
 
-    def _made(self, case: Case, its: CaseNotes) -> Gesture | None:
-        """Return the gesture that a case's notes show, once it is certain."""
-        gesture = self._seen(case, its)
-        self.waits = gesture is not None
-        if isinstance(gesture, Answered) and self._is_written(gesture):
-            # what stops work does not wait for it; a new plan does, as it is to know the answer
-            gesture = self._seen(case, replace(its, asked=[]))
-            if isinstance(gesture, Answering | LeadsToPlan):
-                return None
-        return None if gesture is None else self._filled(case, gesture)
 
-    def _filled(self, case: Case, gesture: Gesture) -> Gesture | None:
-        """Return a gesture with what the journal and the settings say; None if it must wait."""
-        if isinstance(gesture, PlanApproved | ScopeWidened) and not self.intake.all_plans_read:
-            return None  # a file that came just now may be another plan of this case
-        if isinstance(gesture, Answering):
-            return self._answer(case, gesture)
-        if isinstance(gesture, LeadsToPlan):
-            return self._with_keys(case, gesture)
-        if isinstance(gesture, PlanApproved):
-            return self._approval(case, gesture)
-        if isinstance(gesture, PlanSuperseded | ActiveEdited):
-            return self._with_text(case, gesture)
-        if isinstance(gesture, ApprovalRefused):
-            return self._refusal(case, gesture)
-        if isinstance(gesture, RequestGone):
-            return gesture if self.intake.absent(case.trace_id, case.request_path) else None
-        if isinstance(gesture, PlanGone) or gesture.note is None:
-            return gesture if self.intake.absent(case.trace_id, case.plan.path) else None
+def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
+    """Remember where a case's notes are now.
+
+    A renamed note is no gesture, but commands need its place. Another request may have the
+    place of one that was taken away after its case ended.
+    """
+    request_path, plan_path = case.request_path, case.plan.path
+    # an empty one was archived, or taken away
+    if request_path and notes.request is not None and is_utf8(notes.request.path):
+        request_path = notes.request.path
+    elif request_path and notes.request is None and case.state not in OPEN:
+        is_gone = book.intake.absent(case.trace_id, request_path)
+        request_path = "" if is_gone else request_path
+    if plan_path and len(notes.plans) == 1 and is_utf8(notes.plans[0].path):
+        plan_path = notes.plans[0].path
+    asking = case.asking
+    if asking is not None and len(notes.asked) == 1 and is_utf8(notes.asked[0].path):
+        asking = replace(asking, path=notes.asked[0].path)
+    if (request_path, plan_path, asking) != (case.request_path, case.plan.path, case.asking):
+        plan = replace(case.plan, path=plan_path)
+        moved = replace(case, request_path=request_path, plan=plan, asking=asking)
+        book.record(Decision(moved, ()))
+
+
+def _seen(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
+    """Return the gesture that a case's notes show."""
+    if case.state in (State.COMPLETED, State.WITHDRAWN):
+        its = _without_copies(book, case, its)
+    return observe(case, its, plannable())
+
+
+def _made(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
+    """Return the gesture that a case's notes show, once it is certain; None while it is not."""
+    if isinstance(seen, Answered) and _is_written(book, seen):
+        # what stops work does not wait for it; a new plan does, as it is to know the answer
+        other = _seen(book, case, replace(its, asked=[]))
+        if other is None or isinstance(other, Answering | LeadsToPlan):
+            return None
+        seen = other
+    return _filled(book, case, seen)
+
+
+def _filled(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
+    """Return a gesture with what the journal and the settings say; None if it must wait."""
+    if isinstance(gesture, PlanApproved | ScopeWidened) and not book.intake.all_plans_read:
+        return None  # a file that came just now may be another plan of this case
+    if isinstance(gesture, Answering):
+        return _answer(book, case, gesture)
+    if isinstance(gesture, LeadsToPlan):
+        return _with_keys(book, case, gesture)
+    if isinstance(gesture, PlanApproved):
+        return _approval(book, case, gesture)
+    if isinstance(gesture, PlanSuperseded | ActiveEdited):
+        return _with_text(book, case, gesture)
+    if isinstance(gesture, ApprovalRefused):
+        return _refusal(book, case, gesture)
+    if isinstance(gesture, RequestGone):
+        return gesture if book.intake.absent(case.trace_id, case.request_path) else None
+    if isinstance(gesture, PlanGone) or gesture.note is None:
+        return gesture if book.intake.absent(case.trace_id, case.plan.path) else None
+    return gesture
+
+
+def _without_copies(book: Cases, case: Case, its: CaseNotes) -> CaseNotes:
+    """Return the notes without plans that came back by a sync tool: a move empties a place."""
+    back = [plan for plan in its.plans if plan.folder is Folder.PLANS]
+    archived = next(_archived(book, case), "") if back else ""
+    if not archived:
+        return its
+    book.intake.unplanned |= {
+        plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
+        "again, move it here. Delete this copy."
+        for plan in back
+    }
+    return replace(its, plans=[plan for plan in its.plans if plan not in back])
+
+
+def _archived(book: Cases, case: Case) -> Iterator[str]:
+    """Give the places in the archive where the case's last plan lies."""
+    for place in places(archived_path(case), case):
+        try:
+            raw, _ = book.vault.read(place)
+        except Gone:
+            return
+        except Unreadable:
+            continue
+        if trace_of(raw) == case.trace_id:
+            yield place
+
+
+def _is_written(book: Cases, gesture: Answered) -> bool:
+    """Return whether somebody may still be writing an answer."""
+    if gesture.note is None or gesture.chosen:
+        return False
+    return book.intake.left_s(gesture.note.path) > 0
+
+
+def _answer(book: Cases, case: Case, gesture: Answering) -> Gesture | None:
+    """Return a person's answer, or that what is asked was taken away once it is certain."""
+    asking, note = case.asking, gesture.note
+    assert asking is not None, "only what is asked is answered"
+    if note is None:
+        return gesture if book.intake.absent(case.trace_id, asking.path, asks=True) else None
+    if isinstance(gesture, Answered):
+        return replace(gesture, text=redact(gesture.text, book.ports.secrets)[0])
+    if isinstance(gesture, ScopeWidened):
+        try:
+            written = book.text(asking.amended)
+        except BodyDamaged as damaged:
+            why = f"The journal is not as it was written: {damaged.what}."
+            plan = gesture.plan
+            return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
+        return replace(gesture, level=int(book.ports.sandbox), written=written)
+    return gesture
+
+
+def _approval(book: Cases, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
+    """Return an approval with the text that it is compared with, or as a refused one."""
+    note = gesture.note
+    if why := _unusable(book, case, note, gesture.approved.plan):
+        return ApprovalRefused(note, why, gesture.person)
+    # A person may have put this plan together for a case that had none: then there is no text
+    # of the daemon's, and every line is theirs.
+    known = case.plan.digest if note.digest != case.plan.digest else ""
+    level = int(book.ports.sandbox)
+    return replace(gesture, level=level, written=book.text_to_show(known))
+
+
+def _with_text(book: Cases, case: Case, gesture: PlanSuperseded | ActiveEdited) -> Gesture | None:
+    """Return a gesture with the text that the note was changed from; None if that is lost."""
+    if isinstance(gesture, ActiveEdited):
+        approved = body_of(book.text_to_show(case.approval.digest))
+        return replace(gesture, approved=approved)
+    newest = book.text_to_show(case.plan.digest)
+    return replace(gesture, newest=newest) if newest else None
+
+
+def _refusal(book: Cases, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:
+    """Return a refusal with what else is wrong, and with the newer revision if there is one."""
+    note = gesture.note
+    if (case.state, note.folder) == (State.REVIEW, Folder.PLANS) and is_older(case, note):
+        return replace(gesture, newest=book.text_to_show(case.plan.digest))
+    if gesture.why != OUTDATED:
         return gesture
+    why = [_unusable(book, case, note, plan_of(note.raw)), OUTDATED]
+    return replace(gesture, why="\n".join(filter(None, why)))
 
-    def _without_copies(self, case: Case, its: CaseNotes) -> CaseNotes:
-        """Return the notes without plans that came back by a sync tool: a move empties a place."""
-        back = [plan for plan in its.plans if plan.folder is Folder.PLANS]
-        archived = next(self._archived(case), "") if back else ""
-        if not archived:
-            return its
-        self.unplanned |= {
-            plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
-            "again, move it here. Delete this copy."
-            for plan in back
-        }
-        return replace(its, plans=[plan for plan in its.plans if plan not in back])
 
-    def _archived(self, case: Case) -> Iterator[str]:
-        """Give the places in the archive where the case's last plan lies."""
-        for place in places(archived_path(case), case):
-            try:
-                raw, _ = self.book.vault.read(place)
-            except Gone:
-                return
-            except Unreadable:
-                continue
-            if trace_of(raw) == case.trace_id:
-                yield place
+def _unusable(book: Cases, case: Case, note: NoteSeen, plan: Plan) -> str:
+    """Return why a plan that can be read cannot be carried out, or an empty string."""
+    return _unpayable(book, plan) or _not_there(book, case, note)
 
-    def _is_written(self, gesture: Answered) -> bool:
-        """Return whether somebody may still be writing an answer."""
-        if gesture.note is None or gesture.chosen:
-            return False
-        return self.drafts.left_s(gesture.note.path) > 0
 
-    def _answer(self, case: Case, gesture: Answering) -> Gesture | None:
-        """Return a person's answer, or that what is asked was taken away once it is certain."""
-        asking, note = case.asking, gesture.note
-        assert asking is not None, "only what is asked is answered"
-        if note is None:
-            return gesture if self.intake.absent(case.trace_id, asking.path, asks=True) else None
-        if isinstance(gesture, Answered):
-            return replace(gesture, text=redact(gesture.text, self.book.ports.secrets)[0])
-        if isinstance(gesture, ScopeWidened):
-            try:
-                written = self.book.text(asking.amended)
-            except BodyDamaged as damaged:
-                why = f"The journal is not as it was written: {damaged.what}."
-                plan = gesture.plan
-                return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
-            return replace(gesture, level=int(self.book.ports.sandbox), written=written)
-        return gesture
+def _unpayable(book: Cases, plan: Plan) -> str:
+    """Return why a plan's money limit cannot be kept, or an empty string.
 
-    def _approval(self, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
-        """Return an approval with the text that it is compared with, or as a refused one."""
-        note = gesture.note
-        if why := self._unusable(case, note, gesture.approved.plan):
-            return ApprovalRefused(note, why, gesture.person)
-        # A person may have put this plan together for a case that had none: then there is no text
-        # of the daemon's, and every line is theirs.
-        known = case.plan.digest if note.digest != case.plan.digest else ""
-        level = int(self.book.ports.sandbox)
-        return replace(gesture, level=level, written=self.book.text_to_show(known))
+    An unknown price is not guessed.
+    """
+    ports = book.ports
+    model = ports.config.model
+    price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
+    limits = Limits(usd=plan.scope.budget_usd)
+    return money_problem(limits, model.name, price_known=price is not None) or ""
 
-    def _with_text(self, case: Case, gesture: PlanSuperseded | ActiveEdited) -> Gesture | None:
-        """Return a gesture with the text that the note was changed from; None if that is lost."""
-        if isinstance(gesture, ActiveEdited):
-            approved = body_of(self.book.text_to_show(case.approval.digest))
-            return replace(gesture, approved=approved)
-        newest = self.book.text_to_show(case.plan.digest)
-        return replace(gesture, newest=newest) if newest else None
 
-    def _refusal(self, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:
-        """Return a refusal with what else is wrong, and with the newer revision if there is one."""
-        note = gesture.note
-        if (case.state, note.folder) == (State.REVIEW, Folder.PLANS) and is_older(case, note):
-            return replace(gesture, newest=self.book.text_to_show(case.plan.digest))
-        if gesture.why != OUTDATED:
-            return gesture
-        why = [self._unusable(case, note, plan_of(note.raw)), OUTDATED]
-        return replace(gesture, why="\n".join(filter(None, why)))
+def _not_there(book: Cases, case: Case, note: NoteSeen) -> str:
+    """Return which agent or portal of a plan does not exist, or an empty string."""
+    meta, ports = note.meta, book.ports
+    return "\n".join(
+        [
+            *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
+            *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
+        ]
+    )
 
-    def _unusable(self, case: Case, note: NoteSeen, plan: Plan) -> str:
-        """Return why a plan that can be read cannot be carried out, or an empty string."""
-        return self._unpayable(plan) or self._not_there(case, note)
 
-    def _unpayable(self, plan: Plan) -> str:
-        """Return why a plan's money limit cannot be kept, or an empty string.
+def _with_kept_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture:
+    """Return a gesture with the keys of the request as it was read last, if it has any.
 
-        An unknown price is not guessed.
-        """
-        ports = self.book.ports
-        model = ports.config.model
-        price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
-        limits = Limits(usd=plan.scope.budget_usd)
-        return money_problem(limits, model.name, price_known=price is not None) or ""
+    An approval took those of the plan.
+    """
+    raw = book.text_to_show(case.request_digest)
+    note = look_at(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
+    asked = request_in(book, note) if raw and not note.is_plan else ""
+    return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 
-    def _not_there(self, case: Case, note: NoteSeen) -> str:
-        """Return which agent or portal of a plan does not exist, or an empty string."""
-        meta, ports = note.meta, self.book.ports
-        return "\n".join(
-            [
-                *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
-                *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
-            ]
+
+def _with_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture | None:
+    """Return a gesture that leads to a plan, with the request as it is now.
+
+    None, with the reason in `unplanned`, if the request cannot be used.
+    """
+    note = gesture.request if isinstance(gesture, RevisionAsked) else gesture.note
+    if note is None:
+        return _with_kept_keys(book, case, gesture)
+    asked = request_in(book, note)
+    if not isinstance(asked, str):
+        return replace(gesture, asked=asked)
+    book.intake.unplanned[note.path] = (
+        f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
+    )
+    if isinstance(gesture, RevisionAsked):
+        book.intake.unplanned[gesture.note.path] = (
+            "The changes wait for the request: beside it stands what is wrong with "
+            f"`{show(note.path)}`."
         )
-
-    def _with_kept_keys(self, case: Case, gesture: LeadsToPlan) -> Gesture:
-        """Return a gesture with the keys of the request as it was read last, if it has any.
-
-        An approval took those of the plan.
-        """
-        raw = self.book.text_to_show(case.request_digest)
-        note = look_at(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
-        asked = self.requests.read(note) if raw and not note.is_plan else ""
-        return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
-
-    def _with_keys(self, case: Case, gesture: LeadsToPlan) -> Gesture | None:
-        """Return a gesture that leads to a plan, with the request as it is now.
-
-        None, with the reason in `unplanned`, if the request cannot be used.
-        """
-        note = gesture.request if isinstance(gesture, RevisionAsked) else gesture.note
-        if note is None:
-            return self._with_kept_keys(case, gesture)
-        asked = self.requests.read(note)
-        if not isinstance(asked, str):
-            return replace(gesture, asked=asked)
-        self.unplanned[note.path] = (
-            f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
-        )
-        if isinstance(gesture, RevisionAsked):
-            self.unplanned[gesture.note.path] = (
-                "The changes wait for the request: beside it stands what is wrong with "
-                f"`{show(note.path)}`."
-            )
-        return None
+    return None

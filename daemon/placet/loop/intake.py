@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import PurePosixPath
 
-from placet.case.case import NoteSeen
-from placet.case.notes import look_at, trace_of
-from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, look
+from placet.case.case import Case, NoteSeen
+from placet.case.notes import DRAFT, look_at, trace_of
+from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, Quiet, look
+from placet.case.sorting import CaseNotes
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.disk.scan import FolderProblem, Found, Scan
@@ -52,6 +53,12 @@ class Intake:
     `notes` are those that were read, `odd` why other entries are no notes. `is_certain`: no file
     can be a note that is missing elsewhere. `all_plans_read`: no file in a plan folder can be a
     second plan. `say` writes to the daemon's log.
+
+    Somebody may still be writing a request or an answer. Either they say so, or its text changed
+    less than `quiet_s` ago; `no_wait` skips the waiting. `drafts` has by trace_id whether the
+    request was a draft when that was last certain. `unfinished` are new requests with problems that
+    are not reported while they are being written. `unplanned` has by path, for this look, why
+    nothing is planned from notes of known cases.
     """
 
     vault: Vault
@@ -61,6 +68,12 @@ class Intake:
     odd: dict[str, str] = field(default_factory=dict)
     is_certain: bool = False
     all_plans_read: bool = False
+    quiet_s: float = 0.0
+    no_wait: bool = False
+    drafts: dict[str, bool] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    unplanned: dict[str, str] = field(default_factory=dict)
+    quiet: Quiet = field(default_factory=Quiet)
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # fingerprint of the file that was read last
@@ -122,7 +135,38 @@ class Intake:
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if unread & verdict.settled:
             waits.append(SETTLE_S)
+        if changed:
+            written = (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
+            self.quiet.look(
+                (n for n in self.notes.values() if n.path.startswith(written)),
+                {p: f.fingerprint for p, f in found.items() if p.startswith(written)},
+                self.clock.monotonic(),
+                self.clock.wall().timestamp(),
+            )
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+
+    def learn_drafts(self, shown: Mapping[str, CaseNotes], held: Collection[str]) -> None:
+        """Remember which requests are drafts, of the cases `shown`; forget those not `held`."""
+        self.drafts = {trace: was for trace, was in self.drafts.items() if trace in held} | {
+            trace: its.request is not None and its.request.status == DRAFT
+            for trace, its in shown.items()
+        }
+
+    def is_draft(self, case: Case) -> bool:
+        """Return whether a case's request is a draft, or was not read since the start.
+
+        A folder is no draft.
+        """
+        path = case.request_path
+        # a note that cannot be read now is still a note
+        is_no_note = path in self.odd and path not in self._read_again
+        return self.drafts.get(case.trace_id, bool(path) and not is_no_note)
+
+    def left_s(self, path: str) -> float:
+        """Return for how many seconds a request or an answer must stay unchanged to count."""
+        return (
+            0.0 if self.no_wait else self.quiet.left_s(path, self.clock.monotonic(), self.quiet_s)
+        )
 
     def _forget(self, looks: FileHistory) -> bool:
         """Forget notes that no longer exist; return whether there were any."""
@@ -198,13 +242,6 @@ class Intake:
         return path in settled or (
             never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS)
         )
-
-    def is_no_note(self, path: str) -> bool:
-        """Return whether this path holds something other than a note, such as a folder.
-
-        A note that cannot be read now is still a note.
-        """
-        return path in self.odd and path not in self._read_again
 
     def notices(self) -> dict[str, str]:
         """Return by path why entries in the watched folders are no notes.

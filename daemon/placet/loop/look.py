@@ -22,9 +22,9 @@ from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
-from placet.loop.gestures import Gestures
-from placet.loop.intake import Intake, View
-from placet.loop.requests import Drafts, Requests
+from placet.loop.gestures import acknowledge_places, perform, refuse, take
+from placet.loop.intake import View
+from placet.loop.requests import adopt, take_up
 from placet.loop.side_notes import MODEL, Notices
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_text, stamp
 from placet.note.paths import Folder
@@ -46,26 +46,18 @@ class Decisions:
     """
 
     book: Cases
-    intake: Intake
-    drafts: Drafts
     notices: Notices
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
     mistakes: dict[str, str] = field(default_factory=dict)
-    requests: Requests = field(init=False)
-    gestures: Gestures = field(init=False)
     # Open cases without anything to do, with the notes that the last look saw. The same case and
     # notes need not be looked at again.
     _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
     # warnings of the last look, with the case and the notes that they are about
     _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.requests = Requests(self.book, self.drafts)
-        self.gestures = Gestures(self.book, self.intake, self.requests, self.drafts)
-
     def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
         """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""
-        book, intake = self.book, self.intake
+        book, intake = self.book, self.book.intake
         book.cases.find(intake.notes.values(), view.unread)
         found = sort_notes(
             book.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
@@ -73,10 +65,10 @@ class Decisions:
         uncertain = self._uncertain(view, found)
         busy = book.outbox.busy | uncertain
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
-        self.drafts.learn(self.shown)
+        intake.learn_drafts(self.shown, book.cases.held)
         self._take_gestures(found, busy)
         for job in book.threads.jobs.values():
-            if job.planning and self.drafts.is_draft(book.cases[job.trace_id]):
+            if job.planning and intake.is_draft(book.cases[job.trace_id]):
                 # Keep the last usable version; the request is read again when it is finished.
                 job.cancel.set()
         taken = Taken(book.cases)
@@ -85,16 +77,18 @@ class Decisions:
         if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
         else:
-            notices |= self.requests.adopt(found.orphans, intake.notes.values(), taken)
+            notices |= adopt(book, found.orphans, intake.notes.values(), taken)
         new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
-        problems = self.requests.take_up(new, taken)
+        problems = take_up(book, new, taken)
         known = {path for case in book.cases.values() for path in case.places}
         problems |= {
             n.path: notices.pop(n.path)
             for n, _ in found.notices
             if n.folder is Folder.REQUESTS and n.path in notices.keys() - known
         }
-        notices |= self.drafts.explainable(problems) | self.gestures.unplanned | intake.notices()
+        intake.unfinished = frozenset(path for path in problems if intake.left_s(path))
+        notices |= {p: why for p, why in problems.items() if p not in intake.unfinished}
+        notices |= intake.unplanned | intake.notices()
         self._add_notices_of_cases(notices)
         for trace, why in self.mistakes.items():
             its = found.of_case.get(trace, CaseNotes())
@@ -104,7 +98,7 @@ class Decisions:
             for path, why in self._beside(book.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
-        unjudged |= self.drafts.unfinished
+        unjudged |= intake.unfinished
         book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known)
         book.cases.let_go(
             intake.notes.values(),
@@ -120,7 +114,7 @@ class Decisions:
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.acting is State.RUNNING:
-            return bool(case.stop or its.plans) or case.plan.path in self.intake.odd
+            return bool(case.stop or its.plans) or case.plan.path in self.book.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
     def _uncertain(self, view: View, found: Sorted) -> Set[str]:
@@ -130,7 +124,7 @@ class Decisions:
         counts. If not, its case waits until it is certain where the note is and what it says. Of
         two plans neither counts, also while one of them is moved or edited.
         """
-        notes = self.intake.notes
+        notes = self.book.intake.notes
         present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
         astray = {
             n.trace_id
@@ -141,13 +135,13 @@ class Decisions:
         written = {
             c.trace_id for c in self.book.cases.values() if not view.unread.isdisjoint(c.places)
         }
-        if self.intake.is_certain:
+        if self.book.intake.is_certain:
             return astray | written
         return astray | written | {t for t, its in found.of_case.items() if is_by_place(its)}
 
     def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
         book, cases = self.book, self.book.cases
-        self.gestures.unplanned = {}
+        book.intake.unplanned = {}
         before, self.mistakes = self.mistakes, {}
         for trace, its in found.of_case.items():
             if trace not in busy:
@@ -167,13 +161,13 @@ class Decisions:
             self._at_rest[case.trace_id] = seen
             return
         try:
-            if self.gestures.take(case, its):
+            if taken := take(self.book, case, its):
                 return
-            self.gestures.acknowledge_places(case, its)
+            acknowledge_places(self.book, case, its)
             if case.trace_id in self.book.intents.waiting:  # about the note as read
                 return
             renewed = self._renew_statuses(case, its)
-            if not (renewed or self.gestures.waits) and case.state in OPEN and not case.asking:
+            if taken is None and not renewed and case.state in OPEN and not case.asking:
                 self._at_rest[case.trace_id] = seen
         except BUGS as error:
             why = self.mistakes[case.trace_id] = describe_bug(error)
@@ -208,15 +202,15 @@ class Decisions:
         case, its = self.book.cases.get(intent.trace_id), found.of_case.get(intent.trace_id)
         try:
             if case is None:
-                self.gestures.refuse(f"There is no request {intent.trace_id}.", intent)
-            elif its is not None or self.intake.is_certain:
-                self.gestures.perform(case, its or CaseNotes(), intent)
+                refuse(self.book, f"There is no request {intent.trace_id}.", intent)
+            elif its is not None or self.book.intake.is_certain:
+                perform(self.book, case, its or CaseNotes(), intent)
         except BUGS as error:
-            self.gestures.refuse(f"{describe_bug(error)}.", intent)
+            refuse(self.book, f"{describe_bug(error)}.", intent)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add notices to usable notes: planning failed, an edit has no effect, work waits."""
-        book, notes = self.book, self.intake.notes
+        book, notes = self.book, self.book.intake.notes
         for case in book.cases.values():
             path = case.request_path
             if case.state is State.FAILED and not case.outcome.report_path and path in notes:

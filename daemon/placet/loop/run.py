@@ -95,7 +95,7 @@ class Daemon:
         If the vault disappears, this waits for it while work runs, and AWAY_S longer.
         """
         here_at = time.monotonic()
-        self.loop.drafts.no_wait = True
+        self.loop.intake.no_wait = True
         while True:
             tick = self._tick()
             if self.ending.is_set():

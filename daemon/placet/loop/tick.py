@@ -27,10 +27,9 @@ from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
 from placet.loop.cases import Cases, OpenCases
 from placet.loop.claim import mark_end
-from placet.loop.intake import Intake
+from placet.loop.gestures import refuse
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.look import Decisions
-from placet.loop.requests import Drafts
 from placet.loop.side_notes import Notices
 from placet.loop.threads import Threads, Workers
 from placet.loop.work import CarryOut, Dispatch, Draft
@@ -92,11 +91,10 @@ class Loop:
         clock = ports.clock
         self.threads = Threads(clock, ring, start)
         self.book = book = Cases(ports, vault, self.threads, say, tell)
-        self.sight = Intake(vault, clock, say)
-        self.drafts = Drafts(book, self.sight, no_wait)
-        self.notices = Notices(vault, ports.journal, clock, say)
-        self.decisions = Decisions(book, self.sight, self.drafts, self.notices)
-        self.dispatch = Dispatch(book, self.decisions, self.drafts, owner, draft, carry_out, team)
+        self.intake = book.intake
+        self.intake.no_wait = no_wait
+        self.decisions = Decisions(book, Notices(vault, ports.journal, clock, say))
+        self.dispatch = Dispatch(book, self.decisions, owner, draft, carry_out, team)
         self.branches = BranchWatch(clock, say, ring)
 
     @property
@@ -115,7 +113,7 @@ class Loop:
         with self.ports.journal.read() as reader:
             cases.load(reader)
             book.outbox.take_up(reader.pending_commands())
-            self.notices.said = {row.path: row.digest for row in reader.seen()}
+            self.decisions.notices.said = {row.path: row.digest for row in reader.seen()}
             working = [case for case in cases.values() if case.is_working]
             book.waits.load(reader, working)
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
@@ -172,11 +170,8 @@ class Loop:
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
-        view = self.sight.look(scan, expected)
-        book.dirty |= view.changed
-        if view.changed:
-            self.drafts.look(scan)
-        book.dirty |= not all(map(self.drafts.left_s, self.drafts.unfinished))
+        view = self.intake.look(scan, expected)
+        book.dirty |= view.changed or not all(map(self.intake.left_s, self.intake.unfinished))
         asked = self.read_intents()
         if book.dirty or asked:
             book.dirty = False
@@ -198,7 +193,7 @@ class Loop:
         if book.unmarked:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
-        again = [*self.sight.again_in_s()]
+        again = [*self.intake.again_in_s()]
         again += [s for s in (config_in_s, view.again_in_s) if s is not None]
         return self._next(min(again, default=None), began)
 
@@ -231,7 +226,7 @@ class Loop:
                 return reader.answers(ids).keys()
 
         if replaced := mailbox.look(answered):
-            self.decisions.gestures.refuse("A later command replaced this one.", *replaced)
+            refuse(book, "A later command replaced this one.", *replaced)
         return bool(mailbox.waiting)
 
     def _reload(self) -> float | None:
@@ -242,6 +237,7 @@ class Loop:
         before = self.ports.config
         self.book.ports, again_in_s = self.reload(self.ports)
         now = self.ports.config
+        self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
             self.book.waits.try_now()
         if now.vault != before.vault:
@@ -254,16 +250,16 @@ class Loop:
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
         waits = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
-        written = [*self.drafts.unfinished, *(c.request_path for c in drafting)]
+        written = [*self.intake.unfinished, *(c.request_path for c in drafting)]
         written += [c.asking.path for c in book.cases.values() if c.asking is not None]
-        waits += [left_s for path in written if (left_s := self.drafts.left_s(path))]
+        waits += [left_s for path in written if (left_s := self.intake.left_s(path))]
         waits += [settle_in_s] if settle_in_s is not None else []
         waits += [0.0] if goes_on else []
         waits += [HEARTBEAT_S] if jobs else []
         at_rest = (
             settle_in_s is None and not jobs and not book.outbox.pending and not self.branches.asks
         )
-        drafts = {case.trace_id for case in drafting if self.drafts.is_draft(case)}
+        drafts = {case.trace_id for case in drafting if self.intake.is_draft(case)}
         waiting = book.waits.postponed.keys() | drafts
         working = [
             case for case in book.cases.values() if case.is_working and case.trace_id not in waiting

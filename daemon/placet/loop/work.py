@@ -51,7 +51,6 @@ from placet.journal.writes import (
 from placet.loop.cases import Cases
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
 from placet.loop.look import Decisions
-from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
 from placet.loop.threads import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model
 from placet.note.frontmatter import Frontmatter, parse_note, read_note
@@ -110,7 +109,6 @@ class Dispatch:
 
     book: Cases
     decisions: Decisions
-    drafts: Drafts
     owner: Owner
     draft: Draft
     carry_out: CarryOut
@@ -224,8 +222,9 @@ class Dispatch:
 
     def _is_written(self, case: Case) -> bool:
         """Return whether somebody still writes the request; planning that began resumes at once."""
-        if self.drafts.is_draft(case) or not self.drafts.left_s(case.request_path):
-            return self.drafts.is_draft(case)
+        intake = self.book.intake
+        if intake.is_draft(case) or not intake.left_s(case.request_path):
+            return intake.is_draft(case)
         with self.book.ports.journal.read() as reader:
             return reader.last_record(case.trace_id, case.generation) is None
 
@@ -397,7 +396,7 @@ class Dispatch:
 
         None for one that is on its way: the next look finds it.
         """
-        if (seen := self.decisions.intake.notes.get(case.plan.path)) is None:
+        if (seen := self.book.intake.notes.get(case.plan.path)) is None:
             return None
         try:
             note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)

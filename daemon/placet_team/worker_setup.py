@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
-from placet.agent.prompts import plannable
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
@@ -27,6 +26,7 @@ from placet.journal.writes import (
 )
 from placet.loop.ports import model_opener, prices
 from placet.sandbox.box import Level
+from placet.tools.registry import PLANNABLE
 from placet_team.bring_home import check_refs
 from placet_team.clones import PushCarrier, borrow
 from placet_team.git_fetching import address_of_git, leavable_by
@@ -141,7 +141,7 @@ class Machine:
         there = loose_refs(repo, names)
         move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
         try:
-            yield ports, mission_of(case, approved_in(raw, plannable()), token), carriers
+            yield ports, mission_of(case, approved_in(raw, PLANNABLE), token), carriers
         finally:
             forget_worktree(repo, path)
             lost_mark(path).unlink(missing_ok=True)

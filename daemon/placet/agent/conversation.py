@@ -14,7 +14,7 @@ from placet.activity import Action, Actor
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
 from placet.agent.prompts import guidance, system_prompt
-from placet.agent.record import CALL, OPENING, TURN, Opening, Prepared, Record
+from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
     Tools,
@@ -121,7 +121,7 @@ def rounds(
     place: Workplace,
     limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool] = lambda _iteration, _uses: False,
-    kept: Callable[[int, int], None] | None = None,
+    kept: Callable[[Key[Outcome]], None] | None = None,
 ) -> Iterator[Round]:
     """Let the model work, round by round, until the caller stops iterating.
 
@@ -162,7 +162,7 @@ def rounds(
             turns.append(user_turn(results))
         elif stopped is not StopReason.PAUSE_TURN:
             turns.append(user_turn([text_block(talk.silence)]))
-        limits.turn_over(stopped)
+        limits.history = limits.history.with_step(stopped)
 
 
 def _prepared(
@@ -208,7 +208,7 @@ def _calls(
     place: Workplace,
     limits: MissionLimits,
     restore: Callable[[int, Sequence[ToolUse]], bool],
-    kept: Callable[[int, int], None] | None,
+    kept: Callable[[Key[Outcome]], None] | None,
     results: list[Mapping[str, Any]],
 ) -> Iterator[tuple[ToolUse, Outcome]]:
     """Run the calls of one turn in order, consecutive reads in parallel.
@@ -240,7 +240,7 @@ def _calls(
                 hold=keeps or reads(tools, use),
             )
             if kept is not None and keeps and outcome.ends is None:
-                kept(iteration, i)
+                kept(entry)
         if outcome.ends is None:
             limits.saw(use, outcome)
         results.append(_result(use, outcome))

@@ -30,11 +30,6 @@ def day_of(moment: datetime) -> tuple[datetime, datetime]:
     return began, datetime.combine(began.date() + timedelta(days=1), time()).astimezone()
 
 
-def next_day_in_s(now: datetime) -> float:
-    """Return the seconds until the next day, at least one."""
-    return max((day_of(now)[1] - now).total_seconds(), 1.0)
-
-
 def used_today(reader: Reader, now: datetime) -> Amount:
     """Return the use on the local day of `now`, from the journal."""
     return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from placet.agent.day_budget import NAME as TODAY
-from placet.agent.day_budget import next_day_in_s
+from placet.agent.day_budget import day_of
 from placet.agent.model_call import BLOCKED_RETRY_S
 from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
@@ -46,7 +46,7 @@ from placet.chat.guards import (
     check_call,
     trend,
 )
-from placet.chat.messages import Ask, StopReason, ToolUse
+from placet.chat.messages import Ask, ToolUse
 from placet.chat.result import Spent
 from placet.errors import Interrupted, ToolError
 from placet.tools.base import Outcome
@@ -182,11 +182,11 @@ class MissionLimits:
             if isinstance(found, Exceeded):
                 key = "day_tokens" if found.limit is Limit.TOKENS else "day_usd"
                 more = 2 * getattr(limits, key)
-                used = found.detail.removeprefix(f"{TODAY}: ")
+                used, now = found.detail.removeprefix(f"{TODAY}: "), ports.clock.wall()
                 raise Postponed(
                     f"Today's budget is used up ({used}). Work resumes tomorrow. "
                     f"To raise it: placet config set limits.{key} {more}",
-                    next_day_in_s(ports.clock.wall()),
+                    max((day_of(now)[1] - now).total_seconds(), 1.0),
                     Why.DAY,
                 )
             yield replace(found, time_s=self.ledger().time_left_s())
@@ -230,10 +230,6 @@ class MissionLimits:
                 sha256(outcome.content.encode()).hexdigest() if outcome.content else "",
             )
         )
-
-    def turn_over(self, stop_reason: StopReason) -> None:
-        """Count a turn."""
-        self.history = self.history.with_step(stop_reason)
 
     def _call(self, use: ToolUse) -> CallRecord:
         path = use.input.get("path")

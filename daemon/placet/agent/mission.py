@@ -13,6 +13,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.checkpoints import (
     bring_back,
     keep,
+    keep_call,
     keep_turn,
     rebuild,
 )
@@ -47,21 +48,20 @@ from placet.agent.work import (
     Mission,
     Underway,
     astray,
-    changed_files,
     lost_mark,
     name_of,
     path_of,
     refs,
+    whole,
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
-from placet.case.case import Case
 from placet.case.drift import IfChanged
 from placet.case.waiting import Why
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.chat.result import Drifted, MissionResult
+from placet.chat.result import MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import (
     End,
@@ -73,7 +73,7 @@ from placet.errors import (
     describe_bug,
     passing,
 )
-from placet.git.commit import branch_gone, pins
+from placet.git.commit import branch_gone, pins, status
 from placet.git.fate import look_after
 from placet.git.removal import (
     abandon,
@@ -197,22 +197,12 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except RepositoryChanged as error:
         stop, left_out = astray(work.repo, error), ()
     if left_out is None:
-        left_out = out_of_scope(work, changed_files(work.tree))
+        left_out = out_of_scope(work, whole([change.path for change in status(work.tree)]))
     return stop, left_out
 
 
 # --- ends without a worktree to look into
 # ------------------------------------------------------------------------------------------------
-
-
-def drifted(
-    ports: Ports, mission: Mission, record: Record, drift: Drifted, base: str
-) -> MissionResult:
-    """Return the end of a mission whose plan's files changed before it began."""
-    ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
-    ended = replace(ended, base=base, drift=drift)
-    record.settle(ENDED, ended)
-    return ended
 
 
 def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> MissionResult:
@@ -334,7 +324,10 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
 
 def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionResult:
     repo = repository(ports, mission.case.request.portal, record)
-    _carry(ports, mission.case, repo, record)
+    at = record.get(PLACE)
+    if ports.lent is not None and ports.lent.carry is not None and at is not None:
+        names = [f"refs/heads/{at.branch}", *refs(mission.case, at.name)]
+        record.carrier = ports.lent.carry(repo, names)  # to other machines, with the record
     ended = record.get(ENDED)
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.branch else ended
@@ -348,7 +341,10 @@ def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
         not record.has(BRANCH)
         and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
     ):
-        return drifted(ports, mission, record, drift, place.base)
+        ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
+        ended = replace(ended, base=place.base, drift=drift)
+        record.settle(ENDED, ended)
+        return ended
     # Your stop interrupts git's work for the plan, but not the work to end the mission. A stop of
     # the daemon interrupts both.
     with leavable(cancel.must_leave):
@@ -358,14 +354,6 @@ def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
         ended = clean_up(ports, mission, record, repo, ended)
     tidy_up(ports, repo, record)
     return ended
-
-
-def _carry(ports: Ports, case: Case, repo: Repo, record: Record) -> None:
-    """Carry a mission's commits to other machines along with its record."""
-    place = record.get(PLACE)
-    if ports.lent is not None and ports.lent.carry is not None and place is not None:
-        names = [f"refs/heads/{place.branch}", *refs(case, place.name)]
-        record.carrier = ports.lent.carry(repo, names)
 
 
 def _in_worktree(
@@ -481,7 +469,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
     tools = executing(named(plan), plan.scope, place.level)
     talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE)
     restore = partial(bring_back, work)
-    for turn in rounds(talk, place, work.limits, restore, steps.keep_after):
+    for turn in rounds(talk, place, work.limits, restore, partial(keep_call, work)):
         try:
             for use, outcome in turn.calls:
                 match outcome.ends:

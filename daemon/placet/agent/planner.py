@@ -100,7 +100,9 @@ def plan_note(
     written from, `remarks` are for the person who reviews it.
     """
     case = job.case
-    plan = _naming_tools(plan)
+    steps = tuple(replace(step, tools=()) for step in plan.steps)
+    scope = replace(plan.scope, tools=tuple(sorted(named(plan))))
+    plan = replace(plan, steps=steps, scope=scope)
     revision = case.plan.revision + 1
     complexity = case.request.complexity or Complexity(given.complexity)
     body, tail, changes = render_plan(plan), "", ""
@@ -121,24 +123,19 @@ def plan_note(
         base,
         ports.clock.now(),
     )
-    known = case.plan.keys
+    known, model = case.plan.keys, ports.config.model
     changed = changed_keys(dict(known), dict(case.request.keys)) if known else ""
     remarks = [
         *remarks,
         *filter(None, [changed, _left(job)]),
         *_estimate(ports, complexity, plan.scope.budget_usd),
         f"Commands would run in: {ports.sandbox.title}.",
-        _by(spent, ports),
+        f"Planned by {code(model.name)} ({model.provider}) in "
+        f"{counted(spent.replies, 'iteration')} for {spent.cost('unknown cost')}.",
     ]
     kind = Frontmatter(ports.config.vault.frontmatter)
     text = compose(head, body, remarks=remarks, kind=kind, above=changes, tail=tail)
     return Drafted(case.generation, text, revision, facts=facts_of(plan, spent), names_tools=True)
-
-
-def _naming_tools(plan: Plan) -> Plan:
-    """Return a plan that names the tools of its steps in its scope."""
-    steps = tuple(replace(step, tools=()) for step in plan.steps)
-    return replace(plan, steps=steps, scope=replace(plan.scope, tools=tuple(sorted(named(plan)))))
 
 
 def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:
@@ -168,13 +165,6 @@ def _left(job: Assignment) -> str:
         f"The plan before this one has {counted(len(job.left), 'comment')} without an answer. The "
         f"planner has read what they say: {link(archived.stem)}."
     )
-
-
-def _by(spent: Spent, ports: Ports) -> str:
-    cost = spent.cost("unknown cost")
-    iterations = counted(spent.replies, "iteration")
-    model = ports.config.model
-    return f"Planned by {code(model.name)} ({model.provider}) in {iterations} for {cost}."
 
 
 MAX_REFUSED_PLANS = 3

@@ -131,11 +131,6 @@ def agent_note(vault: Path, agent: str) -> str:
     return f"{Folder.AGENTS}/{next(same, agent)}.md"
 
 
-def plannable() -> frozenset[str]:
-    """Return the names of the tools that a plan may use."""
-    return PLANNABLE
-
-
 def plan_of(raw: bytes) -> Plan:
     """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
     return approved_in(raw, PLANNABLE).plan

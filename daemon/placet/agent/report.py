@@ -402,12 +402,15 @@ def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
 
 def _mission(ended: MissionResult, at: ReportData) -> bytes:
     case = at.case
+    pictures = (f"![[{PurePosixPath(path).name}]]" for path, _ in at.named_pictures)
     text = template("mission_report.md").substitute(
         common(at),
         summary=document(ended.summary or "Done."),
         steps=_steps(ended, at.plan),
         files=files_table(ended),
-        commands=commands_table(ended) + _refused(at) + _pictures(at),
+        commands="\n\n".join(
+            filter(None, [commands_table(ended), refused_calls(at.rows), *pictures])
+        ),
         cost=cost_line(ended, at),
         where=_where(ended, at),
         end=End.FINISHED.value,
@@ -461,16 +464,6 @@ def commands_table(work: MissionResult) -> str:
             ),
         ]
     )
-
-
-def _refused(at: ReportData) -> str:
-    refused = refused_calls(at.rows)
-    return f"\n\n{refused}" if refused else ""
-
-
-def _pictures(at: ReportData) -> str:
-    paths = (PurePosixPath(path) for path, _ in at.named_pictures)
-    return "".join(f"\n\n![[{path.name}]]" for path in paths)
 
 
 def _where(ended: MissionResult, at: ReportData) -> str:

@@ -191,10 +191,6 @@ class StepsUnderway:
         record.settle(entry, made.sha or "", *rows)
         return made.sha
 
-    def keep_after(self, iteration: int, call: int) -> None:
-        """Save the worktree after a call of a mission whose record is carried."""
-        keep_call(self.work, CALL.at(iteration, call))
-
     # --- outcomes of calls
     # -------------------------------------------------------------------------------
 

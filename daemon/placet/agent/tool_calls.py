@@ -46,16 +46,16 @@ class AsksPerson(PlacetError):  # noqa: N818 - named for what happened, as Stop 
 Tools = Mapping[str, Tool[Any]]
 
 
-def _not_done(error_type: str, message: str) -> Outcome:
+def _failed(error_type: str, message: str) -> Outcome:
     error = {"error": message, "error_type": error_type}
-    return Outcome(json.dumps(error), ok=False, error_type=error_type)
+    return Outcome(json.dumps(error, ensure_ascii=False), ok=False, error_type=error_type)
 
 
-CUT_OFF = _not_done(
+CUT_OFF = _failed(
     "cut_off",
     "Your answer was cut off at the token limit, so this call did not run. Make smaller calls.",
 )
-INTERRUPTED = _not_done(
+INTERRUPTED = _failed(
     "interrupted",
     "The daemon stopped during this call, so part of it may have taken effect. "
     "Check before you repeat it.",
@@ -202,7 +202,9 @@ def ask(
     frontmatter = Frontmatter(ports.config.vault.frontmatter)
     if isinstance(args, AskPerson):
         most = ports.config.questions.per_mission
-        if _asked_so_far(record) > most:
+        calls = (Key(key, Begun) for key in record.intents if key.startswith(f"{CALL.key}:"))
+        asked = [begun for begun in map(record.begun, calls) if begun is not None]
+        if sum(begun.tool == "ask_person" for begun in asked) > most:  # this call included
             raise ToolError(
                 "too_many_questions",
                 f"No more than {counted(most, 'question')} may be asked. Decide it yourself, or "
@@ -221,14 +223,6 @@ def ask(
     if isinstance(args, RequestScope) and scope is not None and root is not None:
         wider = _checked(args, scope, root)
         raise AsksPerson(Asked(record.attempt, why=args.why, wider=wider, frontmatter=frontmatter))
-
-
-def _asked_so_far(record: Record) -> int:
-    """Return the number of questions, the current call included."""
-    calls = (Key(key, Begun) for key in record.intents if key.startswith(f"{CALL.key}:"))
-    return sum(
-        begun is not None and begun.tool == "ask_person" for begun in map(record.begun, calls)
-    )
 
 
 def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
@@ -285,11 +279,6 @@ def outcome_of(answer: Answering) -> Outcome:
 
 def _done(result: dict[str, Any]) -> Outcome:
     return Outcome(json.dumps(result, ensure_ascii=False), ok=True)
-
-
-def _failed(error_type: str, message: str) -> Outcome:
-    error = {"error": message, "error_type": error_type}
-    return Outcome(json.dumps(error, ensure_ascii=False), ok=False, error_type=error_type)
 
 
 def settled(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -> list[Write]:

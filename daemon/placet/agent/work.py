@@ -17,7 +17,7 @@ from placet.chat.result import Drifted
 from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop
-from placet.git.commit import Pins, status
+from placet.git.commit import Pins
 from placet.git.run import Author, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
 from placet.journal.writes import BodyDamaged
@@ -118,11 +118,6 @@ def refs(case: Case, name: str) -> tuple[str, str, str]:
 def whole(changed: list[str]) -> list[str]:
     """Return changed files without the temporary ones that a killed write left."""
     return [path for path in changed if not fnmatchcase(path.rsplit("/", 1)[-1], TEMPORARY)]
-
-
-def changed_files(tree: Worktree) -> list[str]:
-    """Return the files that differ from the branch's last commit, without temporary ones."""
-    return whole([change.path for change in status(tree)])
 
 
 def astray(repo: Repo, error: RepositoryChanged) -> Stop:

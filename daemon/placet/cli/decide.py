@@ -82,13 +82,13 @@ def _in_archive(folder: Vault, case: Case) -> str:
 
 def approvable(case: Case, raw: bytes) -> NoteSeen:
     """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
-    from placet.agent.prompts import plannable
+    from placet.tools.registry import PLANNABLE
 
     note = shown = look_at(case.plan.path, raw, "")
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
         shown = look_at(case.plan.path, with_box(raw, what), "")
-    if why := lost_keys(case, note) or refusal(case, shown, "approve", plannable()):
+    if why := lost_keys(case, note) or refusal(case, shown, "approve", PLANNABLE):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from placet.activity import Action
-from placet.agent.prompts import plannable
 from placet.agent.workplace import Ports
 from placet.case.approval import approved_in
 from placet.case.case import CASE_JSON, Branch, Case, NoteSeen
@@ -40,6 +39,7 @@ from placet.loop.threads import Threads
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import is_utf8
 from placet.plan.plan import Approved
+from placet.tools.registry import PLANNABLE
 
 # Cases in memory are those that are not over, and those with a note in a watched folder. All others
 # stay in the journal, so memory and time depend on open work, not on the age of the vault.
@@ -257,7 +257,7 @@ class Cases:
         """
         known = self._approved.get(case.trace_id)
         if known is None or known.digest != case.approval.digest:
-            known = approved_in(self.text(case.approval.digest), plannable())
+            known = approved_in(self.text(case.approval.digest), PLANNABLE)
             self._approved[case.trace_id] = known
         return known
 

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from placet.activity import Action, Entity
-from placet.agent.prompts import agents, plan_of, plannable
+from placet.agent.prompts import agents, plan_of
 from placet.agent.tool_calls import outcome_of, settled
 from placet.case.approval import OUTDATED, is_older, refusal
 from placet.case.case import Asking, Case, NoteSeen
@@ -52,6 +52,7 @@ from placet.loop.requests import request_in
 from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
 from placet.secrets import redact
+from placet.tools.registry import PLANNABLE
 
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 
@@ -121,13 +122,13 @@ def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture 
     Raises OutdatedError if it means nothing.
     """
     wanted = WANTED[intent.what]
-    seen = gestures(case, change.notes, plannable())
+    seen = gestures(case, change.notes, PLANNABLE)
     found = next((one for one in seen if one.kind in wanted), None)
     if found is None:
         if intent.what in ("comment", "tick"):
             return None
         note = next(iter(change.notes.plans), change.notes.request)
-        known = intent.what != "answer" and refusal(case, note, intent.what, plannable())
+        known = intent.what != "answer" and refusal(case, note, intent.what, PLANNABLE)
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
@@ -215,7 +216,7 @@ def _seen(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
     """Return the gesture that a case's notes show."""
     if case.state in (State.COMPLETED, State.WITHDRAWN):
         its = _without_copies(book, case, its)
-    return observe(case, its, plannable())
+    return observe(case, its, PLANNABLE)
 
 
 def _made(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,10 @@ def daemon(
         stack.enter_context(journal_pause_as_user_error())
         journal = _journal(state, clock, say, follow, notify, stack, config, until)
         until.rings(journal.stop_waiting)
-        stack.enter_context(_vault_lock(journal, folder, config, say, until))
+        if address := address_of(journal.path):  # daemons of other machines can reach it
+            lock, whose = database_of(address).lock, str(folder.marker())
+            lease_s = config.team.lease_s
+            stack.enter_context(lock(journal, whose, this_process(), lease_s, say, until))
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
             distrust_journal(loop)
@@ -119,16 +122,6 @@ def daemon(
         until.rings(end)
         with _ended(loop, state):
             yield Daemon(vault, journal, bell, loop, say, notify, until)
-
-
-def _vault_lock(
-    journal: Journal, folder: Vault, config: Config, say: Say, until: Ending
-) -> AbstractContextManager[None]:
-    """Lock the vault in the journal too, if daemons of other machines can reach that."""
-    if not (address := address_of(journal.path)):
-        return nullcontext()
-    whose, lease_s = str(folder.marker()), config.team.lease_s
-    return database_of(address).lock(journal, whose, this_process(), lease_s, say, until)
 
 
 def _journal(
@@ -211,7 +204,13 @@ def _loop(
     if config.daemon.paused:
         say("Paused: no new work starts until `placet resume`.")
     tell = stack.enter_context(teller(config, vault, say))
-    plans, carries_out, team = _hands(settings, journal, bell, say, stack)
+    plans: Draft = draft
+    carries_out: CarryOut = carry_out
+    team: Workers | None = None
+    if settings.held.config.team.workers or address_of(journal.path):
+        plans, carries_out, team = plugin(WORKERS, "team").hands(
+            lambda: settings.held.config, journal, bell.ring, say, stack
+        )
     loop = Loop(
         ports,
         folder,
@@ -226,18 +225,6 @@ def _loop(
     )
     loop.load()
     return loop, bell
-
-
-def _hands(
-    settings: ConfigWatch, journal: Journal, bell: Watcher, say: Say, stack: ExitStack
-) -> tuple[Draft, CarryOut, Workers | None]:
-    """Return the functions that plan and that carry missions out, and a team's workers or None."""
-    if not (settings.held.config.team.workers or address_of(journal.path)):
-        return draft, carry_out, None
-    team: tuple[Draft, CarryOut, Workers | None] = plugin(WORKERS, "team").hands(
-        lambda: settings.held.config, journal, bell.ring, say, stack
-    )
-    return team
 
 
 _LOST = "The journal was lost, or restored from a backup."

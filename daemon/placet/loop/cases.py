@@ -225,7 +225,7 @@ class Cases:
             case = decision.case
             before = self.cases.get(case.trace_id)
             self.cases.put(replace(case, version=case.version + 1))
-            self.waits.over(case.trace_id)
+            self.waits.postponed.pop(case.trace_id, None)
             if not case.approval.digest:
                 self._approved.pop(case.trace_id, None)
             self.dirty = True

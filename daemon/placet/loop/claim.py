@@ -26,7 +26,6 @@ from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
 from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state, write_private
 from placet.journal.database import DatabaseAway, address_file, address_of, database_of
-from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import PutText
 from placet.note.paths import MARKER, TWIN
@@ -111,12 +110,8 @@ def knows_its_marks(journal: JournalAccess, mark: Path, folder: Vault) -> bool:
     except OSError:
         return False
     with journal.read() as reader:
-        return all(_knows(reader, one) for one in marks)
-
-
-def _knows(reader: Reader, mark: bytes) -> bool:
-    row_id, _, row_hash = mark.decode("ascii", "replace").strip().partition(" ")
-    return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
+        named = (one.decode("ascii", "replace").strip().partition(" ") for one in marks)
+        return all(row.isdecimal() and reader.knows(int(row), end) for row, _, end in named)
 
 
 def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:

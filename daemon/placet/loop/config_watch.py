@@ -75,9 +75,14 @@ class ConfigWatch:
         if (left_s := self.changed[1] + SETTLE_S - now_s) > 0:
             return ports, left_s
         before, self.read = self.held, now
+        if now[0] is not None and now[0].size == 0:
+            self.say(
+                f"{self.vault / CONFIG_PATH} is suddenly empty. An editor may still be saving it.\n"
+                "To have the defaults, write a comment into it: # defaults\n"
+                "  placet keeps the previous settings."
+            )
+            return ports, None
         try:
-            if now[0] is not None and now[0].size == 0:
-                raise _emptied(self.vault / CONFIG_PATH)
             held = holding(load(self.vault), self.state)
         except UserError as error:
             self.say(f"{error}\n  placet keeps the previous settings.")
@@ -143,11 +148,3 @@ _PAUSED = "Paused. Running missions continue; nothing new begins. To go on: plac
 
 def _at(config: Config, key: tuple[str, ...]) -> object:
     return reduce(getattr, key, config)
-
-
-def _emptied(path: Path) -> UserError:
-    return UserError(
-        f"{path} is suddenly empty. An editor may still be saving it.",
-        "To have the defaults, write a comment into it: # defaults",
-        exit_code=2,
-    )

@@ -338,7 +338,14 @@ def _refusal(book: Cases, case: Case, gesture: ApprovalRefused) -> ApprovalRefus
 
 def _unusable(book: Cases, case: Case, note: NoteSeen, plan: Plan) -> str:
     """Return why a plan that can be read cannot be carried out, or an empty string."""
-    return _unpayable(book, plan) or _not_there(book, case, note)
+    if why := _unpayable(book, plan):
+        return why
+    meta, ports = note.meta, book.ports
+    wrong = [
+        *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
+        *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
+    ]
+    return "\n".join(wrong)
 
 
 def _unpayable(book: Cases, plan: Plan) -> str:
@@ -351,17 +358,6 @@ def _unpayable(book: Cases, plan: Plan) -> str:
     price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
     limits = Limits(usd=plan.scope.budget_usd)
     return money_problem(limits, model.name, price_known=price is not None) or ""
-
-
-def _not_there(book: Cases, case: Case, note: NoteSeen) -> str:
-    """Return which agent or portal of a plan does not exist, or an empty string."""
-    meta, ports = note.meta, book.ports
-    return "\n".join(
-        [
-            *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
-            *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
-        ]
-    )
 
 
 def _with_kept_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture:

@@ -123,10 +123,6 @@ class Waits:
             self._said = why.why, why.reason, reader.last()[0]
         return False
 
-    def over(self, trace_id: str) -> None:
-        """Forget the wait of a case, because something was decided about it."""
-        self.postponed.pop(trace_id, None)
-
     def came(self, trace_id: str, why: Why) -> bool:
         """Forget a case's wait for something that exists now; return whether there was one."""
         _, waits = self.postponed.get(trace_id, (0.0, None))

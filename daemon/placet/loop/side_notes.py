@@ -54,14 +54,6 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
     return "\n".join(told), difference.rstrip()
 
 
-def _by_side(wanted: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Return the reasons by side note: `a.md` and `a.MD` share one."""
-    sides: dict[str, list[tuple[str, str]]] = {}
-    for path, why in sorted(wanted.items()):
-        sides.setdefault(side_of(path), []).append((path, why))
-    return sides
-
-
 @dataclass(slots=True)
 class Notices:
     """The side notes in the vault.
@@ -91,7 +83,9 @@ class Notices:
         yet, stay. `known` are the paths of notes that belong to cases. Return whether more is to be
         done.
         """
-        sides = _by_side(wanted)
+        sides: dict[str, list[tuple[str, str]]] = {}  # `a.md` and `a.MD` share one
+        for path, why in sorted(wanted.items()):
+            sides.setdefault(side_of(path), []).append((path, why))
         more = forgets = False
         own = {mark for marks in self.said.values() for mark in marks.split()}
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):

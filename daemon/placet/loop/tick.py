@@ -8,7 +8,7 @@ and starts due work. Workers run in threads and return values; only the loop dec
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -268,14 +268,8 @@ class Loop:
         idle = at_rest and not goes_on and not book.intents.waiting
         if not self.ports.config.daemon.paused:
             idle &= len(working) == len(unjudged)
-        return Tick(
-            max(0.0, min(waits)), idle, self._waiting(unjudged), settling=settle_in_s is not None
-        )
-
-    def _waiting(self, unjudged: Iterable[Case]) -> tuple[str, ...]:
-        book = self.book
         hold = book.waits.holding()
-        return (
+        waiting_for = (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
             *(f"{book.cases[t].request_id}: {why}" for t, why in book.waits.told().items()),
             *(command.error for command in book.outbox.pending if command.error),
@@ -285,3 +279,4 @@ class Loop:
                 for case in unjudged
             ),
         )
+        return Tick(max(0.0, min(waits)), idle, waiting_for, settling=settle_in_s is not None)

@@ -29,8 +29,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from placet.cli.terminal import say
+from placet.disk.files import put
 from placet.errors import UserError, cannot_write
-from placet.host.state import write_private
 from placet_board.address import Address
 
 LINK_S = 600
@@ -145,7 +145,7 @@ def _private_key(path: Path) -> bytes | None:
 
 def _new_key(path: Path) -> bytes:
     key = os.urandom(KEY_BYTES)
-    write_private(path, key)
+    put(path, key)
     return key
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from placet.agent.record import Postponed
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.disk.files import delete_tree
+from placet.disk.files import delete_tree, put
 from placet.errors import Interrupted, UserError, passing
 from placet.git.repository import is_repository
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable, place_of, run_git
 from placet.host.clock import Clock
-from placet.host.state import write_private
 from placet.journal.writes import Write
 from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, said_of
 from placet_team.git_refs import (
@@ -104,7 +103,7 @@ def _set_up(repo: Repo, source: Source) -> None:
     """Give a clone the settings, rules and references of a source."""
     for file, text in (("exclude", source.exclude), ("attributes", source.attributes)):
         (repo.git_dir / "info").mkdir(exist_ok=True)
-        write_private(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
+        put(repo.git_dir / "info" / file, text.encode("utf-8", "surrogateescape"))
     here = dict(item.partition("\n")[::2] for scope, item in repo.settings if scope == "local")
     for key in KEPT_SETTINGS:
         if (value := source.settings.get(key)) != here.get(key):

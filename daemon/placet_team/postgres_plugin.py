@@ -11,7 +11,7 @@ from pathlib import Path
 from placet.case.lease import Owner
 from placet.errors import UserError
 from placet.host.lock import is_alive
-from placet.journal.database import VAULT, DatabaseAway, must_be_of
+from placet.journal.database import VAULT, DatabaseAway
 from placet.journal.reader import snapshot as snapshot_of
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -140,3 +140,13 @@ def _taken(
                 f"Stopped. The daemon with {other.owner} still works on this vault.",
                 "You need do nothing.",
             )
+
+
+def must_be_of(vault_id: str, kept: bytes | None) -> None:
+    """Raise UserError unless a journal is this vault's; `kept` is what it has as VAULT."""
+    if kept not in (None, vault_id.encode()):
+        raise UserError(
+            "That database holds the journal of another vault, and was left as it is.",
+            "Each vault has a database of its own: placet team init ADDRESS",
+            exit_code=2,
+        )

@@ -20,7 +20,7 @@ from placet.host.clock import Clock
 from placet.host.config import change, is_git_path, with_setting
 from placet.host.lock import boot_id, boottime_s
 from placet.host.state import from_home
-from placet.journal.database import VAULT, address_of, is_begun, must_be_of
+from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict

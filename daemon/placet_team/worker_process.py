@@ -9,10 +9,11 @@ from pathlib import Path
 
 import psycopg
 
+from placet.disk.files import delete_tree
 from placet.errors import UserError, cannot_write, counted
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boottime_s, is_alive, this_process
-from placet.host.state import make_empty, make_ready
+from placet.host.state import make_private, make_ready
 from placet.journal.database import DatabaseAway
 from placet.journal.writes import JournalPaused
 from placet.loop.ports import own_secrets, sandbox_level
@@ -196,6 +197,8 @@ def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], No
     make_ready(worktrees)
     if left := end_left_behind(worktrees):
         say(f"Ended {counted(left, 'process', 'processes')} that a killed worker had left.")
-    make_empty(worktrees)
+    delete_tree(worktrees)
+    make_private(worktrees)
     clear_clones(folder / "clones")
-    make_empty(folder / "vaults")
+    delete_tree(folder / "vaults")
+    make_private(folder / "vaults")

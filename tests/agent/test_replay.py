@@ -93,4 +93,4 @@ def test_what_was_never_a_mission_cannot_be_replayed(tmp_path: Path) -> None:
     vault.once()
     said = vault.cli("replay", "say-hello", check=False)
     assert said.returncode == 1
-    assert "never carried out" in said.stderr
+    assert "never ran" in said.stderr

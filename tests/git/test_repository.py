@@ -265,7 +265,7 @@ def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Pat
         repository.head(repo)
     assert repository.resolve(repo, "HEAD") is None
     assert repository.notes(repo) == ["There is no commit yet."]
-    assert repository.default_branch(repo) == ""
+    assert repository.all_refs(repo).default == ""
 
 
 def test_names_are_never_options(person: People, tmp_path: Path) -> None:
@@ -277,9 +277,9 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
     repo = repository.open_repo(person.look(path))
     assert repository.resolve(repo, "--upload-pack=evil") == sha
     assert repository.resolve(repo, "--help") is None
-    assert repository.default_branch(repo) == "--upload-pack=evil"
+    assert repository.all_refs(repo).default == "--upload-pack=evil"
     wt = start(path, tmp_path)
-    assert history.ahead_behind(repo, wt.branch, repository.default_branch(repo)) == (0, 0)
+    assert history.ahead_behind(repo, wt.branch, repository.all_refs(repo).default) == (0, 0)
     for name in ("--orphan", "-b", "/x", "../x"):
         with pytest.raises(ValueError, match="not a branch"):
             worktree.add_worktree(repo, tmp_path / "w", name, sha)
@@ -304,16 +304,16 @@ def test_default_branch(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "-b", "topic")
     repo = repository.open_repo(person.look(path))
-    assert repository.default_branch(repo) == "main"
+    assert repository.all_refs(repo).default == "main"
     git(path, "branch", "-q", "trunk")
     git(path, "update-ref", "refs/remotes/origin/trunk", "HEAD")
     git(path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
     person.look(path)
-    assert repository.default_branch(repo) == "trunk"
+    assert repository.all_refs(repo).default == "trunk"
     git(path, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
     git(path, "branch", "-q", "-D", "main", "trunk")
     person.look(path)
-    assert repository.default_branch(repo) == "topic"
+    assert repository.all_refs(repo).default == "topic"
 
 
 def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
@@ -1818,7 +1818,7 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     repository.identity(repo)
     repository.dirty_paths(repo)
     repository.notes(repo)
-    repository.default_branch(repo)
+    repository.all_refs(repo).default
     history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
     branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)

@@ -10,7 +10,7 @@ from placet.agent.work import Mission
 from placet.case.drift import UNDER, IfChanged, changed_files
 from placet.chat.result import Drifted
 from placet.git.history import changes, digests_at
-from placet.git.repository import resolve, tip_now
+from placet.git.repository import head, resolve
 from placet.git.run import Repo
 from placet.note.paths import show
 
@@ -25,7 +25,9 @@ def changed_under(
     from, empty if that is unknown.
     """
     case = mission.case
-    tip = tip or tip_now(repo, case.plan.base_branch)
+    if branch := case.plan.base_branch:
+        tip = tip or resolve(repo, f"refs/heads/{branch}") or ""
+    tip = tip or head(repo)
     based_on = dict(case.plan.based_on)
     lost = (
         bool(mission.base_commit)

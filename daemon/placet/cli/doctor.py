@@ -23,6 +23,7 @@ from placet.cli.service import key_file
 from placet.cli.site import Site, json_option, site_option, user
 from placet.cli.terminal import colour, local_times, out
 from placet.cli.view import NO_ROOM, disk_trouble
+from placet.disk.files import put
 from placet.disk.vault import Vault
 from placet.errors import UserError, rfc3339
 from placet.git.repository import old_locks, open_repo
@@ -30,7 +31,7 @@ from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.plugins import CHECKS, loaded
-from placet.host.state import StateFolder, write_private
+from placet.host.state import StateFolder
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
@@ -191,7 +192,7 @@ def _state_folder(folder: Path) -> Iterator[Line]:
     if not folder.is_dir():
         return
     try:
-        write_private(folder / "doctor", bytes(NO_ROOM))
+        put(folder / "doctor", bytes(NO_ROOM))
         (folder / "doctor").unlink()
     except OSError as error:
         yield finding(

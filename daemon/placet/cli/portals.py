@@ -17,7 +17,7 @@ from placet.case.request import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.errors import UserError, cannot_write
-from placet.git.repository import default_branch, is_repository, notes, open_repo
+from placet.git.repository import all_refs, is_repository, notes, open_repo
 from placet.host.config import change, holding, load, portal_path, with_setting
 from placet.host.state import from_home
 from placet.journal.database import is_begun
@@ -209,7 +209,7 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
         return line
     if is_repository(place):
         repo = open_repo(place)
-        line["notes"], line["branch"] = notes(repo), default_branch(repo)
+        line["notes"], line["branch"] = notes(repo), all_refs(repo).default
     else:
         line["notes"] = [NOT_YET]
     return line

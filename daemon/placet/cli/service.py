@@ -15,8 +15,8 @@ import click
 
 from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
+from placet.disk.files import put
 from placet.errors import UserError
-from placet.host.state import write_private
 from placet.models.server import CREDENTIAL
 
 PLATFORM = sys.platform
@@ -48,7 +48,7 @@ def service_install_command(site: Site) -> None:
     """
     service = service_of(site)
     service.path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(service.path, service.text.encode())
+    put(service.path, service.text.encode())
     click.echo(service.path)
     for command in service.start:
         _run(site, command)

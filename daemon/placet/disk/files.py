@@ -160,6 +160,15 @@ def stamp_of(path: Path) -> Stamp:
     return FileStamp(at.st_ino, at.st_size, at.st_mtime_ns)
 
 
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of what is at `path`, None where there is nothing to be seen."""
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
+
+
 def owner_of(info: os.stat_result) -> str:
     """Return the owner of the file with this state: a user name, or `uid:1000`."""
     try:

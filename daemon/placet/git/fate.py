@@ -13,11 +13,10 @@ from placet.chat.result import After
 from placet.disk.files import Stamp, owner_of, stamp_of
 from placet.errors import UserError
 from placet.git.history import (
+    BRANCHES,
     Commit,
     ahead_behind,
-    branches_with,
     changes,
-    contained_in,
     is_ancestor,
     log,
     merge_base,
@@ -215,9 +214,9 @@ def merged_elsewhere(repo: Repo, one: Branch) -> str:
 
     A branch that only has the same commits, or goes on from them, is no merge.
     """
-    for name in branches_with(repo, one.tip):
-        if name != one.name and merged_by(repo, one.tip, f"refs/heads/{name}") != one.tip:
-            return name
+    for ref in refs_with(repo, one.tip, "refs/heads"):
+        if ref != one.ref and merged_by(repo, one.tip, ref) != one.tip:
+            return ref.removeprefix("refs/heads/")
     return ""
 
 
@@ -250,15 +249,11 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
         return sha, "fast-forward" if sha == one.tip else "merge"
     since = merge_base(repo, one.tip, target) or one.base
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
-    if found and _touch_all(repo, found, one):
+    touched = {path for sha in found for path in touched_by(repo, sha)}
+    # one of three commits is no merge
+    if found and {c.path for c in changes(repo, one.base, one.tip)} <= touched:
         return found[0], "trailer"
     return None
-
-
-def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
-    """Return whether these commits touch every file of the branch: one of three is no merge."""
-    touched = {path for sha in found for path in touched_by(repo, sha)}
-    return {c.path for c in changes(repo, one.base, one.tip)} <= touched
 
 
 # A mission's branch afterwards: facts for the report, then merges, drops and reverts as they come.
@@ -417,7 +412,11 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
             stamps = _stamps(kept_in)
         ends = [refs.at[ref] for one in branches for ref in ends_up_in(refs, one)]
         ends += [refs.at[ref] for ref in main_lines(refs)]
-        memory = Memory({one: _place_in(refs, one) for one in branches}, frozenset(ends), stamps)
+        # of one that is gone, where all are: another may have its commits
+        places = {
+            one: refs.at.get(one.ref) or (None if one.became else refs.at) for one in branches
+        }
+        memory = Memory(places, frozenset(ends), stamps)
         moved = {one for one in branches if known.at.get(one, _UNKNOWN) != memory.at[one]}
         if not moved and memory.ends == known.ends:
             return BranchNews(path, memory)
@@ -437,11 +436,6 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
     return BranchNews(path, memory, found, reverts, owner, problem, tuple(calls), len(asked))
 
 
-def _place_in(refs: Refs, one: Branch) -> object:
-    """Return where a branch is; where all are, if it is gone: another may have its commits."""
-    return refs.at.get(one.ref) or (None if one.became else refs.at)
-
-
 def _news(repo: Repo, new: frozenset[str], then: frozenset[str]) -> list[Commit]:
     if not new - then:
         return []
@@ -456,5 +450,6 @@ def _fate(repo: Repo, one: Branch, refs: Refs) -> Fate | None:
     if found is not None and found.became == "merged":
         return found
     if one.became:  # it is news only if its name is there again, with its commits
-        return Fate(one, "") if one.ref in refs.at and contained_in(repo, one.tip) else None
+        is_back = one.ref in refs.at and refs_with(repo, one.tip, *BRANCHES)
+        return Fate(one, "") if is_back else None
     return found

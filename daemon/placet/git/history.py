@@ -148,27 +148,15 @@ def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | 
     return tree, sorted({path for path in paths if path}) if code else None
 
 
-def contained_in(repo: Repo, sha: str) -> bool:
-    """Return whether any branch, of the person or of a remote, has this commit."""
-    if resolve(repo, sha) is None:
-        return False
-    asked = ("--count=1", f"--contains={sha}", "refs/heads", "refs/remotes")
-    return bool(ask(repo, "for-each-ref", *asked))
+BRANCHES = ("refs/heads", "refs/remotes")
+"""Your branches, and those of remotes."""
 
 
-def refs_with(repo: Repo, sha: str) -> list[str]:
-    """Return the full names of all references that have this commit."""
+def refs_with(repo: Repo, sha: str, *among: str) -> list[str]:
+    """Return the full names of the references that have this commit; `among` are patterns."""
     if resolve(repo, sha) is None:
         return []
-    asked = ("--format=%(refname)", f"--contains={sha}", "refs")
-    return ask(repo, "for-each-ref", *asked).decode("utf-8", "surrogateescape").split()
-
-
-def branches_with(repo: Repo, sha: str) -> list[str]:
-    """Return the names of the local branches that have this commit."""
-    if resolve(repo, sha) is None:
-        return []
-    asked = ("--format=%(refname:lstrip=2)", f"--contains={sha}", "refs/heads")
+    asked = ("--format=%(refname)", f"--contains={sha}", *among)
     return ask(repo, "for-each-ref", *asked).decode("utf-8", "surrogateescape").split()
 
 

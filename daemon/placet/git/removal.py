@@ -12,7 +12,7 @@ from placet.disk.files import delete_tree
 from placet.errors import PlacetError, UserError
 from placet.git.checkpoint import delete_ref, save, save_commit, tree_in
 from placet.git.commit import changes_in, status
-from placet.git.history import contained_in
+from placet.git.history import BRANCHES, refs_with
 from placet.git.index import update_ref
 from placet.git.repository import resolve, tree_of
 from placet.git.run import (
@@ -206,7 +206,7 @@ def _keep_and_remove(
         raise UserError(
             f"placet cannot look for secrets in {names}", f"Look at them, then: rm -r '{place}'"
         )
-    if changed or not contained_in(repo, tip):
+    if changed or not refs_with(repo, tip, *BRANCHES):
         kept = save(wt, ref, "Left over from a crash", when)
     remove_worktree(wt, kept or None)
     return bool(kept)
@@ -244,7 +244,11 @@ def tidy(
     try:
         for ref, sha, made in list(rows_of(place_of(repo), asked, "refs/placet")):
             old = made and datetime.fromtimestamp(int(made), UTC) < before
-            if old and not any(trace8 in ref for trace8 in live) and contained_in(repo, sha):
+            if (
+                old
+                and not any(trace8 in ref for trace8 in live)
+                and refs_with(repo, sha, *BRANCHES)
+            ):
                 run_git(neutral(place_of(repo)), "update-ref", "-d", ref, sha)
                 gone.append(ref)
     except (GitError, RepositoryChanged):

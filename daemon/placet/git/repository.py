@@ -50,17 +50,14 @@ def is_kept(repo: Repo) -> bool:
     return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in repo.settings)
 
 
-def _is_bare_layout(path: Path) -> bool:
-    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
-
-
 def is_repository(path: Path) -> bool:
     """Return whether this very folder is the top of a work tree, or a bare repository.
 
     Starts no process. A folder inside a repository is not one itself: a vault inside a bigger
     repository gets its own.
     """
-    return os.path.lexists(path / ".git") or _is_bare_layout(path)
+    bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
+    return bare or os.path.lexists(path / ".git")
 
 
 def common_dir_at(top: Path) -> Path | None:
@@ -241,11 +238,6 @@ def head(repo: Repo) -> str:
     return sha
 
 
-def tip_now(repo: Repo, branch: str) -> str:
-    """Return the commit of a branch of the person's; HEAD's where it is gone, or is empty."""
-    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
-
-
 def identity(repo: Repo) -> Author:
     """Return the person's `user.name` and `user.email` if both are usable, else `BOT`."""
     try:
@@ -328,11 +320,6 @@ def all_refs(repo: Repo) -> Refs:
         current[0] if current else "",
         ours,
     )
-
-
-def default_branch(repo: Repo) -> str:
-    """Return the branch that work ends up in, as `Refs.default` has it."""
-    return all_refs(repo).default
 
 
 def remote_of(repo: Repo) -> tuple[str, str]:

@@ -203,7 +203,11 @@ def add_worktree(
             _clear(wt)  # a killed call left it without its index, which comes last, or only read
             admin = None
         if admin is None:
-            _check_free(path)
+            if path.exists() and any(path.iterdir()):
+                raise UserError(
+                    f"{path} is in the way of a new worktree, and git knows nothing of it",
+                    f"Look at what is in it, then: rm -r '{path}'",
+                )
             wt = _make(wt, held)
             _check_out(wt, held)
         must_be_on_branch(wt)
@@ -224,15 +228,6 @@ def _check_out(wt: Worktree, held: int) -> None:
         if not wt.branch:  # nobody goes on with one that is only read
             delete(wt)
         raise
-
-
-def _check_free(path: Path) -> None:
-    """Raise UserError unless `path` is unused."""
-    if path.exists() and any(path.iterdir()):
-        raise UserError(
-            f"{path} is in the way of a new worktree, and git knows nothing of it",
-            f"Look at what is in it, then: rm -r '{path}'",
-        )
 
 
 def _head_of(admin: Path) -> str:

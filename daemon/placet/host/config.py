@@ -33,7 +33,7 @@ from pydantic import (
 
 from placet.disk.files import put
 from placet.errors import UserError, cannot_write
-from placet.host.state import StateFolder, from_home, vault_state, write_private
+from placet.host.state import StateFolder, from_home, vault_state
 from placet.note.frontmatter import read_toml
 from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
 
@@ -686,7 +686,7 @@ def accept(
         if key in written:
             after[key] = written[key]
     try:
-        write_private(state.accepted, json.dumps(_nested(after), indent=2).encode())
+        put(state.accepted, json.dumps(_nested(after), indent=2).encode())
     except OSError as error:
         raise cannot_write(state.accepted, error) from error
     return differing(after, before)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from placet.disk.files import delete_tree, put, sweep
+from placet.disk.files import identity_of, put, sweep
 from placet.errors import UserError, cannot_write
 from placet.note.paths import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
 
@@ -87,10 +87,6 @@ class StateFolder:
     vault: Path
     folder: Path
 
-    def __post_init__(self) -> None:
-        if not self.vault.is_absolute() or not self.folder.is_absolute():
-            raise ValueError(f"not absolute: {self}")
-
     @property
     def journal(self) -> Path:
         """The SQLite database."""
@@ -158,11 +154,6 @@ class StateFolder:
             ) from error
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file of the state folder whole, readable by its owner alone. Raises OSError."""
-    put(path, data)
-
-
 def _within(folder: Path, vault: Path) -> bool:
     """Return whether `folder`, which need not exist, would lie in `vault`, compared by inode."""
     real = Path(os.path.realpath(folder))
@@ -186,12 +177,6 @@ def make_ready(folder: Path) -> None:
     """
     make_private(folder)
     sweep(folder)
-
-
-def make_empty(folder: Path) -> None:
-    """Make a folder for state anew, whatever is in it. Raises as `make_ready` does."""
-    delete_tree(folder)
-    make_private(folder)
 
 
 def make_private(folder: Path) -> None:
@@ -249,12 +234,12 @@ def remember(state: StateFolder) -> None:
     vault_id = _id_at(state.vault)
     if vault_id is None:
         return
-    whose = _Whose(vault_id, str(state.vault), *_identity(state.vault))
+    whose = _Whose(vault_id, str(state.vault), *(identity_of(state.vault) or (0, 0)))
     if whose == _Whose.read(state.whose):
         return
     text = json.dumps(whose._asdict())
     try:
-        write_private(state.whose, text.encode())
+        put(state.whose, text.encode())
     except OSError as error:
         raise cannot_write(state.whose, error) from error
 
@@ -296,7 +281,11 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
         ):
             continue
         there = Path(whose.path)
-        if there == real or _identity(real) == (whose.dev, whose.ino) or _id_at(there) != whose.id:
+        if (
+            there == real
+            or identity_of(real) == (whose.dev, whose.ino)
+            or _id_at(there) != whose.id
+        ):
             return StateFolder(real, path.parent), None
         return StateFolder(real, own), there
     return StateFolder(real, own), None
@@ -315,14 +304,6 @@ def _id_at(vault: Path) -> str | None:
             return file.read(MAX_MARKER_BYTES).decode("ascii").strip() or None
     except (OSError, ValueError):
         return None
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    try:
-        info = folder.stat()
-    except OSError:
-        return 0, 0
-    return info.st_dev, info.st_ino
 
 
 def _slug(name: str) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from placet.case.lease import Owner
-from placet.errors import UserError
 from placet.host.plugins import JOURNALS, plugin
 
 Values = Sequence[Any] | Mapping[str, Any]
@@ -179,13 +178,3 @@ def database_of(address: str) -> Database:
 def is_begun(path: Path) -> bool:
     """Return whether there is a journal."""
     return path.exists() or address_file(path).exists()
-
-
-def must_be_of(vault_id: str, kept: bytes | None) -> None:
-    """Raise UserError unless a journal is this vault's; `kept` is what it has as VAULT."""
-    if kept not in (None, vault_id.encode()):
-        raise UserError(
-            "That database holds the journal of another vault, and was left as it is.",
-            "Each vault has a database of its own: placet team init ADDRESS",
-            exit_code=2,
-        )

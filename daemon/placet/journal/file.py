@@ -129,17 +129,3 @@ def remove_partials(path: Path) -> None:
     """Delete unfinished copies of a database."""
     for left in path.parent.glob(f".*{path.stem}*.tmp*"):
         left.unlink(missing_ok=True)
-
-
-def identity_of(path: Path) -> tuple[int, int]:
-    """Return device and inode of a file."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
-
-
-def same_file(path: Path, identity: tuple[int, int]) -> bool:
-    """Return whether the path still names the open file; SQLite writes on into a deleted one."""
-    try:
-        return identity_of(path) == identity
-    except FileNotFoundError:
-        return False

@@ -16,7 +16,7 @@ from typing import Any
 
 from placet.activity import CommittedRow
 from placet.case.lease import Lease, Owner
-from placet.disk.files import free_bytes
+from placet.disk.files import free_bytes, identity_of
 from placet.errors import UserError, rfc3339
 from placet.journal import schema
 from placet.journal.chain import last_event, utf8
@@ -441,7 +441,7 @@ def _file_changes(path: Path, poll_s: float, every_s: float) -> Iterator[None]:
     seen, due = None, 0.0
     try:
         while True:
-            file = _file(path)
+            file = identity_of(path)
             if connection is None or file != opened:
                 if connection is not None:
                     connection.close()
@@ -456,15 +456,6 @@ def _file_changes(path: Path, poll_s: float, every_s: float) -> Iterator[None]:
     finally:
         if connection is not None:
             connection.close()
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file, None where there is none."""
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
 
 
 def _open(path: Path) -> sqlite3.Connection | None:

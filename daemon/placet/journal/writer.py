@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 from placet.activity import CommittedRow
 from placet.case.lease import Owner, may_take
+from placet.disk.files import identity_of
 from placet.errors import BUGS, PlacetError, UserError, rfc3339
 from placet.journal import schema
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
@@ -35,10 +36,8 @@ from placet.journal.file import (
     check,
     damaged,
     finish_rollback,
-    identity_of,
     make_private_file,
     remove_partials,
-    same_file,
     set_aside,
     use_wal,
 )
@@ -405,7 +404,7 @@ class SqliteStore:
 
     def ready(self) -> None:
         """Raise OSError if the path names another file, or none: SQLite would write on."""
-        if not same_file(self._path, self._identity):
+        if identity_of(self._path) != self._identity:
             raise OSError(
                 f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"
                 " daemon: it begins a new one"

@@ -19,12 +19,13 @@ from placet.disk.errors import (
     Unreadable,
     VaultTrouble,
 )
+from placet.disk.files import put
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state, write_private
+from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state
 from placet.journal.database import DatabaseAway, address_file, address_of, database_of
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import PutText
@@ -122,7 +123,7 @@ def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:
     # Synced first: if a power cut lost an event that a mark names, the journal would look older.
     journal.commit([PutText(MARK, said)], durable=True)
     with suppress(OSError):
-        write_private(mark, said)
+        put(mark, said)
     with suppress(VaultTrouble, Stale, NotAFile, TooLarge, AlreadyThere):
         if not folder.is_present():
             return
@@ -155,7 +156,7 @@ def must_be_there(
         return
     if not there and not state.journal.exists():
         _make_ready(wanted, on_wait, ending)
-        write_private(address_file(state.journal), f"{wanted}\n".encode())
+        put(address_file(state.journal), f"{wanted}\n".encode())
         return
     vault = shlex.quote(str(state.vault))
     raise UserError(

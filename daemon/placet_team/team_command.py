@@ -26,6 +26,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import Conflict
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
+from placet_team.postgres_plugin import must_be_of
 from placet_team.postgres_schema import make_ready
 from placet_team.team_tables import ANY, WORKER, Drain
 from placet_team.worker_status import status_text, team, workers_text

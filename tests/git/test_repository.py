@@ -1818,7 +1818,6 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     repository.identity(repo)
     repository.dirty_paths(repo)
     repository.notes(repo)
-    repository.all_refs(repo).default
     history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
     branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)

@@ -413,10 +413,8 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         ends = [refs.at[ref] for one in branches for ref in ends_up_in(refs, one)]
         ends += [refs.at[ref] for ref in main_lines(refs)]
         # of one that is gone, where all are: another may have its commits
-        places = {
-            one: refs.at.get(one.ref) or (None if one.became else refs.at) for one in branches
-        }
-        memory = Memory(places, frozenset(ends), stamps)
+        at = {b: refs.at.get(b.ref) or (None if b.became else refs.at) for b in branches}
+        memory = Memory(at, frozenset(ends), stamps)
         moved = {one for one in branches if known.at.get(one, _UNKNOWN) != memory.at[one]}
         if not moved and memory.ends == known.ends:
             return BranchNews(path, memory)

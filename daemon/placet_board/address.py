@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from placet.cli.site import Site
-from placet.errors import UserError
+from placet.disk.files import FileLock, put
+from placet.errors import UserError, cannot_write
 from placet.host.config import DEFAULT_BOARD
 from placet.host.lock import announced_at
 
@@ -118,3 +122,24 @@ def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
         ) from error
     with sock:
         yield sock, address._replace(port=sock.getsockname()[1])
+
+
+@contextmanager
+def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
+    """Say in a file where a server is, as long as the block lasts.
+
+    The file is locked meanwhile: who listens at that address after a server was killed may be
+    anybody. Raises UserError if the file cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            put(path, json.dumps(told).encode())
+            server = stack.enter_context(FileLock(path, 0.5))
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), os.fstat(server.handle)):  # else another came
+                    path.unlink()

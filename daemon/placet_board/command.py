@@ -13,11 +13,11 @@ from placet.cli.site import Site, site_option
 from placet.cli.terminal import say
 from placet.errors import UserError
 from placet.host.config import DEFAULT_BOARD
-from placet.host.lock import announced
 from placet_board.address import (
     AT,
     Address,
     address_of,
+    announced,
     board_at,
     listening,
     own_address,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname, isabs, join, normpath
 
@@ -13,7 +13,8 @@ from placet.git.history import content
 from placet.git.run import BOT, Author, Repo, ask, items_of
 from placet.note.paths import show
 from placet.plan.scope import Scope
-from placet.tools.commit_secrets import secrets_in_commit
+from placet.secrets import redact
+from placet.tools.commit_secrets import MAX_LOOKED_AT_BYTES, added, told
 
 _GONE, _LINK, _MODULE = "000000", "120000", "160000"
 """Modes that git shows of a changed file, beside those of plain ones; any odd one is the last."""
@@ -83,9 +84,29 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool
         if after != _GONE:
             there.append(path)
         links = links or _LINK in (before, after)
-    if found := secrets_in_commit(repo, allowed.base, commit, there, allowed.secrets):
+    if found := _secrets_in(repo, allowed.base, commit, there, allowed.secrets):
         raise BranchRefused(f"A secret would be added: {found[0]}")
     return links
+
+
+def _secrets_in(
+    repo: Repo, base: str, commit: str, paths: Sequence[str], known: Sequence[str] = ()
+) -> list[str]:
+    """Return sentences on the secrets that these files add to the commit `base`.
+
+    `known` are as in `refuse_secrets`. A file that is too large to search is listed, too.
+    """
+    found: list[str] = []
+    for path in paths:
+        data = content(repo, commit, path, max_bytes=MAX_LOOKED_AT_BYTES + 1)
+        named, count = redact(path, known)
+        if count:
+            found.append(f"the name of {show(named)}")
+        if len(data) > MAX_LOOKED_AT_BYTES:
+            found.append(f"{show(named)} is too large to be searched")
+        else:
+            found += told(named, added(repo, base, path, data, known))
+    return found
 
 
 def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:

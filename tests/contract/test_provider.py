@@ -58,8 +58,8 @@ from placet.chat.messages import (
 from placet.errors import UserError
 from placet.host.config import ModelTable
 from placet.models import PROVIDERS, check, open_model
-from placet.models.api_errors import kind_of, quoted, retry_after_s
 from placet.models.messages import reply_of
+from placet.models.server import kind_of, quoted, retry_after_s
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT

@@ -26,7 +26,7 @@ from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, BoxLimits, Level
-from placet.sandbox.run import never, run
+from placet.sandbox.run import run
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Outcome, Run, Toolbox, Workplace
 from placet.tools.control import SubmitPlan
@@ -74,7 +74,7 @@ def real(
             *(known_secrets(notes) if notes is not None else ()),
         )
         place = Workplace(
-            root, notes, scope, box, level, taken_down, never, unboxed, found, run_with
+            root, notes, scope, box, level, taken_down, lambda: False, unboxed, found, run_with
         )
         yield Toolbox({tool.name: tool for tool in TOOLS}, place)
 

@@ -45,8 +45,38 @@ from placet.note.paths import MARKER, MAX_MARKER_BYTES, Folder, is_side_note, sh
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class VaultFolder:
-    """The folder `root`, held by a handle that follows a vault which is put back at its path."""
+def _marker(root: int) -> str | None:
+    """Return the id in the marker of the vault with this handle, None without a readable one."""
+    *folders, name = MARKER.split("/")
+    try:
+        with Held(descend(root, folders, LISTING)) as folder:
+            data, _ = read(folder, name, MARKER, MAX_MARKER_BYTES)
+        return data.decode("ascii").strip() or None
+    except (OSError, PlacetError, UnicodeDecodeError):
+        return None
+
+
+# Tries of an edit when somebody else saves the file at the same time.
+EDIT_TRIES = 5
+
+# Age that the content of a file gets that is put in place whole: some ticks of any kernel's clock,
+# the longest of which are 10 ms.
+BEFORE_ITS_NAME_NS = 50_000_000
+
+# Room that a disk must have for notes.
+PROBE_BYTES = 64 * 1024
+
+
+class Vault:
+    """The folder `root` and everything below it, held by a handle.
+
+    The handle follows a vault which is put back at its path.
+    A context manager; safe from any thread. Paths are relative to the vault, with `/`; one that is
+    absolute or holds `.`, `..` or NUL is a bug: ValueError. Every method raises VaultTrouble if the
+    file system refuses, and what its description names. Digests are SHA-256 in hexadecimal.
+    """
+
+    _side_notes: Mapping[str, Found] = {}
 
     def __init__(self, root: Path) -> None:
         """Open the vault. Raises UserError if the folder cannot be opened."""
@@ -116,39 +146,6 @@ class VaultFolder:
             raise ValueError(f"not a path in the vault: {show(path)}")
         with self._folder(parts[:-1], create=create) as handle:
             yield handle, parts[-1]
-
-
-def _marker(root: int) -> str | None:
-    """Return the id in the marker of the vault with this handle, None without a readable one."""
-    *folders, name = MARKER.split("/")
-    try:
-        with Held(descend(root, folders, LISTING)) as folder:
-            data, _ = read(folder, name, MARKER, MAX_MARKER_BYTES)
-        return data.decode("ascii").strip() or None
-    except (OSError, PlacetError, UnicodeDecodeError):
-        return None
-
-
-# Tries of an edit when somebody else saves the file at the same time.
-EDIT_TRIES = 5
-
-# Age that the content of a file gets that is put in place whole: some ticks of any kernel's clock,
-# the longest of which are 10 ms.
-BEFORE_ITS_NAME_NS = 50_000_000
-
-# Room that a disk must have for notes.
-PROBE_BYTES = 64 * 1024
-
-
-class Vault(VaultFolder):
-    """The folder `root` and everything below it, held by a handle.
-
-    A context manager; safe from any thread. Paths are relative to the vault, with `/`; one that is
-    absolute or holds `.`, `..` or NUL is a bug: ValueError. Every method raises VaultTrouble if the
-    file system refuses, and what its description names. Digests are SHA-256 in hexadecimal.
-    """
-
-    _side_notes: Mapping[str, Found] = {}
 
     def scan(self, folders: Iterable[Folder]) -> Scan:
         """List `folders`: Requests with its sub-folders, the others flat.

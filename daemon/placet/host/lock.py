@@ -8,13 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from placet.case.lease import Owner
-from placet.disk.files import FileLock, lock, put
+from placet.disk.files import FileLock, lock
 from placet.errors import UserError, cannot_write
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
@@ -129,27 +128,6 @@ def lock_holder(path: Path) -> str | None:
         return holder and f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         return "a process that is just starting or stopping"
-
-
-@contextmanager
-def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
-    """Say in a file where a server is, as long as the block lasts.
-
-    The file is locked meanwhile: who listens at that address after a server was killed may be
-    anybody. Raises UserError if the file cannot be written.
-    """
-    with ExitStack() as stack:
-        try:
-            put(path, json.dumps(told).encode())
-            server = stack.enter_context(FileLock(path, _WAIT_S))
-        except OSError as error:
-            raise cannot_write(path, error) from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if os.path.samestat(path.stat(), os.fstat(server.handle)):  # else another came
-                    path.unlink()
 
 
 def announced_at(path: Path) -> Any:

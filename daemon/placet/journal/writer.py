@@ -209,81 +209,6 @@ class Batch:
     future: Future[Any]
 
 
-class Batches:
-    """Commits groups of batches. The callables are those of `Journal`; one thread uses it."""
-
-    def __init__(
-        self,
-        store: Store,
-        leases: Leases,
-        *,
-        now: Callable[[], datetime],
-        boottime_s: Callable[[], float],
-        on_trouble: Callable[[str], None],
-        on_wait: Callable[[str], None],
-        give_up: threading.Event,
-    ) -> None:
-        self._store = store
-        self._leases = leases
-        self._now = now
-        self._boottime_s = boottime_s
-        self._on_trouble = on_trouble
-        self._on_wait = on_wait
-        self._give_up = give_up
-
-    def commit(self, group: Sequence[Batch]) -> Outcome:
-        """Commit a group; return the events' rows, and an answer for each batch.
-
-        Trouble that passes is told once and waited out. Raises JournalPaused once it is time to
-        `give_up`, JournalDamaged, and errors that do not pass. After any of them nothing is open.
-        """
-        delay_s, trouble, since_s = _FIRST_DELAY_S, "", self._boottime_s()
-        sent: list[Outcome] = []  # of the transaction whose COMMIT was tried last
-        while True:
-            try:
-                self._store.ready()
-                if not (sent and self._store.was_kept()):
-                    sent.clear()
-                    self._attempt(group, sent)
-                break
-            except (sqlite3.Error, OSError) as error:
-                rollback(self._store.connection)
-                self._store.must_pass(error)
-                if not trouble:
-                    trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
-                    self._on_trouble(
-                        f"{trouble}; everything waits, nothing is lost, "
-                        "and it goes on by itself when this is fixed"
-                    )
-            except Exception:
-                rollback(self._store.connection)
-                raise
-            self._on_wait(trouble)
-            self._store.checkpoint()  # on a full disk the WAL itself may be what takes the space
-            if self._give_up.wait(delay_s):
-                raise JournalPaused(f"{trouble}; closed before it could be written")
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-        if trouble:
-            self._on_trouble(
-                f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
-            )
-        return sent[0]
-
-    def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:
-        """Commit the group; its outcome is added to `sent` right before the COMMIT."""
-        transaction = Transaction(
-            self._store,
-            self._leases,
-            now=rfc3339(self._now()),
-            durable=any(job.durable for job in group),
-        )
-        alone = len(group) == 1
-        answers = [transaction.answer(job.writes, alone=alone) for job in group]
-        sent.append((transaction.write(), answers))
-        if self._store.connection.in_transaction:
-            self._store.commit()
-
-
 _PATIENCE_S = 30.0  # how long a lock is waited for
 _RETRY_S = 1.0
 # 1 MB: a WAL that fills the disk by itself could never be checkpointed again
@@ -440,20 +365,6 @@ class SqliteStore:
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def store_of(
-    path: Path,
-    *,
-    now: Callable[[], datetime],
-    boottime_s: Callable[[], float],
-    say: Callable[[str], None],
-) -> Store:
-    """Open the database of a journal for its writer; raises UserError as `Journal` does."""
-    if not (address := address_of(path)):
-        return SqliteStore(path, now=now, boottime_s=boottime_s, say=say)
-    with plain_errors(path):
-        return database_of(address).store(address)
-
-
 class JournalAccess(Protocol):
     """What work needs of a journal: `Journal`, or what a team's worker has."""
 
@@ -500,6 +411,8 @@ class Journal:
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._path = path.absolute()
+        self._now = now
+        self._boottime_s = boottime_s
         self._on_trouble = on_trouble
         self._on_wait = on_wait
         self._on_rows = on_rows
@@ -511,17 +424,13 @@ class Journal:
         self._closed = False
         self._failure: BaseException | None = None
         self._asking: sqlite3.Connection | None = None
-        self._store = store_of(self._path, now=now, boottime_s=boottime_s, say=on_trouble)
+        if address := address_of(self._path):
+            with plain_errors(self._path):
+                self._store: Store = database_of(address).store(address)
+        else:
+            self._store = SqliteStore(self._path, now=now, boottime_s=boottime_s, say=on_trouble)
         self.set_aside = self._store.set_aside
-        self._batches = Batches(
-            self._store,
-            Leases(boot_id, one_clock=self._store.is_shared),
-            now=now,
-            boottime_s=boottime_s,
-            on_trouble=on_trouble,
-            on_wait=on_wait,
-            give_up=self._give_up,
-        )
+        self._leases = Leases(boot_id, one_clock=self._store.is_shared)
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -659,7 +568,7 @@ class Journal:
         if not group:
             return
         try:
-            rows, answers = self._batches.commit(group)
+            rows, answers = self._commit(group)
         except self._store.bad_values as error:
             if len(group) == 1:
                 group[0].future.set_exception(_refusal(error))
@@ -673,6 +582,58 @@ class Journal:
                 job.future.set_result(answer)
         if rows and self._on_rows is not None:
             self._on_rows([CommittedRow(*row) for row in rows])
+
+    def _commit(self, group: Sequence[Batch]) -> Outcome:
+        """Commit a group; return the events' rows, and an answer for each batch.
+
+        Trouble that passes is told once and waited out. Raises JournalPaused once it is time to
+        `give_up`, JournalDamaged, and errors that do not pass. After any of them nothing is open.
+        """
+        delay_s, trouble, since_s = _FIRST_DELAY_S, "", self._boottime_s()
+        sent: list[Outcome] = []  # of the transaction whose COMMIT was tried last
+        while True:
+            try:
+                self._store.ready()
+                if not (sent and self._store.was_kept()):
+                    sent.clear()
+                    self._attempt(group, sent)
+                break
+            except (sqlite3.Error, OSError) as error:
+                rollback(self._store.connection)
+                self._store.must_pass(error)
+                if not trouble:
+                    trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
+                    self._on_trouble(
+                        f"{trouble}; everything waits, nothing is lost, "
+                        "and it goes on by itself when this is fixed"
+                    )
+            except Exception:
+                rollback(self._store.connection)
+                raise
+            self._on_wait(trouble)
+            self._store.checkpoint()  # on a full disk the WAL itself may be what takes the space
+            if self._give_up.wait(delay_s):
+                raise JournalPaused(f"{trouble}; closed before it could be written")
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        if trouble:
+            self._on_trouble(
+                f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
+            )
+        return sent[0]
+
+    def _attempt(self, group: Sequence[Batch], sent: list[Outcome]) -> None:
+        """Commit the group; its outcome is added to `sent` right before the COMMIT."""
+        transaction = Transaction(
+            self._store,
+            self._leases,
+            now=rfc3339(self._now()),
+            durable=any(job.durable for job in group),
+        )
+        alone = len(group) == 1
+        answers = [transaction.answer(job.writes, alone=alone) for job in group]
+        sent.append((transaction.write(), answers))
+        if self._store.connection.in_transaction:
+            self._store.commit()
 
     def _fail(self, error: BaseException, group: list[Batch]) -> None:
         with self._claims:

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
 from placet.errors import BUGS, megabytes
 from placet.host.config import ModelTable
-from placet.models.api_errors import ModelServer
 from placet.models.messages import (
     MAX_ERROR_BYTES,
     MAX_REPLY_BYTES,
@@ -31,7 +30,7 @@ from placet.models.messages import (
     reply_of,
     request_of,
 )
-from placet.models.server import DEFAULT_BASE_URL, server_of
+from placet.models.server import DEFAULT_BASE_URL, ModelServer, server_of
 
 if TYPE_CHECKING:
     import ssl

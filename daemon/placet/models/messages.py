@@ -260,7 +260,7 @@ def reply_of(received: Received, name: str) -> Reply:
         ) from None
     return Reply(
         Turn("assistant", tuple(blocks)),
-        _stop_reason(reason),
+        StopReason(reason) if reason in tuple(StopReason) else StopReason.UNKNOWN,
         _usage(message.get("usage")),
         _model_name(message.get("model")) or name,
     )
@@ -307,10 +307,6 @@ def _is_deeper(value: Any, most: int) -> bool:
             for inner in (one.values() if isinstance(one, dict) else one)
         ]
     return any(isinstance(one, list | dict) for one in level)
-
-
-def _stop_reason(reason: Any) -> StopReason:
-    return StopReason(reason) if reason in tuple(StopReason) else StopReason.UNKNOWN
 
 
 def _usage(usage: Any) -> Usage:

@@ -32,8 +32,8 @@ import json
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,7 +145,7 @@ class ScriptedModel:
         self.name = name
         self._path = path
         self._script = script
-        self._raised: dict[_ScriptPlace, int] = {}
+        self._raised: Counter[tuple[int, int, str, str]] = Counter()
         self._lock = threading.Lock()
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
@@ -165,9 +165,7 @@ class ScriptedModel:
             )
         due = conversation.reply[at]
         _wait(conversation.delay_s if due.delay_s is None else due.delay_s, cancelled)
-        if due.error and self._is_raised(
-            due.error, _ScriptPlace(number, at, ask.request_id, ask.trace_id)
-        ):
+        if due.error and self._is_raised(due.error, (number, at, ask.request_id, ask.trace_id)):
             raise ModelError(
                 due.error.kind,
                 due.error.message,
@@ -188,21 +186,12 @@ class ScriptedModel:
             f" fits {ask.request_id!r}. Add one to the file.",
         )
 
-    def _is_raised(self, error: _Error, place: _ScriptPlace) -> bool:
+    def _is_raised(self, error: _Error, place: tuple[int, int, str, str]) -> bool:
         if error.times is None:
             return True
         with self._lock:
-            before = self._raised.get(place, 0)
-            self._raised[place] = before + 1
-        return before < error.times
-
-
-@dataclass(frozen=True, slots=True)
-class _ScriptPlace:
-    conversation: int
-    reply: int
-    request_id: str
-    trace_id: str
+            self._raised[place] += 1
+            return self._raised[place] <= error.times
 
 
 def _reply(due: _ScriptedReply, at: int, name: str) -> Reply:

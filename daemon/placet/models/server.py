@@ -1,10 +1,15 @@
-"""Find the model's server and its key in settings and environment."""
+"""The model's server: find it and its key in settings and environment, and explain its errors."""
 
 from __future__ import annotations
 
 import ipaddress
+import math
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.errors import UserError
@@ -86,3 +91,163 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+_READ_CHARACTERS = 10_000
+_TYPE_CHARACTERS = 100
+_QUOTED_CHARACTERS = 300
+_ECHO_CHARACTERS = 20
+_KEY_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A model at a server, as errors name it; no error shows the key."""
+
+    name: str
+    url: str
+    key: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name} at {urlsplit(self.url).netloc}"
+
+    def transient(self, what: str, *, served: bool = True) -> ModelError:
+        """Return the error of a call that may be retried."""
+        return ModelError(ModelErrorKind.TRANSIENT, f"{self}: {what}", served=served)
+
+    def refused(
+        self, status: int, body: object, headers: Mapping[str, str], request: str
+    ) -> ModelError:
+        """Return the error of an error answer; no word of `request` is quoted."""
+        said = body if isinstance(body, Mapping) else {}
+        inner = said.get("error", said)
+        inner = inner if isinstance(inner, Mapping) else {"message": inner}
+        error_type, words = inner.get("type"), inner.get("message")
+        is_type = isinstance(error_type, str) and error_type.isidentifier()
+        error_type = str(error_type) if is_type else ""
+        error_type = error_type if len(error_type) <= _TYPE_CHARACTERS else ""
+        words = words if isinstance(words, str) else ""
+        details = inner.get("details")
+        code = details.get("error_code") if isinstance(details, Mapping) else None
+        code = code if isinstance(code, str) else ""
+        kind, served = kind_of(status, error_type, code), status == 200
+        return ModelError(
+            kind,
+            f"{self}: {'an error in mid-stream' if served else f'status {status}'}"
+            + (f", {error_type}" if error_type else "")
+            + quoted(words, key=self.key, request=request, name=self.name)
+            + (f". {advice(status)}" if kind is ModelErrorKind.PERMANENT else ""),
+            status=status,
+            served=served,
+            retry_after_s=retry_after_s(headers, time.time()),
+        )
+
+
+# The API's names, https://platform.claude.com/docs/en/api/errors; without `invalid_request_error`,
+# which other servers use for any error.
+_BY_TYPE = {
+    "overloaded_error": ModelErrorKind.TRANSIENT,
+    "rate_limit_error": ModelErrorKind.TRANSIENT,
+    "api_error": ModelErrorKind.TRANSIENT,
+    "timeout_error": ModelErrorKind.TRANSIENT,
+    "conflict_error": ModelErrorKind.TRANSIENT,
+    "authentication_error": ModelErrorKind.PERMANENT,
+    "permission_error": ModelErrorKind.PERMANENT,
+    "billing_error": ModelErrorKind.PERMANENT,
+    "not_found_error": ModelErrorKind.PERMANENT,
+    "request_too_large": ModelErrorKind.BAD_REQUEST,
+}
+# codes of causes that a person must fix, with any status (SDK, `_error_classes.py`)
+_FOR_A_PERSON = frozenset(
+    {
+        "contract_spend_limit_reached",
+        "enforced_spend_limit_reached",
+        "linked_organization_spend_limit_reached",
+        "linked_organization_billing_unavailable",
+        "organization_on_hold",
+        "organization_type_not_supported",
+        "parent_organization_required",
+        "cmek_key_disabled",
+        "cmek_key_network_blocked",
+    }
+)
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
+_PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
+
+
+def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
+    """Return the kind of an error answer by its type, code and status, never by its text.
+
+    Status 200 means an error event in a stream.
+    """
+    if error_code in _FOR_A_PERSON or 300 <= status < 400:
+        return ModelErrorKind.PERMANENT
+    if error_type in _BY_TYPE:
+        return _BY_TYPE[error_type]
+    if status == 200:
+        refused = error_type == "invalid_request_error"
+        return ModelErrorKind.BAD_REQUEST if refused else ModelErrorKind.TRANSIENT
+    if status in _TRANSIENT_STATUS or status >= 500:
+        return ModelErrorKind.TRANSIENT
+    if status in _PERMANENT_STATUS or status < 400:
+        return ModelErrorKind.PERMANENT
+    return ModelErrorKind.BAD_REQUEST
+
+
+def quoted(words: str, *, key: str, request: str, name: str) -> str:
+    """Return the server's text as the end of a sentence; a remark if it quotes the request.
+
+    Some servers quote what they were sent; our messages go into journal, notes and logs.
+    """
+    line = " ".join(words[:_READ_CHARACTERS].split())[:_QUOTED_CHARACTERS]
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    nameless = line.replace(name, "")  # the model's name may be quoted, however long it is
+    echoes = any(
+        nameless[at : at + _ECHO_CHARACTERS] in request
+        for at in range(len(nameless) - _ECHO_CHARACTERS + 1)
+    )
+    secret = any(
+        key[at : at + _KEY_CHARACTERS] in line
+        for at in range(max(1, len(key) - _KEY_CHARACTERS + 1))
+    )
+    if echoes or secret:
+        return " (its words are left out: they repeat what it was sent)"
+    return f": {line}" if line else ""
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """Return the seconds that the server asks to wait; None if it gives no readable time.
+
+    `retry-after` has seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds;
+    `now_s` is Unix time. A past date is 0.
+    """
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(wait_s) and wait_s >= 0:
+            return wait_s
+    try:
+        date = parsedate_tz(headers.get("retry-after", ""))
+        return None if date is None else max(0.0, mktime_tz(date) - now_s)
+    except (ValueError, OverflowError, LookupError, TypeError):
+        return None
+
+
+_ADVICE = {
+    401: f"Check {KEY_VARIABLE}",
+    403: f"Check {KEY_VARIABLE}",
+    402: "Check the account's credit",
+    404: "Check name and base_url in [model]; base_url goes without /v1",
+}
+
+
+def advice(status: int) -> str:
+    """Return what you can do about an error with this status."""
+    if 300 <= status < 400:
+        return (
+            "Redirects are not followed, because the other server would get the key: write the"
+            " server's own address as base_url in [model]"
+        )
+    return _ADVICE.get(status, "Check the account, and name and base_url in [model]")

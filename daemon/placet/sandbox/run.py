@@ -177,17 +177,12 @@ _LAUNCHER_DEATH_S = 60.0  # the same for the launcher, which kills processes one
 _PIECE = 64 * 1024
 
 
-def never() -> bool:
-    """The `cancelled` of a command that nobody cancels."""
-    return False
-
-
 def run(
     argv: Sequence[str],
     box: Box,
     level: Level,
     *,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Ran:
     """Run `argv` (no shell) in `box` at `level` and return its result.
 

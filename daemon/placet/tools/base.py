@@ -18,7 +18,7 @@ from placet.sandbox.box import Box, Level, Ran
 from placet.sandbox.run import run
 from placet.secrets import redact, redacted
 from placet.tools.arguments import A, Args, checked, did_you_mean, schema
-from placet.tools.output import Results, Shown, present
+from placet.tools.output import Results, present
 
 # maximum characters of a call's target in a journal row
 MAX_TARGET = 200
@@ -59,15 +59,6 @@ class Location:
         return self.prefix + path
 
 
-def _nothing(_paths: Sequence[str]) -> None:
-    """Refuse no file."""
-
-
-def _keep(_since_ns: int) -> str:
-    """Undo nothing."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """The place where tools work, and their permissions there.
@@ -90,8 +81,8 @@ class Workplace:
     unboxed: bool = False
     secrets: tuple[str, ...] = ()
     run: Run = run
-    refuse: Callable[[Sequence[str]], None] = _nothing
-    undo: Callable[[int], str] = _keep
+    refuse: Callable[[Sequence[str]], None] = lambda _paths: None
+    undo: Callable[[int], str] = lambda _since_ns: ""
     results: Results = field(default_factory=Results)
 
     def readable(self, path: str) -> Location:
@@ -166,10 +157,6 @@ def refusal(said: Mapping[str, Any]) -> ToolError:
     return ToolError(said["error_type"], said["error"], refused=True, **rest)
 
 
-def _anywhere(_scope: Scope, _level: Level) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
     """One tool.
@@ -186,7 +173,7 @@ class Tool(Generic[A]):
     effect: Effect
     run: Callable[[Workplace, A], Any]
     subject: tuple[str, ...] = ("path",)
-    unusable: Callable[[Scope, Level], str] = _anywhere
+    unusable: Callable[[Scope, Level], str] = lambda _scope, _level: ""
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
@@ -267,14 +254,14 @@ class Toolbox:
             )
         if isinstance(result, Args):
             return Outcome("", ok=True, ends=result)
-        shown = self._shown(result)
+        content, image = self._shown(result)
         exit_code = result.get("exit_code") if isinstance(result, dict) else None
-        return Outcome(shown.content, ok=True, exit_code=exit_code, image=shown.image)
+        return Outcome(content, ok=True, exit_code=exit_code, image=image)
 
     def failed(self, error: ToolError) -> Outcome:
         """Return an error as the result of a call."""
-        shown = self._shown(error.as_result())
-        return Outcome(shown.content, ok=False, error_type=error.error_type, refused=error.refused)
+        content, _ = self._shown(error.as_result())
+        return Outcome(content, ok=False, error_type=error.error_type, refused=error.refused)
 
-    def _shown(self, result: Any) -> Shown:
+    def _shown(self, result: Any) -> tuple[str, str]:
         return present(redacted(result, self.place.secrets), self.place.results)

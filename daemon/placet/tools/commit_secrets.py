@@ -39,7 +39,7 @@ def refuse_secrets(
             if count and os.path.lexists(tree.path / path):
                 found.append(f"the name of {show(named)}")
             if data is not None:
-                found += _told(named, _added(repo, tree.base, path, data, known))
+                found += told(named, added(repo, tree.base, path, data, known))
     if found:
         raise ToolError(
             "secret_in_commit",
@@ -105,7 +105,7 @@ def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ())
                     files.write(named, data)
                 files.delete(path)
                 path = named  # noqa: PLW2901 - it is called so from here on
-            if data is None or not _added(tree.repo, tree.base, path, data, known):
+            if data is None or not added(tree.repo, tree.base, path, data, known):
                 continue
             if (tree.path / path).is_symlink():
                 files.delete(path)
@@ -149,33 +149,15 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
         ) from error
 
 
-def secrets_in_commit(
-    repo: Repo, base: str, commit: str, paths: Sequence[str], known: Sequence[str] = ()
-) -> list[str]:
-    """Return sentences on the secrets that these files add to the commit `base`.
-
-    `known` are as in `refuse_secrets`. A file that is too large to search is listed, too.
-    """
-    found: list[str] = []
-    for path in paths:
-        data = content(repo, commit, path, max_bytes=MAX_LOOKED_AT_BYTES + 1)
-        named, count = redact(path, known)
-        if count:
-            found.append(f"the name of {show(named)}")
-        if len(data) > MAX_LOOKED_AT_BYTES:
-            found.append(f"{show(named)} is too large to be searched")
-        else:
-            found += _told(named, _added(repo, base, path, data, known))
-    return found
-
-
-def _told(named: str, secrets: Sequence[tuple[int, str]]) -> list[str]:
+def told(named: str, secrets: Sequence[tuple[int, str]]) -> list[str]:
+    """Return where secrets are in a file, for people."""
     return [f"{show(named)}:{line}: {kind}" for line, kind in secrets]
 
 
-def _added(
+def added(
     repo: Repo, base: str, path: str, data: bytes, known: Sequence[str]
 ) -> list[tuple[int, str]]:
+    """Return the secrets in a file's content that the commit `base` has not, by line and kind."""
     if not find_secrets(data, path=path, known=known):
         return []
     return find_secrets(

@@ -73,29 +73,22 @@ class Picture:
     about: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A result for the model: text, and for a picture the PNG in base64."""
+def present(result: Any, results: Results) -> tuple[str, str]:
+    """Return a tool's result for the model: text, and for a picture the PNG in base64.
 
-    content: str
-    image: str = ""
-
-
-def present(result: Any, results: Results) -> Shown:
-    """Return a tool's result for the model; `results` keeps what is cut.
-
-    JSON stays valid: its texts and lists are cut.
+    `results` keeps what is cut. JSON stays valid: its texts and lists are cut.
     """
+    image = ""
     match result:
         case Passage():
-            return Shown(_sendable(_passage(result, results)))
+            content = _passage(result, results)
         case str():
-            return Shown(_sendable(_text(result, WORDS_KEPT, CHARS_KEPT, results)))
+            content = _text(result, WORDS_KEPT, CHARS_KEPT, results)
         case Picture():
-            image = base64.b64encode(result.png).decode()
-            return Shown(_sendable(_json(dict(result.about))), image)
+            content, image = _json(dict(result.about)), base64.b64encode(result.png).decode()
         case _:
-            return Shown(_sendable(_structure(result, results)))
+            content = _structure(result, results)
+    return _sendable(content), image
 
 
 def _sendable(text: str) -> str:

@@ -212,8 +212,8 @@ def test_upgrade_that_fails_changes_nothing(
 def test_ends_of_missions_are_read(vault: TestVault) -> None:
     upgrade.upgrade(vault.db, vault.db.with_name(COPY))
     ends = found(vault.db, "SELECT CAST(body AS TEXT) FROM records WHERE key = 'ended'")
-    works = [Stored(ENDED.kind).validate_json(str(body)).work for (body,) in ends]
-    assert sorted(work.branch.rpartition("-")[0] for work in works) == [
+    results = [Stored(ENDED.kind).validate_json(str(body)) for (body,) in ends]
+    assert sorted(one.branch.rpartition("-")[0] for one in results) == [
         "feat/done",
         "feat/failed",
         "feat/merged",

@@ -1,9 +1,9 @@
 """Upgrade a journal of schema 6 to schema 9; delete this module when nobody has one any more.
 
 Events keep every byte, so the hash chain stays valid. Records of conversations have the same form,
-so killed missions resume and questions stay open. Cases, and what a mission did, get today's
-groups. Long bodies move from files into their rows. Plans that wait get today's box. Commands that
-only wrote an old box, or replaced a plan, are dropped: the next look writes the box.
+so killed missions resume and questions stay open. Cases get today's groups. Long bodies move from
+files into their rows. Plans that wait get today's box. Commands that only wrote an old box, or
+replaced a plan, are dropped: the next look writes the box.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from placet.case.callout import box_lines, box_of, with_marks
 from placet.case.case import CASE_JSON, Approval, Case, LastOutcome, Rejection, Request, Reviewed
 from placet.case.commands import COMMAND_JSON
 from placet.case.life_cycle import STATUSES, State
-from placet.chat.result import WorkDone
 from placet.codec import sha256
 from placet.journal.errors import BUSY_MS
 from placet.journal.maintenance import backup, verify
 from placet.journal.schema import ACTIVITY
-from placet.journal.writes import BodyDamaged, checked_body, hashed_body
+from placet.journal.writes import hashed_body
 from placet.note.frontmatter import plan_text, read_note
 
 _STATEMENTS = (
@@ -48,7 +47,6 @@ def upgrade(path: Path, copy: Path) -> str:
         connection.execute("BEGIN IMMEDIATE")  # closing it rolls back what is not complete
         _take_archives_in(connection, path)
         _take_files_in(connection, path.parent / "blobs")
-        _regroup_ends(connection)
         for statement in _STATEMENTS:
             connection.execute(statement)
         _regroup_cases(connection)
@@ -84,20 +82,6 @@ def _take_files_in(connection: sqlite3.Connection, blobs: Path) -> None:
             with contextlib.suppress(OSError):
                 body = (blobs / name[:2] / name).read_bytes()
             connection.execute(f"UPDATE {table} SET body = ? WHERE rowid = ?", (body, row))  # noqa: S608 - as above
-
-
-def _regroup_ends(connection: sqlite3.Connection) -> None:
-    """Group what a mission did, in the record of its end, under `work`."""
-    work = [field.name for field in fields(WorkDone)]
-    ends = "SELECT rowid, sha256, body FROM records WHERE key = 'ended' AND kind = 'outcome'"
-    for row, known, body in connection.execute(ends).fetchall():
-        with contextlib.suppress(BodyDamaged):  # it stays damaged
-            old = json.loads(checked_body(known, body))
-            new = old | {"work": {name: old[name] for name in work if name in old}}
-            connection.execute(
-                "UPDATE records SET sha256 = ?, size = ?, body = ? WHERE rowid = ?",
-                (*hashed_body(json.dumps(new).encode()), row),
-            )
 
 
 _CALLOUT = re.compile(r"> \[!\w+\|placet\] .*\r?\n(?:>.*\r?\n)*(?:\r?\n)?")

@@ -161,7 +161,7 @@ def test_planning_that_began_resumes_at_once(tmp_path: Path) -> None:
         until(lambda: run.loop.tick() and hanging.asks, "the call", 30)
     typed(vault, "Say hello\n")  # the daemon stamped it again before it was killed, say
     with looping(vault, time=time, model=lambda: model) as run:
-        run.loop.drafts.no_wait = False
+        run.loop.intake.no_wait = False
         ticks(run, 5)
         until(lambda: run.loop.tick() and vault.rows("plan.created"), "the plan", 30)
 

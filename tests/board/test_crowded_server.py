@@ -262,7 +262,7 @@ def test_the_vault_cannot_make_the_board_listen_in_the_network(tmp_path: Path) -
     vault.configure('[board]\nlisten = "0.0.0.0:0"\n', accepted=False)
     done = vault.cli("board", check=False)
     assert done.returncode == 1
-    assert "nobody accepted" in done.stderr
+    assert "Nobody accepted" in done.stderr
     vault.configure("")
     vault.once()
     vault.configure('[board]\nlisten = "0.0.0.0:0"\n', accepted=False)

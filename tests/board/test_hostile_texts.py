@@ -413,7 +413,7 @@ def test_a_login_link_has_a_qr_code_where_the_terminal_has_room_for_all_of_it(
     tell_link(tokens, at, "ann")
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 1, "the link alone"
-    assert "needs a terminal of 24 lines" in shown.err
+    assert "needs a terminal with 24 lines" in shown.err
     assert "placet board login" in shown.err
 
 

@@ -175,7 +175,7 @@ def test_a_vault_that_is_away_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("also_the_vault", [False, True])
 def test_a_daemon_stops_when_its_journal_is_deleted(tmp_path: Path, also_the_vault: bool) -> None:
     vault = make_vault(tmp_path)
-    gone = pytest.raises(UserError, match="is not there any more, so placet stopped")
+    gone = pytest.raises(UserError, match="was deleted, so placet stopped")
     with gone, started(vault) as daemon:
         shutil.rmtree(vault.state)
         if also_the_vault:

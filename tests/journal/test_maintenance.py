@@ -88,7 +88,7 @@ def test_verify_says_what_it_proves_and_compares_with_the_mark(vault):
     done = vault.click("journal", "verify")
     last, row_hash = sql(vault, "SELECT last_id, last_hash FROM chain")[0]
     assert done.stdout == f"{last} {row_hash}\n"
-    assert "keep the hash elsewhere" in done.stderr
+    assert "keep this hash elsewhere" in done.stderr
     cut = int(str(last)) - 3
     (kept,) = sql(vault, "SELECT hash FROM activity WHERE id = ?", cut)[0]
     sql(vault, "DELETE FROM activity WHERE id > ?", cut)

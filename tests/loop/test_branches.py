@@ -336,7 +336,7 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(
         "placet merge say-hello",
         f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
         "placet drop say-hello --reason",
-        "did not see: `.hooks/`, `unfinished.txt`.",
+        "did not see uncommitted files in your checkout: `.hooks/`, `unfinished.txt`.",
         "Your commits are signed; placet's are not.",
         "Your git hooks did not run",
     ):
@@ -1458,7 +1458,7 @@ def test_daemon_removes_what_a_crash_left(
     assert "left over from a crash: deadbee0-1" in vault.click("doctor", check=False).stdout
     said = "\n".join(vault.here())
     assert "Its work is kept at refs/placet/left/deadbeef-1" in said
-    assert "It had no work in it." in said
+    assert "It was empty." in said
     assert "strange is left over from a crash and stays: it belongs to no repository" in said
     assert "deadbee1-1 is left over from a crash and stays: placet cannot look for secrets" in said
     (row,) = vault.rows("git.tidied")

@@ -300,6 +300,7 @@ def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path)
         vault.configure(
             (vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n"
         )
+        running.settle()
         time.pass_time(601)
         assert running.loop.tick().again_in_s >= 1
 

@@ -106,7 +106,7 @@ SHAPES = {
     "slashes": Shape(slashes, "Branch `feat-"),
     "not-utf-8": Shape(not_utf_8, "it was 1 commit ahead of `caf\\xe9`"),
     "collisions": Shape(collisions),
-    "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),
+    "dirty": Shape(dirty, "did not see uncommitted files in your checkout: `README.md`, `new.txt`"),
     "locked": Shape(locked),
     "new": Shape(no_repository),
     "inside": Shape(inside_another),

@@ -462,7 +462,7 @@ def test_work_waits_without_a_remote_and_the_doctor_says_so(work: Troupe) -> Non
     def doctor() -> str:
         return " ".join(work.vault.cli("doctor", check=False).stdout.split())
 
-    assert "none is set, so its work waits for one" in doctor()
+    assert "none is set, so its work waits" in doctor()
     away = str(work.folder / "away.git")
     work.vault.cli("config", "set", "portals.code.work_remote", away)
     until(lambda: f"cannot push to {away}" in work.log("host"), work.logs(), 60)
@@ -493,6 +493,6 @@ def test_the_remote_takes_references_of_placet_alone_and_moves_none(work: Troupe
     git(code, "push", "-q", str(work.remote), f":refs/placet/base/t/{one}")
     assert git(work.remote, *refs) == f"refs/placet/work/t/7/{one}"
     refused = work.vault.cli(*again, str(code / ".git" / "objects"), check=False)
-    assert "is not empty, and no repository" in refused.stderr
+    assert "is not empty and not a git repository" in refused.stderr
     refused = work.vault.cli(*again, "https://git.example.org/work.git", check=False)
     assert "placet config set team.work_remote https://git.example.org/work.git" in refused.stderr

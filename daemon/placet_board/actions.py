@@ -27,7 +27,7 @@ from placet.cli.decide import (
 )
 from placet.cli.notes import text_of
 from placet.cli.site import Site
-from placet.cli.submit import submit
+from placet.cli.submit import Submitted, submit
 from placet.cli.view import asking_text, asks_for_more
 from placet.disk.vault import Vault
 from placet.errors import UserError
@@ -48,7 +48,7 @@ def act(site: Site, ident: str, name: str, fields: Fields) -> str:
     Raises UserError (exit code 3) for an unknown button.
     """
     if name not in _ACTS:
-        raise UserError("There is no such button.", "Go back, and reload the page.", exit_code=3)
+        raise UserError("There is no such button.", "Open the request as it is now.", exit_code=3)
     done = _ACTS[name][0](site, ident, fields)
     return _SAVED if done is not None and done.is_pending else name
 
@@ -82,8 +82,8 @@ def form(site: Site, template: str) -> dict[str, Any]:
     }
 
 
-def ask_for(site: Site, fields: Fields) -> str:
-    """Write a request; return its path in the vault."""
+def ask_for(site: Site, fields: Fields) -> Submitted:
+    """Write a request; return its path in the vault and its ids."""
     meta: dict[str, Any] = {
         name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
     }
@@ -91,7 +91,7 @@ def ask_for(site: Site, fields: Fields) -> str:
         # what is no number is refused when the note is read
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
     text = fields.get("text", "").replace("\r\n", "\n")
-    return submit(site, text, title=fields.get("title"), meta=meta).path
+    return submit(site, text, title=fields.get("title"), meta=meta)
 
 
 def _approve(site: Site, ident: str, fields: Fields) -> Done:
@@ -136,7 +136,10 @@ def _tick(site: Site, ident: str, fields: Fields) -> Done:
 def _answer(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
-        raise UserError("This is not asked any more.", "Reload the page.")
+        raise UserError(
+            "Nothing is asked here any more. It was answered, or the mission ended.",
+            "Open it as it is now.",
+        )
     said = _said(fields, "own") or _said(fields, "option")
     if not said:
         raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
@@ -173,6 +176,15 @@ def _merge(site: Site, ident: str, fields: Fields) -> None:
     branches.merge(site, ident, here=False, seen=fields.get("digest", ""))
 
 
+def _undo(site: Site, ident: str, fields: Fields) -> None:
+    case = site.case(ident)
+    if branches.became_now(site, case) != "merged":
+        raise UserError("This is not merged.", "Open it as it is now.")
+    if branches.tip_of(site, ident) != fields.get("digest"):
+        raise UserError("The branch has other commits than you saw.", "Open it as it is now.")
+    branches.undo(site, ident, lambda _: True)
+
+
 def _drop(site: Site, ident: str, fields: Fields) -> None:
     reason = _said(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is not needed any more")
@@ -180,21 +192,19 @@ def _drop(site: Site, ident: str, fields: Fields) -> None:
 
 
 _ACTS: Mapping[str, tuple[Act, str]] = {
-    "approve": (_approve, "Approved. The mission starts."),
+    "approve": (_approve, "Approved."),
     "reject": (_reject, "Rejected."),
-    "revise": (_revise, "Changes requested. placet writes a new revision."),
+    "revise": (_revise, "Changes requested."),
     "comment": (_comment, "The comment is in the plan."),
     "tick": (_tick, "The steps are as you ticked them."),
-    "answer": (_answer, "Answered. The work continues with that."),
-    "widen": (_widen, "The wider scope is approved. The mission continues with it."),
-    "refuse": (_refuse, "The wider scope is rejected. The mission continues without it."),
-    "stop": (
-        _stop,
-        "Stopping. At the next safe point the plan goes back to Inbox/Plans.",
-    ),
-    "retry": (_retry, "placet is writing a new plan. You will approve it."),
-    "merge": (_merge, "Merged. To undo it: placet undo"),
-    "drop": (_drop, "The branch is dropped; its commits are kept at a ref."),
+    "answer": (_answer, "Answered."),
+    "widen": (_widen, "The wider scope is approved."),
+    "refuse": (_refuse, "The wider scope is rejected."),
+    "stop": (_stop, "The mission stops at its next safe point."),
+    "retry": (_retry, "A new plan is requested."),
+    "merge": (_merge, "Merged."),
+    "undo": (_undo, "The merge is undone."),
+    "drop": (_drop, "The branch is dropped. Its commits are kept."),
 }
 
 
@@ -213,7 +223,7 @@ def _with_plan(site: Site, ident: str, decision: What) -> Case:
     if asks_for_more(case):
         raise UserError(
             "This plan is approved by now. Its mission asks for a wider scope.",
-            "Reload the page.",
+            "Open it as it is now.",
         )
     return case
 
@@ -229,7 +239,9 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
 def _wider(site: Site, ident: str) -> Case:
     case = site.case(ident)
     if case.asking is None or not case.asking.amended:
-        raise UserError("The mission does not ask for a wider scope any more.", "Reload the page.")
+        raise UserError(
+            "The mission does not ask for a wider scope any more.", "Open it as it is now."
+        )
     return case
 
 

@@ -1,4 +1,4 @@
-"""Make charts as shapes that a template draws as SVG: bars by day, bars by name, a line. Pure.
+"""Make charts as shapes that a template draws as SVG: bars by day and bars by name. Pure.
 
 Lengths are in units of the drawing, which is WIDTH wide: about a pixel each on a phone.
 """
@@ -47,13 +47,12 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The shapes of a chart; `points` are those of a line, `levels` the heights of its rules."""
+    """The shapes of a chart; `levels` are the heights of its rules."""
 
     height: float
     blocks: tuple[Block, ...] = ()
     labels: tuple[Label, ...] = ()
     levels: tuple[float, ...] = ()
-    points: str = ""
 
 
 Value = float | None
@@ -104,24 +103,6 @@ def row_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawi
                 blocks.append(_block(x, y + 20, wide, 12, series, f"{name}: {tell(value)}"))
                 x += wide
     return Drawing(max(len(shown), 1) * ROW, tuple(blocks), tuple(labels))
-
-
-def line_chart(left: Sequence[float], full: float, tell: Tell) -> Drawing:
-    """Return a line of what was left of `full` after each turn, starting with all of it."""
-    values = [full, *left]
-    step = WIDTH / max(len(values) - 1, 1)
-    points = " ".join(
-        f"{number * step:.1f},{TOP + HEIGHT - max(value, 0.0) / full * HEIGHT:.1f}"
-        for number, value in enumerate(values)
-    )
-    labels = (
-        Label(0, TOP - 5, tell(full)),
-        Label(WIDTH, TOP - 5, f"left: {tell(max(values[-1], 0.0))}", "end"),
-        Label(0, TOP + HEIGHT + 15, "start"),
-        Label(WIDTH, TOP + HEIGHT + 15, f"iteration {len(left)}", "end"),
-    )
-    levels = (TOP, TOP + HEIGHT / 2, TOP + HEIGHT)
-    return Drawing(TOP + HEIGHT + BOTTOM, (), labels, levels, points)
 
 
 def _sum(values: Sequence[Value]) -> float:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from datetime import time as midnight
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -33,51 +32,49 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from placet.activity import Action, Actor, CommittedRow
-from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
-from placet.case import approval
-from placet.case.case import Case
-from placet.case.life_cycle import OPEN, OVER, State
-from placet.case.notes import body_of
-from placet.case.question_note import question_in
+from placet.case.life_cycle import State
 from placet.case.story import Story, Verbosity, facts
-from placet.chat.budget import Complexity
-from placet.chat.guards import iteration_cap
-from placet.chat.messages import Purpose
-from placet.cli.branches import became_now, diff, tip_of
-from placet.cli.decide import NotAsRead, proposal
+from placet.cli.decide import ANSWER_S, NotAsRead
 from placet.cli.site import Site, find
-from placet.cli.status import show, status
+from placet.cli.status import ended_about, status
 from placet.cli.terminal import hint_of, json_text, shown_time
-from placet.cli.view import asks_for_more, estimate_words, model_line, turn, waits_for_you
-from placet.disk.errors import Unreadable
-from placet.disk.vault import Vault
-from placet.errors import PlacetError, UserError, at_most, counted, dollars, rfc3339
+from placet.cli.view import age_s, model_line, turn, waits_for_you
+from placet.errors import (
+    PlacetError,
+    UserError,
+    age,
+    counted,
+    dollars,
+    local,
+    one_line,
+    rfc3339,
+)
 from placet.journal.database import is_begun
-from placet.journal.reader import SCANNED, Reader, Wanted, all_rows, open_reader, rows_page
+from placet.journal.reader import SCANNED, Wanted, all_rows, open_reader, rows_page
 from placet.journal.schema import ACTIVITY
-from placet.journal.writes import BodyDamaged
-from placet.note.box import unmarked
-from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
-from placet.note.paths import Folder
 from placet.note.paths import show as visible
-from placet.plan.differences import diff_callout
-from placet.plan.left_out import ticks
-from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import agent_steps
 from placet_board import actions
 from placet_board.auth import Door, Guarded, logged_in, refusal
-from placet_board.charts import Drawing, line_chart
 from placet_board.live import Live
-from placet_board.markdown import Patch, html_of, patch_of, seen, seen_name
+from placet_board.markdown import seen, seen_name
 from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
+from placet_board.request_page import (
+    Track,
+    failure_words,
+    picture,
+    request_page,
+    seconds_between,
+    state_words,
+    track_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
     """One request in a column.
 
-    `state` is its state as text, `about` a detail of it. `progress` has its steps and its cost,
-    None if there is none. `now` is what it does at this moment, as text.
+    `state` is its state as text, `about` a detail of it, `facts` what its plan holds. `progress`
+    has its steps and its cost, None if there is none. `now` is what it does at this moment.
     """
 
     ident: str
@@ -88,9 +85,12 @@ class Card:
     since: str
     agent: str
     portal: str
+    priority: int
+    facts: tuple[str, ...]
+    dangers: int
     progress: Mapping[str, Any] | None
-    estimate: str
     now: str
+    track: Track
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +104,20 @@ class Column:
     others: tuple[tuple[str, str], ...] = ()
 
 
+# The first is the first on a phone.
 _COLUMNS = (
-    ("requests", "Requests", "No requests. Write one, and placet plans it."),
     ("yours", "Awaiting you", "Nothing waits for you."),
-    ("approved", "Approved", "No approved plan is waiting."),
+    ("requests", "Requests", "No request is being planned."),
     ("running", "Running", "Nothing runs. Approved plans run here."),
-    ("done", "Done", "Nothing is completed yet."),
-    ("failed", "Ended otherwise", "Nothing failed, was rejected or withdrawn."),
+    ("ended", "Ended", "Nothing has ended yet."),
 )
 _OF_STATE = {
     State.PLANNING: "requests",
     State.REVISING: "requests",
     State.REVIEW: "yours",
     State.ASKING: "yours",
-    State.APPROVED: "approved",
+    State.APPROVED: "running",
     State.RUNNING: "running",
-    State.COMPLETED: "done",
-    State.FAILED: "failed",
-    State.REJECTED: "failed",
-    State.WITHDRAWN: "failed",
 }
 
 
@@ -138,8 +133,8 @@ def columns(
         if _is_wanted(case, wanted):
             card = _card(case, now.get(case["trace_id"], ""), daemon=bool(found["daemon"]))
             by_column[_column_of(case)].append(card)
-    for ended in ("done", "failed"):
-        by_column[ended].reverse()
+    by_column["ended"].sort(key=lambda card: card.since, reverse=True)
+    by_column["yours"].sort(key=lambda card: -card.priority)
     others = _unusable(found) if not any(wanted.values()) else ()
     return [
         Column(key, name, hint, tuple(by_column[key]), others if key == "requests" else ())
@@ -158,453 +153,95 @@ def choices(cases: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[str]]:
 def _column_of(case: Mapping[str, Any]) -> str:
     if waits_for_you(case) and case["state"] != State.FAILED:
         return "yours"
-    return _OF_STATE[State(case["state"])]
+    return _OF_STATE.get(State(case["state"]), "ended")
 
 
 def _is_wanted(case: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    text = wanted.get("text", "").casefold()
-    return (
-        all(not wanted.get(name) or case[name] == wanted[name] for name in ("portal", "agent"))
-        and text in f"{case['title']} {case['request_id']}".casefold()
-    )
+    text = f"{case['title']} {case['request_id']}".casefold()
+    return all(
+        not wanted.get(name) or case[name] == wanted[name] for name in ("portal", "agent")
+    ) and all(word in text for word in wanted.get("text", "").casefold().split())
 
 
 def _card(case: Mapping[str, Any], now: str, *, daemon: bool) -> Card:
+    about = _about(case, daemon=daemon)
     return Card(
         case["request_id"],
         case["title"] or case["request_id"],
         case["state"],
-        _in_words(case),
-        _about(case, daemon=daemon),
+        state_words(case),
+        about,
         case["since"],
         case["agent"],
         case["portal"],
+        case["priority"],
+        tuple(_facts(case)) if case["state"] == State.REVIEW else (),
+        len(case["summary"]["dangers"]) if case["summary"] else 0,
         case.get("progress"),
-        estimate_words(case["estimate"]),
         now,
+        track_of(case),
     )
 
 
-def _in_words(case: Mapping[str, Any]) -> str:
-    if case["state"] == State.COMPLETED and case["became"]:
-        return str(case["became"])
-    if case["asking"] is not None and case["asking"]["kind"] == "amendment":
-        return "wider scope"
-    return State(case["state"]).title
+def _facts(case: Mapping[str, Any]) -> Iterator[str]:
+    """Give what a plan holds: "4 steps", "4 paths", "1 command", "~$0.12"."""
+    if found := case["summary"]:
+        yield counted(found["steps"], "step")
+        yield counted(found["paths"], "path") if found["paths"] else "reads only"
+        if found["commands"]:
+            yield counted(found["commands"], "command")
+    if case["estimate"]:
+        yield f"~{money(case['estimate']['median_usd'])}"
 
 
 def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
     """Return what a card says below its title; "" if the state says it all."""
-    if not daemon or case["intent"]:
+    if case["intent"] or (not daemon and State(case["state"]).next_step):
         return turn(case, daemon=daemon)
     if case["asking"] is not None:
         return str(case["asking"]["question"])
     if trouble := case.get("model_trouble"):
-        return f"the last call of the model failed: {trouble}"
-    if case["state"] == State.FAILED:
-        return str(case["failure"]).removeprefix("gave_up: ").partition(" (see ")[0]
-    return ""
+        return f"The last call of the model failed: {trouble}"
+    if case["state"] == State.REVIEW:
+        return str(case["notice"]).partition("\n")[2]
+    return failure_words(case["failure"]) if case["state"] == State.FAILED else ""
 
 
 def _unusable(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     known = {visible(path) for case in found["cases"] for path in (case["request"], case["plan"])}
     return tuple(
-        (path, " ".join(why.split())[:200])
-        for path, why in found["explained"].items()
-        if path not in known
+        (path, one_line(why, 200)) for path, why in found["explained"].items() if path not in known
     )
 
 
-PNG = b"\x89PNG\r\n\x1a\n"
-MAX_PICTURES = 20
-"""Maximum pictures on a page, the first ones."""
+def money(usd: float) -> str:
+    """Return dollars for people: `$2.29`, `$50`, and below a cent `$0.0012`."""
+    shown = f"${usd:,.2f}" if usd >= 0.01 or not usd else f"${usd:.4f}"
+    return shown.removesuffix(".00")
 
 
-def pictures_in(case: Case, report: str) -> list[tuple[int, int]]:
-    """Return the pictures that a request's report shows: generation and number of each."""
-    named = re.compile(rf"!\[\[{re.escape(_prefix(case))}-(\d{{1,6}})-(\d{{1,6}})\.png\]\]")
-    return [(int(found[1]), int(found[2])) for found in named.finditer(report)][:MAX_PICTURES]
-
-
-def picture(site: Site, ident: str, generation: int, number: int) -> bytes:
-    """Return a picture, a PNG. Raises UserError (exit code 3) if there is none."""
-    name = f"{_prefix(site.case(ident))}-{generation}-{number}.png"
-    try:
-        with Vault(site.vault) as vault:
-            data, _ = vault.read(f"{Folder.REPORTS}/{name}")
-    except Unreadable:
-        data = b""
-    if not data.startswith(PNG):
-        raise UserError("There is no such picture.", "Go back to the report.", exit_code=3)
-    return data
-
-
-def _prefix(case: Case) -> str:
-    return f"{case.trace8}_{case.request_id}"
-
-
-MAX_TURNS = 100
-"""Maximum turns on a page, the last ones."""
-MAX_CALLS = 50
-"""Maximum calls of one turn on a page, and maximum literal actions."""
-MAX_WORDS = 600
-"""Maximum characters of the model's text in a turn."""
-MAX_OUTPUT = 4_000
-"""Maximum characters of a call's result."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownCall:
-    """A tool call; `ok` is None while it runs, `cut`: its result is longer."""
-
-    tool: str
-    what: str
-    ok: bool | None
-    took_s: float
-    output: str
-    cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTurn:
-    """One turn of the model: its text, its cost, its calls. `at` is empty if unknown."""
-
-    number: int
-    at: str
-    took_s: float
-    tokens_in: int
-    tokens_cached: int
-    tokens_out: int
-    cost: str
-    words: str
-    calls: tuple[ShownCall, ...]
-    calls_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work on a request, or on its plan (`is_mission` is false).
-
-    `is_asking`: a model call is running; `is_going`: calls without a result are running. `literal`
-    are the literal actions that placet ran, by step. `burning` is what was left of the budget after
-    each turn, and `burned` a sentence about it.
-    """
-
-    is_mission: bool
-    is_going: bool = False
-    is_asking: bool = False
-    turns: tuple[ShownTurn, ...] = ()
-    turns_left_out: int = 0
-    literal: tuple[tuple[str, ShownCall], ...] = ()
-    burning: Drawing | None = None
-    burned: str = ""
-
-
-def work_of(reader: Reader, case: Case, rows: tuple[CommittedRow, ...], ceiling: int) -> Work:
-    """Return the last work on a case, from its record and its journal rows.
-
-    `ceiling` is the most turns that the configuration allows a mission.
-    """
-    record = Recorded()
-    try:
-        record.take(reader.records(case.trace_id, case.generation))
-        plan = reader.text(case.approval.digest or case.outcome.carried_out or case.plan.digest)
-    except BodyDamaged:
-        return Work(is_mission=False)
-    is_mission = record.has(PLACE)
-    replies = record.replies()
-    moments = _moments(rows, is_mission=is_mission)
-    turns = tuple(
-        _turn(record, number, replied, moments.get(number, ""))
-        for number, replied in enumerate(replies, 1)
-        if number > len(replies) - MAX_TURNS
-    )
-    burning, burned = None, ""
-    if is_mission and plan is not None and replies:
-        burning, burned = _burning(record, replies, plan, ceiling)
-    is_going = case.state in OPEN and case.state is not State.REVIEW
-    return Work(
-        is_mission,
-        is_going,
-        is_going and record.begun(ATTEMPT.at(len(replies) + 1, 1)) is not None,
-        turns,
-        len(replies) - len(turns),
-        tuple(_literal(record)),
-        burning,
-        burned,
+def ago(moment: str) -> Markup:
+    """Return how long ago a moment was; the exact one shows on demand."""
+    exact = local(moment)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment, exact, age(age_s(moment))
     )
 
 
-def _moments(rows: tuple[CommittedRow, ...], *, is_mission: bool) -> dict[int, str]:
-    """Return the moment of each turn's reply."""
-    found = {}
-    for row in rows:
-        if row.action_type == Action.MODEL_CALLED:
-            data = row.details
-            if (data.get("purpose") == Purpose.EXECUTE) == is_mission:
-                found[int(data.get("iteration") or 0)] = row.timestamp
-    return found
+def prose(text: str) -> Markup:
+    """Return a sentence as HTML, with what stands between backticks as code."""
+    parts = seen_name(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(seen_name(text))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(one) if n % 2 else one for n, one in enumerate(parts))
 
 
-def _turn(record: Recorded, number: int, replied: Replied, at: str) -> ShownTurn:
-    reply, usage = replied.reply, replied.reply.usage
-    uses = reply.turn.tool_uses
-    calls = tuple(
-        _call(use.name, use.input, record, CALL.at(number, place))
-        for place, use in enumerate(uses[:MAX_CALLS])
-    )
-    return ShownTurn(
-        number,
-        at,
-        replied.took_s,
-        usage.input_tokens + usage.cache_write_tokens,
-        usage.cache_read_tokens,
-        usage.output_tokens,
-        dollars(replied.cost_usd),
-        at_most(reply.turn.text.strip(), MAX_WORDS),
-        calls,
-        len(uses) - len(calls),
-    )
-
-
-def _literal(record: Recorded) -> Iterator[tuple[str, ShownCall]]:
-    """Give the actions of literal steps, with the step of each."""
-    places = []
-    for key in {*record.intents, *record.outcomes}:
-        head, _, rest = key.partition(":")
-        step, _, number = rest.partition(":")
-        if head == LITERAL.key and step.isdecimal() and number.isdecimal():
-            places.append((int(step), int(number)))
-    for of_step, place in sorted(places)[:MAX_CALLS]:
-        entry = LITERAL.at(of_step, place)
-        begun = record.begun(Key(entry.key, Begun))
-        name, given = (begun.tool, begun.input) if begun is not None else ("action", {})
-        yield f"step {of_step}", _call(name, given, record, entry)
-
-
-def _call(tool: str, given: Mapping[str, Any], record: Recorded, entry: Key[Any]) -> ShownCall:
-    outcome = record.get(entry)
-    content = "" if outcome is None else outcome.content
-    return ShownCall(
-        tool,
-        ", ".join(f"{key}={str(value)[:120]}" for key, value in given.items())[:400],
-        None if outcome is None else outcome.ok,
-        0.0 if outcome is None else outcome.took_s,
-        content[:MAX_OUTPUT],
-        len(content) > MAX_OUTPUT,
-    )
-
-
-def _burning(
-    record: Recorded, replies: Sequence[Replied], plan: bytes, ceiling: int
-) -> tuple[Drawing | None, str]:
-    """Return what was left after each turn, of the plan's dollars or of its turns."""
-    try:
-        read = parse_plan(read_note(plan).body, None)
-    except PlanProblems:
-        return None, ""
-    scope = read.scope
-    costs = [_cost(record, number, replied) for number, replied in enumerate(replies, 1)]
-    known = [cost for cost in costs if cost is not None]
-    # without a price only turns are counted
-    if scope.budget_usd and len(known) == len(costs) and any(known):
-        full = float(scope.budget_usd)
-        left = [full - float(sum(known[: number + 1])) for number in range(len(known))]
-        used = f"{dollars(sum(known, Decimal(0)))} of {dollars(full)}"
-        return line_chart(
-            left, full, dollars
-        ), f"{used} used after {counted(len(costs), 'iteration')}."
-    complexity, steps = _complexity_of(plan) or Complexity.STANDARD, agent_steps(read.steps)
-    most = iteration_cap(complexity, scope.max_iterations, steps, ceiling)
-    if most < 1:
-        return None, ""
-    turns = [float(most - number) for number in range(1, len(costs) + 1)]
-    return (
-        line_chart(turns, float(most), lambda number: counted(round(number), "iteration")),
-        f"{len(costs)} of {counted(most, 'iteration')} used.",
-    )
-
-
-def _cost(record: Recorded, number: int, replied: Replied) -> Decimal | None:
-    """Return the dollars of a turn with its failed attempts; None if a price is unknown."""
-    total, attempt = replied.cost_usd, 1
-    while (held := record.begun(ATTEMPT.at(number, attempt))) is not None:
-        lost = record.get(ATTEMPT.at(number, attempt))
-        attempt += 1
-        if lost is None and ATTEMPT.at(number, attempt).key in record.intents:
-            lost = held  # it was interrupted, and counts with its whole reservation
-        if lost is not None and total is not None:
-            total = None if lost.amount.usd is None else total + lost.amount.usd
-    return total
-
-
-def _complexity_of(plan: bytes) -> Complexity | None:
-    """Return the size that a plan's note says, None for none or an unknown one."""
-    try:
-        return Complexity(str(read_note(plan).meta.get("complexity") or Complexity.STANDARD))
-    except ValueError:
-        return None
-
-
-MAX_ROWS = 500
-"""Maximum journal rows for a request's history, the last ones."""
-
-
-def request_page(site: Site, ident: str) -> dict[str, Any]:
-    """Return everything that the page of a request shows. Raises UserError for an unknown ID."""
-    found = show(site, ident)
-    with site.reader(ident) as reader:
-        case = find(reader, found["trace_id"])
-        rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True, routine=False)
-        work = work_of(reader, case, rows, _ceiling(site))
-        changes = _since_last_revision(reader, rows)
-    if found["state"] == State.COMPLETED and found["commit"]:
-        found["became"] = became_now(site, case)  # the daemon may not have read it yet
-    page: dict[str, Any] = {
-        "found": found,
-        "work": work,
-        "story": _story(case, rows),
-        "changes": changes,
-        "estimate": estimate_words(found["estimate"]),
-        "texts": _texts(found),
-        "pictures": pictures_in(case, found["report_text"] or ""),
-        "plan": None,
-        "asks": None,
-        "patch": None,
-        "no_patch": None,
-        "tip": "",
-        "can": acts(case, found),
-    }
-    if found["plan_text"] and _acting(found) in (State.REVIEW, State.REVISING, State.FAILED):
-        page["plan"] = _plan(site, case, found["plan_text"].encode())
-    if found["asking"] is not None and found["asking_text"]:
-        page["asks"] = _asks(found["asking"], found["asking_text"].encode())
-    if found["state"] == State.COMPLETED and found["commit"]:
-        page["tip"] = _tip(site, found["request_id"])  # read before its changes, which may be newer
-        page["patch"], page["no_patch"] = _patch(site, found["request_id"])
-    return page
-
-
-def _texts(found: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """Return the notes of a request, rendered and raw; None for a missing one."""
-    notes: dict[str, dict[str, Any] | None] = dict.fromkeys(("plan", "report", "request"))
-    for name in ("plan", "report", "request"):
-        text = found[f"{name}_text"]
-        if text:
-            body = unmarked(read_note(text.encode()).body)
-            notes[name] = {"html": html_of(body), "raw": seen(text), "path": found[name]}
-    return notes
-
-
-def _plan(site: Site, case: Case, raw: bytes) -> dict[str, Any]:
-    """Return what an approval would approve, or why the plan cannot be approved."""
-    page: dict[str, Any] = {"digest": plan_digest(raw), "refused": None, "allows": None}
-    try:
-        page["allows"] = proposal(site, case, raw)
-    except UserError as error:
-        page["refused"] = error
-    page["steps"] = ticks(read_note(raw).body)
-    return page
-
-
-def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
-    """Return the question, or the wider scope, that waits for you in a note's text."""
-    page = {"kind": asking["kind"], "path": asking["path"]}
-    body = unmarked(read_note(raw).body)
-    if asking["kind"] == "amendment":
-        return {**page, "html": html_of(body), "digest": plan_digest(raw)}
-    return {
-        **page,
-        "html": html_of(question_in(raw)),
-        "body": html_of(body.partition("\n## ")[0]),
-        "options": asking["options"],
-        "digest": digest(raw, QUESTION_STAMPS),
-    }
-
-
-def _tip(site: Site, ident: str) -> str:
-    try:
-        return tip_of(site, ident)
-    except PlacetError:
-        return ""  # `_patch` says why
-
-
-def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
-    try:
-        return patch_of(diff(site, ident)[0]), None
-    except UserError as error:
-        return None, error
-    except PlacetError as error:
-        return None, UserError(str(error))
-
-
-def _acting(found: Mapping[str, Any]) -> str:
-    """Return `Case.acting` of a case as plain data."""
-    return str(found["state"] if found["asking"] is None else found["asking"]["of"])
-
-
-def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what you can do with a request, as far as its state says."""
-    state, is_decided = found["state"], bool(found["intent"])
-    asks = found["asking"] is not None and not is_decided
-    has_branch = state == State.COMPLETED and bool(found["commit"])
-    can = {
-        one: approval.refusal(case, None, one) is None and not is_decided
-        for one in ("approve", "revise", "stop")
-    }
-    return {
-        **can,
-        "approve": can["approve"] and not asks_for_more(case),
-        "answer": asks and found["asking"]["kind"] == "question",
-        "widen": asks and found["asking"]["kind"] == "amendment",
-        "retry": state in OVER,
-        "merge": has_branch and found["became"] not in ("merged", "dropped", "gone"),
-        "drop": has_branch and not found["became"],
-    }
-
-
-def _story(case: Case, rows: Sequence[CommittedRow]) -> list[dict[str, str]]:
-    """Return what happened, newest first, in the daemon's sentences."""
-    story = Story()
-    told = [(row.timestamp, story.line(row)) for row in rows]
-    return [
-        {"at": at, "text": line[1].removeprefix(f"{case.request_id}: ")}
-        for at, line in reversed(told)
-        if line is not None
-    ]
-
-
-def _since_last_revision(reader: Reader, rows: Sequence[CommittedRow]) -> dict[str, Any] | None:
-    """Return the difference between the last two revisions, None without one.
-
-    The note's box summarises the changes; these are the lines.
-    """
-    written = [row for row in rows if row.action_type in (Action.PLAN_CREATED, Action.PLAN_REVISED)]
-    if len(written) < 2 or written[-1].action_type != Action.PLAN_REVISED:
-        return None
-    try:
-        old, new = (reader.text(str(row.details.get("digest"))) for row in written[-2:])
-    except BodyDamaged:
-        return None
-    if old is None or new is None:
-        return None
-    lines = diff_callout(_plan_alone(old), _plan_alone(new))
-    return {"of": written[-2].details.get("revision"), "html": html_of(lines)}
-
-
-def _plan_alone(text: bytes) -> str:
-    """Return a plan from its title on, without what the daemon wrote above."""
-    body = body_of(text)
-    above, title, plan = f"\n{body}".partition("\n# ")
-    return f"{title}{plan}".lstrip() if title else above
-
-
-def _ceiling(site: Site) -> int:
-    """Return the most turns that a mission may have, 0 if the settings cannot be read."""
-    try:
-        return site.in_force().config.limits.iterations_ceiling
-    except UserError:
-        return 0
+def path_html(path: str) -> Markup:
+    """Return a path as code that breaks at its slashes, with the file's name in bold."""
+    *folders, name = seen_name(path).split("/")
+    before = Markup("").join(Markup("{}/<wbr>").format(one) for one in folders)
+    return Markup("<code>{}<b>{}</b></code>").format(before, name)
 
 
 SHARED_S = 0.1
@@ -633,6 +270,11 @@ def _templates() -> Environment:
         "urlencode": lambda text: quote(text, safe=""),  # Jinja's filter does not escape slashes
         "time": shown_time,
         "dollars": dollars,
+        "money": money,
+        "ago": ago,
+        "prose": prose,
+        "path": path_html,
+        "span": _long,
     }
     for name in found.list_templates():
         found.get_template(name)  # compiled now, so that the first request is fast
@@ -753,6 +395,10 @@ def _index(board: Board, request: Request) -> Response:
     site = board.site(request)
     found = board.status(site)
     wanted = {name: request.query_params.get(name, "") for name in ("portal", "agent", "text")}
+    if wanted["text"].strip():  # those that ended long ago are in the journal only
+        known = {case["trace_id"] for case in found["cases"]}
+        earlier = ended_about(site, wanted["text"], known)
+        found = {**found, "cases": [*found["cases"], *earlier]}
     return board.page(
         request,
         "index.html",
@@ -766,23 +412,38 @@ def _index(board: Board, request: Request) -> Response:
 
 def _request(board: Board, request: Request) -> Response:
     page = request_page(board.site(request), request.path_params["ident"])
-    said = actions.said(request.query_params.get("said", ""))
+    name = request.query_params.get("said", "")
+    said = "" if name == "approve" and page["put_back"] else actions.said(name)
     return board.page(request, "request.html", said=said, **page)
 
 
 def _act(board: Board, request: Request) -> Response:
     ident, name = request.path_params["ident"], request.path_params["name"]
     said = actions.act(board.site(request), ident, name, _fields(request))
-    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={said}", 303)
+    # back to the step that was ticked, which a browser then shows and reads on from
+    number = _fields(request).get("step", "")
+    place = f"#step-{number}" if name in ("tick", "comment") and number.isdecimal() else ""
+    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={said}{place}", 303)
 
 
 def _new(board: Board, request: Request) -> Response:
     site = board.site(request)
     if request.method == "POST":
-        path = actions.ask_for(site, _fields(request))
-        return board.page(request, "asked.html", path=path)
+        made = actions.ask_for(site, _fields(request))
+        runs = site.daemon is not None
+        ident = made.request_id if runs and _is_known(site, made.trace_id) else ""
+        return board.page(request, "asked.html", path=made.path, ident=ident, daemon=runs)
     template = request.query_params.get("template", "")
     return board.page(request, "new.html", **actions.form(site, template))
+
+
+def _is_known(site: Site, trace_id: str) -> bool:
+    """Return whether the daemon has read a new request, within ANSWER_S."""
+    for _ in site.changes(ANSWER_S):
+        with contextlib.suppress(UserError):
+            site.case(trace_id)
+            return True
+    return False
 
 
 def _login(board: Board, request: Request) -> Response:
@@ -943,7 +604,7 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
                 }
             )
             before = row.timestamp
-    over = _long(_seconds(told[0]["at"], told[-1]["at"])) if told else ""
+    over = _long(seconds_between(told[0]["at"], told[-1]["at"])) if told else ""
     return {"case": case, "story": told, "over": over, "is_cut": len(rows) == MAX_TOLD}
 
 
@@ -1009,12 +670,8 @@ def _after(before: str, now: str) -> str:
     """Return how long after a moment another one is; "" for none and for less than a second."""
     if not before:
         return ""
-    seconds = _seconds(before, now)
+    seconds = seconds_between(before, now)
     return _long(seconds) if seconds >= 1 else ""
-
-
-def _seconds(before: str, now: str) -> float:
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(before)).total_seconds()
 
 
 def _took(milliseconds: object) -> str:

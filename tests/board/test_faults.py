@@ -61,27 +61,28 @@ def test_a_finished_mission_s_page_says_the_next_step(
     vault.once()
     with meddling(), browsing(vault) as browser:
         page = browser.get("/r/say-hello")
-        assert "Read the changes below, then merge it or drop it." in page
-        assert "<code>placet diff say-hello</code>" in page
+        assert "Merge the branch, or drop it" in page
         assert buttons(page) == {"merge", "drop", "retry"}
         # at once, and not when the daemon has seen it
         assert browser.press("say-hello", "merge").status_code == 303
         page = browser.get("/r/say-hello")
-        assert "was merged. To undo the merge: <code>placet undo say-hello</code>" in page
-        assert buttons(page) == {"retry"}
+        assert "was merged." in page
+        assert buttons(page) == {"undo", "retry"}
         vault.once()
-        assert buttons(browser.get("/r/say-hello")) == {"retry"}
+        assert buttons(browser.get("/r/say-hello")) == {"undo", "retry"}
+        assert browser.press("say-hello", "undo", digest="0" * 40).status_code == 400
         for seen in (False, True):
             if seen:
                 vault.once()
             else:
-                vault.click("undo", "say-hello", "--yes")
+                assert browser.press("say-hello", "undo").status_code == 303
+                assert browser.press("say-hello", "undo").status_code == 400
             page = browser.get("/r/say-hello")
             assert "was merged, and the merge was undone" in page
             assert "Merge again" in page
             assert buttons(page) == {"merge", "retry"}
         assert browser.press("say-hello", "merge").status_code == 303
-        assert buttons(browser.get("/r/say-hello")) == {"retry"}
+        assert buttons(browser.get("/r/say-hello")) == {"undo", "retry"}
 
 
 def test_a_dropped_branch_is_not_offered_again(vault: TestVault) -> None:

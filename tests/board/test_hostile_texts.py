@@ -21,7 +21,8 @@ from placet_board.address import Address
 from placet_board.auth import Door, Session, Tokens, logged_in, tell_link
 from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
-from placet_board.pages import Board, Card, Column, request_page
+from placet_board.pages import Board, Card, Column, path_html, prose
+from placet_board.request_page import Track, request_page
 from vaultkit import TestVault, make_vault
 
 TAGS_OF_TEXTS = {
@@ -61,8 +62,7 @@ ADDRESS = re.compile(
     r"/(static/(board\.(css|js)|charts\.css|icon\.svg)|new|numbers|login"
     r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?)?"
 )
-FRAGMENTS = {"#main", "#h-decide", *(f"#{one}" for one in ("requests", "yours", "approved"))}
-FRAGMENTS |= {"#running", "#done", "#failed"}
+FRAGMENTS = {"#main", *(f"#file-{number}" for number in range(10))}
 HARMLESS = "harmless"
 KEPT = {
     "state",
@@ -112,6 +112,14 @@ def test_a_note_is_rendered_without_anything_that_acts() -> None:
     for text in payloads():
         for form in forms:
             hostile_note(html_of(form.format(text)))
+
+
+def test_a_sentence_and_a_path_have_no_element_but_code() -> None:
+    for text in payloads():
+        for html in (prose(text), prose(f"a `{text}` b"), path_html(text)):
+            for tag, attributes in elements(str(html)):
+                assert tag in ("code", "wbr", "b"), html
+                assert not attributes
 
 
 def test_the_list_is_long_enough() -> None:
@@ -246,7 +254,7 @@ def test_every_page_of_a_hostile_vault_holds_only_what_we_wrote(vault: TestVault
                     assert not name.startswith("on"), (path, tag, attributes)
                     assert name != "style", (path, tag, attributes)
                     if name in ("href", "src", "action", "formaction"):
-                        assert re.match(r"/(?![/\\])|#[a-z-]+$", value or ""), (
+                        assert re.match(r"/(?![/\\])|#[a-z0-9-]+$", value or ""), (
                             path,
                             tag,
                             attributes,
@@ -321,7 +329,10 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
     }
     running["no_patch"] = UserError("x")
     running["can"] = dict.fromkeys(running["can"], True)
-    card = Card("x", "x", "review", "x", "x", "2026-11-23T04:00:00Z", "x", "x", progress, "x", "x")
+    card = Card(
+        "x", "x", "review", "x", "x", "2026-11-23T04:00:00Z", "x", "x", 7, ("x",), 2, progress,
+        "x", Track(2, "waits"),
+    )  # fmt: skip
     status = board.status(site)
     status |= {"paused": True, "waits": {"notice": "x"}, "stuck": ["x"], "daemon": None}
     index = {
@@ -346,7 +357,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         ("index.html", index),
         ("new.html", new),
         ("error.html", error),
-        ("asked.html", {"path": "x"}),
+        ("asked.html", {"path": "x", "ident": "x", "daemon": True}),
         ("login.html", {"link": "x", "failed": ""}),
     ]
 
@@ -359,7 +370,8 @@ def shape(board: Board, name: str, values: Mapping[str, Any], text: str) -> list
     if name == "new.html":  # as `actions.form` gives them: what is chosen is what is shown
         mine |= {"templates": [seen_name(text)], "chosen": seen_name(text)}
     html = bytes(board.page(request, name, **mine).body).decode()
-    html = html.replace(f'<div class="note">{html_of(text)}</div>', "")
+    for note in map(str, (html_of(text), prose(text), path_html(text))):  # tested on their own
+        html = html.replace(note, "") if "<" in note else html
     drawn = re.sub(r' value="[^"]*"', "", html)
     assert not set(drawn) & set(HIDDEN), (name, re.findall(f".{{0,99}}[{HIDDEN}].*", drawn))
     return checked(html)

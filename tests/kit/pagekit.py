@@ -18,7 +18,7 @@ from placet_board.pages import Board, application
 from vaultkit import TestVault
 
 HOST = "127.0.0.1:8737"
-VOID = {"meta", "link", "input", "br", "hr", "img"}
+VOID = {"meta", "link", "input", "br", "hr", "img", "wbr"}
 
 
 class _Balance(HTMLParser):

@@ -85,7 +85,7 @@ def approval(
 _DECIDABLE: Mapping[str, tuple[frozenset[State], str]] = {
     "approve": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "no plan to approve"),
     "reject": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "no plan to reject"),
-    "revise": (frozenset({State.REVIEW, State.REVISING}), "no plan to comment on"),
+    "revise": (frozenset({State.REVIEW, State.REVISING, State.FAILED}), "no plan to comment on"),
     "comment": (frozenset({State.REVIEW, State.REVISING}), "no plan to comment on"),
     "tick": (frozenset({State.REVIEW, State.REVISING}), "no plan to tick"),
     "stop": (frozenset({State.APPROVED, State.RUNNING}), "nothing to stop"),

@@ -268,10 +268,7 @@ def box_is_current(raw: bytes, what: WriteBox) -> bool:
 def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
-    given = note.meta.get("complexity")
-    known = given in [one.value for one in Complexity]
-    complexity = Complexity(str(given)) if known else Complexity.STANDARD
-    allowed, unseen = _about(without_box(note.body), complexity, what.day_usd)
+    allowed, unseen = _about(without_box(note.body), complexity_in(note.meta), what.day_usd)
     facts = [_place(note.meta, what), *allowed, ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
@@ -294,6 +291,62 @@ def _place(meta: Mapping[str, Any], what: WriteBox) -> str:
         files = counted(what.uncommitted, "uncommitted file")
         made += f" ({files} {'is' if what.uncommitted == 1 else 'are'} not included)"
     return f"{WHERE}{place}, on the new branch {code(what.branch)}{made}."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """What a plan may do, as its box and the board say it first.
+
+    `line` says it in one line, `dangers` what stands out. The numbers count the steps that are
+    kept, the globs that may be written, and the commands.
+    """
+
+    line: str
+    dangers: tuple[str, ...]
+    steps: int
+    paths: int
+    commands: int
+
+
+@lru_cache(maxsize=256)  # the board and `placet status` ask for the same plans again and again
+def plan_summary(raw: bytes) -> PlanSummary | None:
+    """Return the summary of a plan's note, None for a text that is no plan."""
+    note = read_note(raw)
+    try:
+        plan = parse_plan(without_box(note.body))
+    except PlanProblems:
+        return None
+    scope = plan.scope
+    cap = iteration_cap(complexity_in(note.meta), scope.max_iterations, agent_steps(plan.steps))
+    return PlanSummary(
+        scope_in_short(scope, cap),
+        tuple(dangers(scope)),
+        len(plan.kept),
+        _paths(scope),
+        len(scope.run),
+    )
+
+
+def complexity_in(meta: Mapping[str, Any]) -> Complexity:
+    """Return the size that a plan's properties give; standard for none and an unknown one."""
+    given = meta.get("complexity")
+    return Complexity(str(given)) if given in list(Complexity) else Complexity.STANDARD
+
+
+def scope_in_short(scope: Scope, iterations: int | None) -> str:
+    """Return what a scope permits in one line: "Writes 4 paths, runs 1 command. …"."""
+    acts = [f"writes {counted(paths, 'path')}"] if (paths := _paths(scope)) else []
+    acts += [f"runs {counted(len(scope.run), 'command')}"] if scope.run else []
+    uses = [f"{'uses the' if scope.network else 'no'} network"]
+    uses.append(f"{'uses a' if scope.shell else 'no'} shell")
+    said = [", ".join(acts) or "only reads", ", ".join(uses)]
+    if iterations is not None:
+        said.append(f"at most {counted(iterations, 'iteration')}")
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
+
+
+def _paths(scope: Scope) -> int:
+    return sum(not pattern.startswith("!") for pattern in scope.write)
 
 
 @lru_cache(maxsize=256)  # a look compares the boxes of all plans in the watched folders
@@ -337,9 +390,10 @@ def permissions(
     if iterations is not None:
         cost += f"; at most {counted(iterations, 'iteration')}"
     lines = [
+        f"**{scope_in_short(scope, iterations)}**",
         f"It may write {codes(scope.write)}; run "
         f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_YES[scope.network]}; "
-        f"shell: {_YES[scope.shell]}; cost: {cost}."
+        f"shell: {_YES[scope.shell]}; cost: {cost}.",
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import sys
@@ -247,6 +248,20 @@ def _latest(reader: Reader, traces: Collection[str], paths: Collection[str]) -> 
         *reader.cases_of(traces, paths),
     }
     return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
+
+
+def ended_about(site: Site, text: str, known: Collection[str]) -> list[dict[str, Any]]:
+    """Return the last cases that are over and have all words of a text in their name.
+
+    Those with a trace_id in `known` are left out.
+    """
+    words = re.findall("[a-z0-9]+", text.lower())[:10]
+    if not words or not is_begun(site.state.journal):
+        return []
+    with Vault(site.vault) as folder, open_reader(site.state.journal) as reader:
+        rows = reader.cases_about(OVER, words, LATEST)
+        found = [CASE_JSON.validate_json(row.body) for row in rows if row.trace_id not in known]
+        return [case_line(site, folder, reader, case, {}) for case in found]
 
 
 def plans(site: Site) -> list[dict[str, Any]]:

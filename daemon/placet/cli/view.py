@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from placet.activity import Action
 from placet.agent.day_budget import day_of
+from placet.case.callout import plan_summary
 from placet.case.case import Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
@@ -175,6 +176,8 @@ def case_line(
         "paused": _is_paused(site, reader, case),
         "asking": asked_line(folder, reader, case),
         "estimate": _estimate(folder, reader, case),
+        "summary": _summary(folder, case),
+        "notice": case.notice,
         "carrier": carrier(site, reader, case),
     }
     if case.acting in DRAFTING:
@@ -274,6 +277,14 @@ def waits_for_you(case: Mapping[str, Any]) -> bool:
         return False
     failed = case["state"] == "failed" and case["plan"].startswith(f"{Folder.PLANS}/")
     return failed or case["state"] in ("review", "asking")
+
+
+def _summary(folder: Vault, case: Case) -> dict[str, Any] | None:
+    """Return what the plan of a case may do, None without a plan that can be read."""
+    if case.state not in (State.REVIEW, State.FAILED) or not case.plan.path:
+        return None
+    found = plan_summary(text_of(folder, case.plan.path) or b"")
+    return None if found is None else asdict(found)
 
 
 def _estimate(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | None:

@@ -172,6 +172,19 @@ class Reader:
             (state, limit),
         )
 
+    def cases_about(
+        self, states: Collection[str], words: Sequence[str], limit: int
+    ) -> tuple[CaseRow, ...]:
+        """Return the last decided cases in these states whose request_id has all these words."""
+        named = "".join(" AND request_id LIKE ?" for _ in words)
+        return _cases(
+            self.connection,
+            "trace_id IN (SELECT trace_id FROM cases "  # noqa: S608 - question marks
+            f"WHERE state IN ({', '.join('?' * len(states))}){named} "
+            "ORDER BY updated_at DESC LIMIT ?)",
+            (*states, *(f"%{word}%" for word in words), limit),
+        )
+
     def count_cases(self) -> int:
         """Return the number of cases."""
         return int(self.connection.execute("SELECT count(*) FROM cases").fetchone()[0])

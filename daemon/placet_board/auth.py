@@ -10,12 +10,15 @@ import secrets
 import shutil
 import stat
 import sys
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -23,6 +26,8 @@ from urllib.parse import parse_qs, quote
 import click
 import segno
 from itsdangerous import BadSignature, URLSafeTimedSerializer
+from markupsafe import escape
+from pydantic import TypeAdapter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -30,8 +35,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from placet.cli.terminal import say
 from placet.disk.files import put
-from placet.errors import UserError, cannot_write
+from placet.errors import UserError, cannot_write, rfc3339
+from placet.host.clock import wall
 from placet_board.address import Address
+from placet_board.markdown import seen
 
 LINK_S = 600
 """Lifetime of a login link, in seconds."""
@@ -39,6 +46,8 @@ SESSION_S = 30 * 24 * 3600
 """Lifetime of a session, in seconds: a phone needs a new link once a month."""
 KEY = "board.key"
 """The file in the state folder with the key."""
+SESSIONS = "board.sessions"
+"""The file beside it with the browsers that are logged in."""
 KEY_BYTES = 32
 MAX_TOKEN_CHARS = 2_000
 MAX_NAME_CHARS = 60
@@ -51,36 +60,90 @@ class Session:
     who: str
     ident: str
 
+    @property
+    def name(self) -> str:
+        """A name for the session that opens none."""
+        return sha256(self.ident.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A browser that is logged in: who uses it, what it calls itself, and since when."""
+
+    who: str
+    browser: str
+    since: str
+
+
+_LOGGED_IN = TypeAdapter(dict[str, LoggedIn])
+
 
 @dataclass(slots=True)
 class Tokens:
     """Makes and checks tokens with one key; remembers which login links were used.
 
     A login link is for one `run` of a board, as the used links of an earlier run are not known.
-    With a `file` the key is read again each time: deleting it logs all browsers out.
+    With a `file` the key is read again each time: deleting it logs all browsers out. Beside it is
+    the list of the browsers that are logged in; any other session is over.
     """
 
     key: bytes
     run: str
     file: Path | None = None
     used: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def login(self, who: str) -> str:
         """Return the token of a login link for this name."""
         return self._signed(self._login, {"who": who, "nonce": secrets.token_urlsafe(16)})
 
-    def session_for(self, login: str) -> str | None:
-        """Use a login link; return the session's token, None for an invalid link."""
+    def session_for(self, login: str, browser: str = "") -> str | None:
+        """Use a login link; return the session's token, None for an invalid link.
+
+        Raises UserError if the list of browsers cannot be written.
+        """
         data = self._read(self._login, login, LINK_S)
         if data is None or data["nonce"] in self.used:
             return None
         self.used.add(data["nonce"])
-        return self._signed("session", {"who": data["who"], "ident": secrets.token_urlsafe(16)})
+        session = Session(data["who"], secrets.token_urlsafe(16))
+        self._list(session.name, LoggedIn(session.who, browser, rfc3339(wall())))
+        return self._signed("session", {"who": session.who, "ident": session.ident})
 
     def session(self, token: str) -> Session | None:
         """Return the session of a cookie, None for an invalid one."""
         found = self._read("session", token, SESSION_S)
-        return None if found is None else Session(found["who"], found["ident"])
+        session = None if found is None else Session(found["who"], found["ident"])
+        if session is not None and self.file is not None and session.name not in self.logged_in():
+            return None
+        return session
+
+    def logged_in(self) -> dict[str, LoggedIn]:
+        """Return the browsers that are logged in, by the names of their sessions."""
+        if self.file is None:
+            return {}
+        try:
+            return _LOGGED_IN.validate_json(self.file.with_name(SESSIONS).read_bytes())
+        except (OSError, ValueError):
+            return {}
+
+    def log_out(self, name: str) -> None:
+        """End a session. Raises UserError if the list of browsers cannot be written."""
+        self._list(name, None)
+
+    def _list(self, name: str, browser: LoggedIn | None) -> None:
+        if self.file is None:
+            return
+        path, oldest = self.file.with_name(SESSIONS), rfc3339(wall() - timedelta(seconds=SESSION_S))
+        with self._lock:
+            found = {key: one for key, one in self.logged_in().items() if one.since >= oldest}
+            found.pop(name, None)
+            if browser is not None:
+                found[name] = browser
+            try:
+                put(path, _LOGGED_IN.dump_json(found))
+            except OSError as error:
+                raise cannot_write(path, error) from error
 
     def form_token(self, session: Session) -> str:
         """Return the token for this session's forms."""
@@ -161,6 +224,8 @@ def name_of(who: str) -> str:
     return name
 
 
+TYPED = frozenset({"title", "text", "remark", "reason", "comment", "own"})
+"""The form fields with sentences of yours."""
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 500
 FORM_S = 10.0
@@ -175,7 +240,7 @@ nobody can lock its owner out by trying.
 """
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; manifest-src 'self'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -259,7 +324,7 @@ class Door:
 
 
 def refusal(why: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a page that says why a request is refused."""
+    """Return a page that says why a request is refused; `why` is HTML."""
     return HTMLResponse(_PAGE.format(why), code, headers)
 
 
@@ -329,12 +394,8 @@ class Guarded:
     async def _refused_form(self, request: Request, session: Session | None) -> Response | None:
         if not self.door.comes_from_us(request.headers):
             return refusal("This form was not sent by a page of this board.", 403)
-        if session is None and request.scope["path"] != "/login":  # before its body is read
-            return refusal(
-                "You are not logged in any more. Ask for a link: placet board login. Then go "
-                "back, and send it again.",
-                403,
-            )
+        if session is None and request.scope["path"] != "/login":
+            return await self._logged_out(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             return refusal("This is not a form.", 415)
@@ -360,6 +421,27 @@ class Guarded:
             )
         return None
 
+    async def _logged_out(self, request: Request) -> Response:
+        """Return the answer to a form without a session, with the words that were typed into it.
+
+        Only a browser that has a cookie of this board is read: it was logged in.
+        """
+        typed = ""
+        if any(self.door.cookie(https=https) in request.cookies for https in (True, False)):
+            with suppress(TimeoutError, ValueError):
+                async with asyncio.timeout(FORM_S):
+                    body = await _body(request, MAX_FORM_BYTES)
+                fields = parse_qs(body.decode(), max_num_fields=MAX_FIELDS, errors="strict")
+                words = [fields[name][0] for name in fields if name in TYPED]
+                typed = "".join(f'<pre tabindex="0">{escape(seen(text))}</pre>' for text in words)
+        return refusal(
+            "You are not logged in any more, so nothing was done. Ask for a link: "
+            "<code>placet board login</code>. Then send it again."
+            + (f"</p><p>What you wrote:</p>{typed}<p>" if typed else ""),
+            403,
+            _CLOSE,
+        )
+
 
 async def _body(request: Request, most_bytes: int) -> bytes:
     """Return a request's body; raises ValueError if it is too long."""
@@ -377,12 +459,21 @@ def _place_of(error: Exception) -> str:
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
-def logged_in(door: Door, login: str, *, https: bool) -> Response | None:
+def browser_name(agent: str) -> str:
+    """Return a browser's name for the list, from what it says of itself."""
+    names = ("Edg", "OPR", "Firefox", "Chrome", "Safari")
+    systems = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
+    name = next((one for one in names if one in agent), "A browser")
+    system = next((one for one in systems if one in agent), "")
+    return f"{name} on {system}" if system else name
+
+
+def logged_in(door: Door, login: str, *, https: bool, agent: str = "") -> Response | None:
     """Return the response that opens a session, None for an invalid link.
 
     With `https`, which a proxy speaks, the browser sends the cookie over https only.
     """
-    token = door.tokens.session_for(login)
+    token = door.tokens.session_for(login, browser_name(agent))
     if token is None:
         return None
     answer = RedirectResponse("/", 303)

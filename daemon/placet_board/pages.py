@@ -54,7 +54,7 @@ from placet.journal.reader import SCANNED, Wanted, all_rows, open_reader, rows_p
 from placet.journal.schema import ACTIVITY
 from placet.note.paths import show as visible
 from placet_board import actions
-from placet_board.auth import Door, Guarded, logged_in, refusal
+from placet_board.auth import TYPED, Door, Guarded, logged_in, refusal
 from placet_board.live import Live
 from placet_board.markdown import seen, seen_name
 from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
@@ -247,9 +247,6 @@ def path_html(path: str) -> Markup:
 SHARED_S = 0.1
 """How long browsers share one status, in seconds: fifty of them cost no more than one."""
 
-TYPED = frozenset({"title", "text", "remark", "reason", "comment", "own"})
-"""The form fields with sentences of yours."""
-
 _CALLED = f"{Action.TOOL_CALLED} "
 
 NO_SUCH = 3
@@ -345,6 +342,7 @@ def application(board: Board) -> ASGIApp:
             route("/", _index),
             route("/login", _login, "GET", "POST"),
             route("/new", _new, "GET", "POST"),
+            route("/browsers", _browsers, "GET", "POST"),
             route("/r/{ident}", _request),
             route("/r/{ident}/{name}", _act, "POST"),
             *(route(path, page) for path, page in PAGES.items()),
@@ -451,12 +449,24 @@ def _login(board: Board, request: Request) -> Response:
         link = request.query_params.get("t", "")
         return board.page(request, "login.html", link=link, failed="")
     https = request.headers.get("origin", "").startswith("https:")
-    if answer := logged_in(board.door, _fields(request).get("link", ""), https=https):
+    agent = request.headers.get("user-agent", "")
+    link = _fields(request).get("link", "")
+    if answer := logged_in(board.door, link, https=https, agent=agent):
         return answer
     if board.door.count_failure():
         return refusal("Too many tries. Wait a minute.", 429, {"retry-after": "60"})
     failed = "This link was used already, or is too old."
     return board.page(request, "login.html", code=403, link="", failed=failed)
+
+
+def _browsers(board: Board, request: Request) -> Response:
+    """Show the browsers that are logged in; log one out."""
+    tokens, mine = board.door.tokens, request.state.session.name
+    if request.method == "POST":
+        name = _fields(request).get("name", "")
+        tokens.log_out(name)
+        return RedirectResponse("/login" if name == mine else "/browsers", 303)
+    return board.page(request, "browsers.html", browsers=tokens.logged_in(), mine=mine)
 
 
 def _live(board: Board, request: Request) -> Response:

@@ -7,11 +7,12 @@ import errno
 import html
 import re
 import socket
+import stat
 import threading
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from starlette.applications import Starlette
@@ -26,7 +27,7 @@ from gitkit import settle_home
 from pagekit import browsing
 from placet.disk.errors import NotSettled
 from placet.disk.vault import Vault
-from placet_board.auth import KEY, Tokens
+from placet_board.auth import KEY, SESSIONS, Tokens
 from placet_board.markdown import seen_name
 from placet_board.server import server
 from vaultkit import PLAN, TestVault, make_vault, meddling
@@ -297,3 +298,58 @@ def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Pa
         browser.press("say-hello", "answer", option="Hello", **browser.hidden("say-hello"))
     vault.here()
     assert vault.rows("question.answered")
+
+
+# --- sessions
+
+
+def test_a_browser_is_listed_and_logged_out(vault: TestVault) -> None:
+    with served(vault) as board:
+        anna, berta = board.browser(), board.browser()
+        anna.login(board.link)
+        agent = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0) Version/18.0 Safari/604.1"
+        link = vault.click("board", "login", "--name", "Berta <b>").stdout.strip()
+        (token,) = parse_qs(urlsplit(link).query)["t"]
+        berta.post("/login", {"link": token}, {"User-Agent": agent})
+        page = anna.get("/browsers").text
+        assert "Safari on iPhone" in page
+        assert "Berta &lt;b&gt;" in page
+        names = re.findall(r'name="name" value="([0-9a-f]{16})"', page)
+        assert len(names) == 2
+        fields = anna.fields("/browsers")
+        assert berta.post("/browsers", {"token": fields["token"], "name": names[0]}).code == 403
+        stolen = dict(berta.cookies)
+        assert anna.post("/browsers", {**fields, "name": names[0]}).code == 303
+        assert berta.get("/").header("location") == "/login"
+        assert anna.get("/").code == 200
+        for name in ("", "x", "../board.key", names[0]):  # nobody else is logged out
+            assert anna.post("/browsers", {**fields, "name": name}).code == 303
+        assert anna.get("/").code == 200
+        assert anna.post("/browsers", {**fields, "name": names[1]}).header("location") == "/login"
+        assert anna.get("/").header("location") == "/login"
+    with served(vault) as board:  # what was logged out stays so
+        again = board.browser()
+        again.cookies = stolen
+        assert again.get("/").header("location") == "/login"
+    path = vault.site.state.folder / SESSIONS
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    path.write_text("[]")
+    assert Tokens(b"k" * 32, "run", path).logged_in() == {}
+
+
+def test_a_session_that_ends_keeps_your_words(vault: TestVault) -> None:
+    with served(vault) as board:
+        anna = board.browser()
+        anna.login(board.link)
+        fields = anna.fields("/r/say-hello")
+        (vault.site.state.folder / KEY).unlink()
+        words = {**fields, "remark": "Mind the </pre><script>gap\u202e"}
+        answer = anna.post("/r/say-hello/approve", words)
+        assert answer.code == 403
+        assert "Mind the &lt;/pre&gt;&lt;script&gt;gap\\u202e" in answer.text
+        assert fields["token"] not in answer.text
+        assert fields["digest"] not in answer.text
+        stranger = board.browser()
+        assert "Mind the" not in stranger.post("/r/say-hello/approve", words).text
+        assert anna.post("/new", {"text": "x" * 300_000}).code == 403
+    assert not vault.rows("plan.approved")

@@ -18,7 +18,7 @@ from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.errors import UserError
 from placet_board.address import Address
-from placet_board.auth import Door, Session, Tokens, logged_in, tell_link
+from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in, tell_link
 from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose
@@ -59,11 +59,13 @@ CLASSES = {
     *("added", "removed", "where", "same"),
 }
 ADDRESS = re.compile(
-    r"/(static/(board\.(css|js)|charts\.css|icon\.svg)|new|numbers|login"
+    r"/(static/(board\.(css|js)|charts\.css|icon\.svg|icon-180\.png|board\.webmanifest)"
+    r"|new|numbers|login|browsers"
     r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?)?"
 )
 FRAGMENTS = {"#main", *(f"#file-{number}" for number in range(10))}
 HARMLESS = "harmless"
+NOW = "2026-11-23T04:00:00Z"
 KEPT = {
     "state",
     "said",
@@ -239,6 +241,8 @@ def test_every_page_of_a_hostile_vault_holds_only_what_we_wrote(vault: TestVault
                     "text/css",
                     "text/javascript",
                     "image/svg+xml",
+                    "image/png",
+                    "application/manifest+json",
                 )
                 continue
             page = answer.text
@@ -330,7 +334,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
     running["no_patch"] = UserError("x")
     running["can"] = dict.fromkeys(running["can"], True)
     card = Card(
-        "x", "x", "review", "x", "x", "2026-11-23T04:00:00Z", "x", "x", 7, ("x",), 2, progress,
+        "x", "x", "review", "x", "x", NOW, "x", "x", 7, ("x",), 2, progress,
         "x", Track(2, "waits"),
     )  # fmt: skip
     status = board.status(site)
@@ -358,6 +362,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         ("new.html", new),
         ("error.html", error),
         ("asked.html", {"path": "x", "ident": "x", "daemon": True}),
+        ("browsers.html", {"browsers": {"x": LoggedIn("x", "x", NOW)}, "mine": "x"}),
         ("login.html", {"link": "x", "failed": ""}),
     ]
 

@@ -159,7 +159,7 @@ def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
             raise
         line = text.count("\n", 0, found.end()) + 1
         why = f"{found[1]} has more than 4,300 digits (at line {line})"
-        raise tomllib.TOMLDecodeError(why) from error
+        raise ValueError(why) from error
 
 
 def toml_meta(block: str) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def toml_meta(block: str) -> dict[str, Any]:
         meta = read_toml("\n" + block)
     except RecursionError as error:
         raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise BlockError(f"The frontmatter is broken TOML: {error}.", broken=True) from error
     check_value(meta)
     return meta

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from placet.errors import age
+
 
 class Why(StrEnum):
     """The reason for which work waits; the journal names it."""
@@ -65,9 +67,11 @@ def told(why: Why, reason: str, after_s: float) -> str:
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:
         return f"waiting for {who}: {reason.rstrip('.')}."
+    # in whole minutes: the note that says so is not written anew for each try
+    within = age(-(-after_s // 60) * 60)
     return (
         f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within "
-        f"{_duration(after_s)}."
+        f"{within}."
     )
 
 
@@ -77,14 +81,3 @@ _WAITED_FOR = {
     Why.LEASE: "another daemon",
     Why.WORKER: "a worker",
 }
-
-
-def _duration(seconds: float) -> str:
-    # In whole minutes: the note that says so is not written anew for each try.
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 60
-        else "a minute"
-        if seconds == 60
-        else f"{-(-seconds // 60):.0f} minutes"
-    )

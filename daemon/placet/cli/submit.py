@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping
@@ -74,7 +72,7 @@ def submit_command(
     given = {**keys, "budget_usd": _number(budget_usd)}
     meta = {key: value for key, value in given.items() if value is not None}
     after = last_row(site) if waits else 0
-    with edited(site, body) if edit else nullcontext(body) as written:
+    with edited(body) if edit else nullcontext(body) as written:
         made = submit(site, written, title=title, meta=meta)
     path = made.path
     if not waits:
@@ -97,7 +95,7 @@ _NO_TITLE = re.compile(r"\A\s*#[ \t]*(?:\n\s*|\Z)")
 
 
 @contextmanager
-def edited(site: Site, body: str) -> Iterator[str]:
+def edited(body: str) -> Iterator[str]:
     """Give what a person made of a request's text, or of the template, in their editor.
 
     The file stays where the request is refused: nothing that was written is lost. Raises UserError
@@ -106,12 +104,7 @@ def edited(site: Site, body: str) -> Iterator[str]:
     before = f"{body.rstrip()}\n" if body.strip() else TEMPLATE
     path = Path(tempfile.mkdtemp(prefix="placet-")) / "request.md"
     path.write_text(before, encoding="utf-8")
-    try:
-        _open_in_editor(site, path)
-    except UserError:
-        if path.read_text(encoding="utf-8") == before:
-            shutil.rmtree(path.parent)
-        raise
+    click.edit(filename=str(path))
     after = _read(str(path))
     text = _NO_TITLE.sub("", after.replace(_COMMENT, "")).rstrip()
     if after == before or not text:
@@ -213,35 +206,6 @@ def _file_name(title: str) -> str:
     title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
-
-
-def _open_in_editor(site: Site, path: Path) -> None:
-    """Open a file in `$VISUAL` or `$EDITOR`, and wait until it is closed.
-
-    Raises UserError where none is set, or it cannot be started or fails.
-    """
-    said = site.env.get("VISUAL") or site.env.get("EDITOR") or ""
-    try:
-        argv = shlex.split(said)
-    except ValueError:
-        argv = []
-    if not argv:
-        raise UserError(f"No editor is set for {path}.", "Set one: export EDITOR=nano")
-    try:
-        process = subprocess.Popen([*argv, str(path)])
-    except OSError as error:
-        other = "vi" if argv[0].endswith("nano") else "nano"
-        raise UserError(
-            f"{argv[0]} cannot be started: {error.strerror}.", f"Set another: export EDITOR={other}"
-        ) from error
-    # Ctrl-C is the editor's, as under git
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if code:
-        raise UserError(f"{argv[0]} ended with exit code {code}.", "Look at the file again.")
 
 
 def _number(given: str | None) -> float | str | None:

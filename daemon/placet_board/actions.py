@@ -25,10 +25,9 @@ from placet.cli.decide import (
     plan_text,
     to_retry,
 )
-from placet.cli.notes import text_of
 from placet.cli.site import Site
 from placet.cli.submit import Submitted, submit
-from placet.cli.view import asking_text, asks_for_more
+from placet.cli.view import asking_text, asks_for_more, text_of
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note

@@ -13,6 +13,7 @@ from placet.case.callout import box_lines, box_of
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
 from placet.case.notes import look_at
+from placet.case.question_note import difference, with_scope
 from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
 from placet.plan.comments import (
@@ -31,13 +32,12 @@ from placet.plan.limits import (
     MAX_NOTE_CHARACTERS,
     MAX_SCOPE_ENTRIES,
     MAX_STEPS,
+    plan_from,
     scope_excess,
 )
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
-from placet.plan.submission import plan_from
-from placet.plan.widening import difference, with_scope
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"

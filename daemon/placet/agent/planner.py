@@ -56,9 +56,9 @@ from placet.plan.comments import (
     placed,
     with_answers,
 )
+from placet.plan.limits import plan_from
 from placet.plan.plan import Plan, agent_steps, render_plan
 from placet.plan.scope import Scope
-from placet.plan.submission import plan_from
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import ActionArgs, SubmitPlan

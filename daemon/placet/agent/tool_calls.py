@@ -21,8 +21,7 @@ from placet.errors import Interrupted, PlacetError, ToolError, counted
 from placet.journal.writes import Write
 from placet.note.frontmatter import Frontmatter
 from placet.plan.limits import scope_excess
-from placet.plan.scope import Scope, ScopeProblems, scope_from
-from placet.plan.widening import widened
+from placet.plan.scope import Scope, ScopeProblems, scope_from, widened
 from placet.secrets import redacted
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome, Tool, Toolbox, Workplace

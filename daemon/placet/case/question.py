@@ -16,14 +16,13 @@ from placet.case.decision_builder import DecisionBuilder, archived_question
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.life_cycle import State
 from placet.case.notes import body_of
-from placet.case.question_note import amendment_note, question_note, shown_digest
+from placet.case.question_note import amendment_note, question_note, shown_digest, with_scope
 from placet.codec import sha256
 from placet.errors import rfc3339
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text
 from placet.note.paths import Folder, amendment_name, question_name
 from placet.plan.parse import parse_plan
-from placet.plan.scope import Scope
-from placet.plan.widening import widened, with_scope
+from placet.plan.scope import Scope, widened
 
 ANSWERS_KEPT = 50
 """Maximum of answers that a case remembers, the last ones."""

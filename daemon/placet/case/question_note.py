@@ -21,15 +21,14 @@ from placet.case.notes import (
     trace_of,
 )
 from placet.note.box import with_box, without_box
-from placet.note.escape import link, literal, paragraphs
+from placet.note.escape import bounded, link, literal, paragraphs
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
-from placet.note.outline import escaped_text, outline_of, unescaped_text
+from placet.note.outline import escaped_text, fenced, outline_of, unescaped_text
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_lines
 from placet.plan.scope import Scope
-from placet.plan.widening import difference
 
 HOW_TO_ANSWER = (
     "Tick one box, set the property `answer`, or write below “Answer”. Until then it stands still; "
@@ -41,6 +40,7 @@ HOW_TO_WIDEN = (
     "“Rejection” is told to the agent.",
 )
 TAKEN_AWAY = "the note that asked for it was taken away"
+_LINE = re.compile(r"(\r\n|\n|\r)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")  # as CommonMark has it
 _BOX = re.compile(r"\s*[-*+][ \t]+\[([ xX])\][ \t]+(.*)")
 _BLANK_ITEM = re.compile(r"[ \t>]*(?:[-*+](?:[ \t]+|$))?(?:\[.\](?:[ \t]|$))?")
@@ -120,6 +120,41 @@ def amendment_note(
         "",
     ]
     return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)
+
+
+def difference(before: Scope, after: Scope) -> str:
+    """Return the whole of `after` as a code block, a permission a line; `+` marks what is new."""
+    had = set(_permissions(before))
+    lines = [f"{' ' if line in had else '+'} {bounded(line)}" for line in _permissions(after)]
+    return fenced("\n".join(lines), "diff")
+
+
+def _permissions(scope: Scope) -> list[str]:
+    return [
+        *(f"write    {pattern}" for pattern in scope.write),
+        *(f"run      {command}" for command in scope.commands),
+        f"network  {'yes' if scope.network else 'no'}",
+        *(["shell    yes"] if scope.shell else []),
+        *([] if scope.budget_usd is None else [f"cost     at most ${scope.budget_usd}"]),
+    ]
+
+
+def with_scope(body: str, scope: Scope) -> str:
+    """Return a plan's body with this scope in the block of its section; all else stays.
+
+    The body has to be one that `parse_plan` reads.
+    """
+    from placet.plan.toml_text import scope_toml
+
+    outline = outline_of(body)
+    parts = outline.parts(0, len(outline.lines), 2)
+    section = next(part for part in parts if part.level == 2 and part.name == "scope")
+    start = min(at for at in outline.fences if section.at < at < section.end)
+    pieces = _LINE.split(body)
+    end = pieces[1] if len(pieces) > 1 else "\n"
+    block = [line + end for line in scope_toml(scope).splitlines()]
+    first, last = 2 * (start + 1), 2 * outline.fences[start]
+    return "".join([*pieces[:first], *block, *pieces[last:]])
 
 
 def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:

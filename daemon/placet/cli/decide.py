@@ -23,10 +23,9 @@ from placet.case.notes import look_at, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import lost_keys
-from placet.cli.notes import note_text
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, echo, out, say
-from placet.cli.view import as_float, asks_for_more, wider_scope
+from placet.cli.view import as_float, asks_for_more, note_text, wider_scope
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError, local

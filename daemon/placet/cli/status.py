@@ -21,20 +21,22 @@ from placet.case.life_cycle import OPEN, OVER, State
 from placet.case.notes import body_of, look_at
 from placet.chat.budget import Amount
 from placet.cli.events import patiently
-from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import echo, json_text
 from placet.cli.view import (
     as_float,
     case_line,
+    count_changed,
     disk_trouble,
     drawn,
     is_dumb,
     kept,
+    last_moment,
     on_terminal,
     plans_screen,
     show_screen,
     status_screen,
+    text_of,
     waits_for_model,
     waits_for_you,
     words,

@@ -24,10 +24,19 @@ from placet.case.life_cycle import DRAFTING, State
 from placet.case.notes import DRAFT, body_of, look_at
 from placet.case.sorting import text_back
 from placet.case.waiting import Why
-from placet.cli.notes import count_changed, last_moment, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, harmless, local_times, out
-from placet.cli.view import AT_WORK, asked_line, carrier, disk_trouble, has_begun, waits_for_model
+from placet.cli.view import (
+    AT_WORK,
+    asked_line,
+    carrier,
+    count_changed,
+    disk_trouble,
+    has_begun,
+    last_moment,
+    text_of,
+    waits_for_model,
+)
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import ENDS, UserError, counted

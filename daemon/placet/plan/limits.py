@@ -1,4 +1,4 @@
-"""Limit what a request, a plan and a permission may hold, where they enter.
+"""Check a plan that a model submitted, and limit what a request, a plan and a scope may hold.
 
 What is approved already runs on, whatever it holds.
 """
@@ -6,12 +6,15 @@ What is approved already runs on, whatever it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
 from placet.note.escape import bounded, code
 from placet.plan.comments import comments
-from placet.plan.plan import Plan
-from placet.plan.scope import Scope
+from placet.plan.left_out import outside
+from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 MAX_NOTE_CHARACTERS = 256 * 1024
 """A longer one would not fit into a model's context together with the repository."""
@@ -73,3 +76,76 @@ def comment_excess(body: str) -> Sequence[str]:
     if number <= MAX_COMMENTS:
         return ()
     return (f"The plan has {number:,} comments. At most {MAX_COMMENTS} are allowed. Delete some.",)
+
+
+def plan_from(
+    given: Mapping[str, Any], tools: Collection[str], *, budget_usd: Decimal | None
+) -> tuple[Plan | None, list[str]]:
+    """Return the plan that `given` (the arguments of `submit_plan`) states, and its problems.
+
+    The plan is None with any. `tools` are the names that steps may use. `budget_usd` is the
+    request's own limit, which the plan's scope carries.
+    """
+    if len(given["steps"]) > MAX_STEPS:
+        return None, [
+            f"the plan has {len(given['steps']):,} steps; at most {MAX_STEPS} are allowed"
+        ]
+    problems: list[str] = []
+    for number, step in enumerate(given["steps"], 1):
+        for tool in (*step["tools"], *(action["tool"] for action in step["actions"])):
+            if tool not in tools:
+                problems.append(
+                    f"step {number}: there is no tool {tool!r};"
+                    f" there are {', '.join(sorted(tools))}"
+                )
+    scope = Scope()
+    try:
+        scope = scope_from(
+            {**given["scope"], **({"budget_usd": budget_usd} if budget_usd is not None else {})}
+        )
+    except ScopeProblems as found:
+        problems += [f"scope.{key}: {why}" for key, why in found.problems]
+    else:
+        problems += _mismatches(given["steps"], scope)
+    if problems:
+        return None, problems
+    try:
+        plan = Plan(
+            title=given["title"],
+            summary=given["summary"],
+            steps=tuple(
+                Step(
+                    step["title"],
+                    step["description"],
+                    tuple(dict.fromkeys(step["tools"])),
+                    tuple(step["done_when"]),
+                    tuple(LiteralCall(a["tool"], a["params"]) for a in step["actions"]),
+                )
+                for step in given["steps"]
+            ),
+            scope=scope,
+            risks=tuple(given["risks"]),
+        )
+    except ValueError as error:
+        return None, [str(error)]
+    problems = plan_excess(plan)
+    if not problems and (size := len(render_plan(plan))) > MAX_NOTE_CHARACTERS:
+        problems = [
+            f"the plan has {size:,} characters; at most {MAX_NOTE_CHARACTERS:,} are allowed"
+        ]
+    return (None if problems else plan), problems
+
+
+def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:
+    """Return where the steps need more than the scope allows: such a plan could only fail."""
+    problems = []
+    for number, step in enumerate(steps, 1):
+        named = {*step["tools"], *(action["tool"] for action in step["actions"])}
+        if named & {"write_file", "edit_file"} and not scope.write:
+            problems.append(f"step {number} uses a tool that writes, but scope.write is empty")
+        if "run_command" in named and not scope.run:
+            problems.append(f"step {number} uses run_command, but scope.run is empty")
+        for action in step["actions"]:
+            if what := outside(action["tool"], action["params"], scope):
+                problems.append(f"step {number} {what}")
+    return problems

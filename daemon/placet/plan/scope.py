@@ -395,6 +395,20 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     return scope
 
 
+def widened(scope: Scope, write: Sequence[str], run: Sequence[str], *, network: bool) -> Scope:
+    """Return the scope with these permissions as well; raises ScopeProblems."""
+    more = scope_from({"write": list(write), "run": list(run)})
+    return Scope(
+        tuple(dict.fromkeys([*scope.write, *more.write])),
+        tuple(dict.fromkeys([*scope.run, *more.run])),
+        scope.network or network,
+        scope.shell,
+        scope.budget_usd,
+        scope.max_iterations,
+        scope.tools,
+    )
+
+
 def _argv(command: str) -> tuple[str, ...] | str:
     if "\n" in command or "\r" in command:
         return f"{command[:200]!r} has a line break; write one entry for each command"

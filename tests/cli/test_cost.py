@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections import Counter
 from dataclasses import replace
@@ -123,7 +124,7 @@ def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> N
 
 def test_what_is_not_known_is_said_and_no_0(vault: TestVault) -> None:
     done = vault.click("cost")
-    lines = [one.split("\t") for one in done.stdout.splitlines()]
+    lines = [re.split("  +", one) for one in done.stdout.splitlines()]
     cells = {line[0]: line[lines[0].index("cost")] for line in lines}
     assert cells["all"].endswith(" + ?")
     assert "What 3 calls cost is not known" in done.stderr
@@ -185,7 +186,7 @@ def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
     (row,) = cost(vault.site, None)["rows"]
     assert (row["calls"], row["unanswered"], row["lost_tokens"]) == (1, 1, 70)
     assert row["calls_of_unknown_cost"] == 1
-    lines = [line.split("\t") for line in vault.click("cost").stdout.splitlines()]
+    lines = [re.split("  +", line) for line in vault.click("cost").stdout.splitlines()]
     assert lines[1][lines[0].index("cost")] == "unknown"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import out, say, shown_time
-from placet.cli.view import drawn, on_terminal, table, words
+from placet.cli.terminal import json_text, say, shown_time
+from placet.cli.view import drawn, table, words
 from placet.errors import UserError, counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
@@ -34,13 +34,9 @@ def cost_command(site: Site, since: str | None, as_json: bool) -> None:
     whose cost was estimated it says the estimate and what they came to.
     """
     found = cost(site, since)
-    if on_terminal() and not as_json:
-        click.echo(cost_screen(found))
-    else:
-        out(cost_text(found), found, as_json=as_json)
-    if not on_terminal() and not as_json:
-        for line in _remarks(found):
-            say(line)
+    click.echo(json_text(found, indent=2) if as_json else cost_screen(found))
+    for line in () if as_json else _remarks(found):
+        say(line)
 
 
 def cost(site: Site, since: str | None) -> dict[str, Any]:
@@ -117,25 +113,13 @@ def _data(sums: Sums) -> dict[str, Any]:
     }
 
 
-def cost_text(found: Mapping[str, Any]) -> str:
-    """Return the sums as lines of tab-separated values under a head, for a pipe."""
-    return "\n".join("\t".join(line) for line in _lines(found))
-
-
 def cost_screen(found: Mapping[str, Any]) -> str:
-    """Return the sums as a table for a terminal."""
-    heads, *lines, total = _lines(found)
-    columns = range(1, len(heads))
-    rows = [[words(cell) for cell in line] for line in lines]
-    rows.append([words(cell, bold=True) for cell in total])
-    says = [words(line, "yellow") for line in _remarks(found)]
-    return drawn(table(rows, heads=heads, right=columns, whole=columns, indent=0), *says)
-
-
-def _lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the sums as a table."""
     heads = ("day", "calls", "in", "cached", "out", "cost", "estimate", "actual")
-    days = [(row["day"], row) for row in found["rows"]]
-    return [heads, *(_cells(day, row) for day, row in (*days, ("all", found["total"])))]
+    rows = [[words(cell) for cell in _cells(row["day"], row)] for row in found["rows"]]
+    rows.append([words(cell, bold=True) for cell in _cells("all", found["total"])])
+    columns = range(1, len(heads))
+    return drawn(table(rows, heads=heads, right=columns, whole=columns, indent=0))
 
 
 def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

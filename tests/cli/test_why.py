@@ -432,7 +432,8 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         # what a person adds to it is read as well
         vault.reports()[0].write_text(report + "\nThe paper is in the cupboard.\n")
         returned = vault.plan()
-        edit(returned, "status: error", "status: pending")
+        text = returned.read_text() + "\n## Review Comments\n\n- Again, please.\n"
+        returned.write_text(text.replace('decision: ""', "decision: revise"))
         assert vault.await_action("plan.revised")["metadata"]["revision"] == 2
         asked = api.requests[-1].body["messages"][0]["content"]
         spoken = "\n".join(block["text"] for block in asked)

@@ -20,6 +20,7 @@ from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN
 from placet.case.waiting import Hold, Why
+from placet.disk.scan import Scan
 from placet.disk.vault import Vault
 from placet.host.state import MARK
 from placet.journal.reader import Reader
@@ -28,6 +29,7 @@ from placet.loop.branches import BranchWatch, explain_drops, open_branches, sett
 from placet.loop.cases import Cases, OpenCases
 from placet.loop.claim import mark_end
 from placet.loop.gestures import refuse
+from placet.loop.intake import View
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.look import Decisions
 from placet.loop.side_notes import Notices
@@ -144,47 +146,25 @@ class Loop:
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self) -> Tick:
-        """Do everything that can be done now."""
+        """Collect results, scan, read notes, decide, record and perform, start work."""
         book, clock = self.book, self.ports.clock
-        # perform due commands first, so that the look shows their effect
         self.dispatch.take_back()
-        book.perform()
-        began = clock.monotonic()
+        book.perform()  # first, so that the look shows the effect
+        began_s = clock.monotonic()
         scan = book.vault.scan(QUEUES)
-        self.scan_cost_s = clock.monotonic() - began
-        if self.away is scan.present:
-            self.away = not scan.present
-            where = show(str(book.vault.root))
-            book.say(
-                f"The vault {where} is not there. placet waits for it."
-                if self.away
-                else f"The vault {where} is there again."
-            )
-        if not scan.present:
+        self.scan_cost_s = clock.monotonic() - began_s
+        self._say_if_away(scan.present)
+        if self.away:
             interval_s = self.ports.config.daemon.scan_interval_s
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         config_in_s = self._reload()
-        expected = {
-            path
-            for case in book.cases.values()
-            for path in (case.places if case.state in OPEN else (case.request_path,))
-            if path
-        }
-        view = self.intake.look(scan, expected)
-        book.dirty |= view.changed or not all(map(self.intake.left_s, self.intake.unfinished))
-        asked = self.read_intents()
-        if book.dirty or asked:
+        view = self._look(scan)
+        if self.read_intents() or book.dirty:
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
             book.perform()
         self.dispatch.heartbeat()
-        looked = self.branches.take()
-        if looked:
-            self.read_intents()  # the command records who did it only after the git operation
-        for found in looked:
-            settle(book, found)
-        if looked:
-            explain_drops(book, self.branches.reports)
+        self._settle_branches()
         book.dirty |= book.waits.lift(self.threads.jobs, book.cases.values())
         if not self.stopping:
             self.branches.look(lambda: open_branches(book))
@@ -193,9 +173,40 @@ class Loop:
         if book.unmarked:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
-        again = [*self.intake.again_in_s()]
-        again += [s for s in (config_in_s, view.again_in_s) if s is not None]
-        return self._next(min(again, default=None), began)
+        again = (*self.intake.again_in_s(), config_in_s, view.again_in_s)
+        return self._next(min((s for s in again if s is not None), default=None), began_s)
+
+    def _say_if_away(self, present: bool) -> None:
+        if self.away is not present:
+            return
+        self.away = not present
+        where = show(str(self.book.vault.root))
+        self.book.say(
+            f"The vault {where} is not there. placet waits for it."
+            if self.away
+            else f"The vault {where} is there again."
+        )
+
+    def _look(self, scan: Scan) -> View:
+        book, intake = self.book, self.intake
+        expected = {
+            path
+            for case in book.cases.values()
+            for path in (case.places if case.state in OPEN else (case.request_path,))
+            if path
+        }
+        view = intake.look(scan, expected)
+        book.dirty |= view.changed or not all(map(intake.left_s, intake.unfinished))
+        return view
+
+    def _settle_branches(self) -> None:
+        """Record what became of branches."""
+        if not (looked := self.branches.take()):
+            return
+        self.read_intents()  # a command records who did it only after the git operation
+        for found in looked:
+            settle(self.book, found)
+        explain_drops(self.book, self.branches.reports)
 
     def stop(self, grace_s: float) -> None:
         """Stop cleanly: running rounds get `grace_s` seconds.

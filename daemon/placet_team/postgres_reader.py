@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors as pg
 
 from placet.errors import UserError
-from placet.journal.database import DatabaseAway, Rows, Values
+from placet.journal.database import DatabaseAway, Values
 from placet_team.postgres import PostgresConnection, said_by
 
 _IDLE: dict[str, list[PostgresConnection]] = {}
@@ -85,7 +85,7 @@ class PatientConnection:
         self._wait = wait
         self._connection: PostgresConnection | None = None
 
-    def execute(self, sql: str, values: Values = (), /) -> Rows:
+    def execute(self, sql: str, values: Values = (), /) -> Any:
         """Run one query."""
         while True:
             try:

@@ -25,10 +25,10 @@ from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal
 from placet.plan.scope import Scope
-from placet.sandbox.box import Box, BoxLimits, Level
+from placet.sandbox.box import Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
 from placet.testing import InMemoryToolDispatcher
-from placet.tools.base import Outcome, Run, Toolbox, Workplace
+from placet.tools.base import Outcome, Toolbox, Workplace
 from placet.tools.control import SubmitPlan
 from placet.tools.registry import TOOLS
 from placet.tools.text import known_secrets
@@ -54,7 +54,7 @@ def real(
     unboxed: bool = False,
     knowledge: Path | None = None,
     secrets: Sequence[str] = (),
-    run_with: Run = run,
+    run_with: Callable[..., Ran] = run,
     read_only: Sequence[Path] = (),
     limits: BoxLimits | None = None,
 ) -> Iterator[Toolbox]:

@@ -345,7 +345,7 @@ def test_a_mission_that_asked_is_replayed_without_asking(
         plans.append(plan)
         return replay(bounds, worktrees, case, plan, record)
 
-    monkeypatch.setattr("placet.loop.replay.replay", seen)
+    monkeypatch.setattr("placet.cli.run.replay", seen)
     done = vault.click("replay", "hello")
     (plan,) = plans
     assert plan.scope.allows_write("test_hello.py") is (sort == "amendment")

@@ -45,7 +45,6 @@ from placet.git.commit import (
 from placet.git.history import changes, is_ancestor
 from placet.git.removal import (
     Leftover,
-    Redact,
     WorkNotKept,
     abandon,
     remove_leftovers,
@@ -321,7 +320,7 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = tidy(repo, ports.worktrees, live, before, now, _redacting(ports.secrets))
+    gone = tidy(repo, ports.worktrees, live, before, now, partial(blank_secrets, own=ports.secrets))
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.log(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
@@ -351,7 +350,8 @@ def remove_leftover_worktrees(ports: Ports) -> list[Leftover]:
             except UserError as error:
                 ports.say(f"placet cannot check for old worktrees of {place}: {error.what}")
     now = ports.clock.wall()
-    return remove_leftovers(repos, ports.worktrees, live, now, now, _redacting(ports.secrets))
+    redact_in = partial(blank_secrets, own=ports.secrets)
+    return remove_leftovers(repos, ports.worktrees, live, now, now, redact_in)
 
 
 def _in_use(reader: Reader) -> set[str]:
@@ -360,14 +360,6 @@ def _in_use(reader: Reader) -> set[str]:
     A mission that asks a person keeps its worktree. A replay may run next to the daemon.
     """
     return {"replay-", *(row.trace_id[:8] for row in reader.cases(*OPEN))}
-
-
-def _redacting(secrets: Sequence[str]) -> Redact:
-    """Return a function that redacts a worktree's files before they are saved.
-
-    `secrets` are added to the known ones.
-    """
-    return partial(blank_secrets, own=secrets)
 
 
 def drop_temporaries(tree: Worktree) -> list[str]:

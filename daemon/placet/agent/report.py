@@ -214,6 +214,8 @@ def fenced_text(text: str, language: str) -> str:
 def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any]) -> bytes:
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
+    first, *rest = what_happened(facts, at.plan, at.rows)
+    summary = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
@@ -228,7 +230,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     )
     text = template("failure_report.md").substitute(
         {**common(at), "plan": plan},
-        error_summary=_summary(ended, at, facts),
+        error_summary="\n".join(f"- {line}" for line in summary),
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (removed; see Work So Far)" if ended.branch else "none",
         tools=tools,
@@ -262,13 +264,6 @@ def error_of(ended: MissionResult) -> str:
         f"Execution failed during tool operation: {ended.failed_tool}" if failed else ended.detail
     )
     return with_last_words(what, ended.last_words)
-
-
-def _summary(ended: MissionResult, at: ReportData, facts: Mapping[str, Any]) -> str:
-    """Return what happened and what to do next, in at most six lines."""
-    first, *rest = what_happened(facts, at.plan, at.rows)
-    lines = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
-    return "\n".join(f"- {line}" for line in lines)
 
 
 def _work(ended: MissionResult) -> str:

@@ -144,11 +144,6 @@ def denied_in(repo: Repo, vault: Path) -> Denied:
     )
 
 
-def _denied(bounds: Bounds, repo: Repo) -> Denied:
-    lent = bounds.lent if isinstance(bounds, Ports) else None
-    return denied_in(repo, bounds.vault) if lent is None else lent.denied
-
-
 def checkpoint_ref(name: str) -> str:
     """Return the ref of the checkpoints of the mission whose worktree has this name."""
     return f"refs/placet/ckpt/{name}"
@@ -183,7 +178,8 @@ def workplace(
         ),
     )
     with ExitStack() as stack:
-        denied = _denied(bounds, repo)
+        lent = bounds.lent if isinstance(bounds, Ports) else None
+        denied = denied_in(repo, bounds.vault) if lent is None else lent.denied
         root: Root = stack.enter_context(Root(tree.path, writable=writable, denied=denied))
         notes = bounds.vault / "Knowledge"
         knowledge = (
@@ -249,7 +245,12 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
             return open_repo(path, on_call=ran)
-        allowed = _allowance(ports) if path.samefile(ports.vault) else None
+        allowed, table = None, ports.config.vault
+        if path.samefile(ports.vault):
+            if table.history is False:  # you have to allow it first
+                raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
+            most_files = FEW_FILES if table.history == "ask" else None
+            allowed = Allowance(int(table.history_max_mb * 1e6), most_files, ports.say)
         try:
             repo, commit = init_repo(
                 path,
@@ -261,28 +262,13 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
                 "repository.\n",
             )
         except TooMuch as found:
-            raise Postponed(
-                _too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY
-            ) from found
+            raise Postponed(_too_much(found.size, table), HISTORY_RETRY_S, Why.HISTORY) from found
     record.log(
         record.row(
             Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit
         )
     )
     return repo
-
-
-def _allowance(ports: Ports) -> Allowance:
-    """Return the size that the vault's history may have when it begins.
-
-    Raises Postponed if you have to allow it first.
-    """
-    table = ports.config.vault
-    if table.history is False:
-        raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
-    return Allowance(
-        int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say
-    )
 
 
 NO_HISTORY = f"""This request has no `portal:`, so it would change this vault. \

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from placet.activity import Action
+from placet.agent.prompts import plan_of
+from placet.agent.record import PLACE, Recorded
+from placet.agent.replay import replay
+from placet.agent.workplace import Bounds
+from placet.case.case import Case
 from placet.case.story import Verbosity
 from placet.cli.journal import StderrWriter, times_of_its_own
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.errors import ToolError, UserError, counted
-from placet.host.state import known_vaults, state_home
+from placet.host.config import in_force
+from placet.host.state import known_vaults, state_home, vault_state
+from placet.journal.reader import open_reader
 from placet.loop.app import daemon
-from placet.loop.replay import replay_mission
+from placet.loop.ports import own_secrets, sandbox_level
 from placet.loop.run import signal_handlers
 from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
@@ -84,6 +93,39 @@ def replay_command(site: Site, ident: str, as_json: bool) -> None:
     out(replay_text(found), found, as_json=as_json)
     if not found["equal"]:
         sys.exit(1)
+
+
+def replay_mission(
+    vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Carry a mission out again from its record and compare; return the result as plain data.
+
+    Raises UserError if the case has no mission, or it cannot be replayed.
+    """
+    state = vault_state(vault, env)
+    config = in_force(vault, env).config
+    with open_reader(state.journal) as reader:
+        # The case no longer has the approved text: a mission uses its approval up. The journal has
+        # it.
+        ran = [
+            row.details["digest"]
+            for row in reader.activity(case.trace_id, limit=10_000)
+            if row.action_type in (Action.EXECUTION_STARTED, Action.PLAN_AMENDED)
+        ]
+        text = reader.text(ran[-1]) if ran else None
+        for attempt in range(case.generation, -1, -1):
+            record = Recorded()
+            record.take(reader.records(case.trace_id, attempt))
+            if record.has(PLACE):
+                break
+    if text is None:
+        raise UserError(
+            f"{case.request_id} never ran, so there is nothing to replay.",
+            "See: placet status",
+        )
+    plan = plan_of(text)
+    bounds = Bounds(vault, config, sandbox_level(config, say), own_secrets(env))
+    return asdict(replay(bounds, state.worktrees, case, plan, record))
 
 
 def replay_text(found: Mapping[str, Any]) -> str:

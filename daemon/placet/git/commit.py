@@ -257,7 +257,16 @@ class Writing:
         if not differs:  # the same in a commit, as with other line ends
             return None
         if more := sorted(set(differs) - wanted):
-            raise _outside_scope(more)
+            named = [show(path) for path in more[:MAX_NAMED]]
+            rest = f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else ""
+            raise ToolError(
+                "outside_scope",
+                "Nothing was committed: the commit would also change or delete "
+                f"{', '.join(named)}{rest}, which the plan does not allow. Put that back as it "
+                "was.",
+                refused=True,
+                paths=named,
+            )
         new = write_commit(self._place, tree, (self._tip,), message, author, when)
         # Last: a kill before it leaves something staged, which `changes` then unstages.
         update_ref(self._place, self._wt.ref, new, self._tip)
@@ -274,18 +283,6 @@ def writing(wt: Worktree) -> Iterator[Writing]:
     with holding(wt.path) as held:
         must_be_on_branch(wt)
         yield Writing(wt, inside(wt, held))
-
-
-def _outside_scope(more: Sequence[str]) -> ToolError:
-    named = [show(path) for path in more[:MAX_NAMED]]
-    rest = f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else ""
-    return ToolError(
-        "outside_scope",
-        f"Nothing was committed: the commit would also change or delete {', '.join(named)}{rest}, "
-        "which the plan does not allow. Put that back as it was.",
-        refused=True,
-        paths=named,
-    )
 
 
 def since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:

@@ -265,7 +265,8 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
     """Return the vault's state, and the vault that it is a copy of."""
     real = vault.resolve()
     home = state_home(env)
-    slug = _slug(real.name)
+    ascii_name = unicodedata.normalize("NFKD", real.name).encode("ascii", "ignore").decode()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower())[:_SLUG_LENGTH].strip("-") or "vault"
     by_path = home / f"{slug}-{hashlib.sha256(os.fsencode(real)).hexdigest()[:8]}"
     vault_id = _id_at(real)
     first = _Whose.read(by_path / "vault.json")
@@ -304,10 +305,3 @@ def _id_at(vault: Path) -> str | None:
             return file.read(MAX_MARKER_BYTES).decode("ascii").strip() or None
     except (OSError, ValueError):
         return None
-
-
-def _slug(name: str) -> str:
-    ascii_name = (
-        unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii").lower()
-    )
-    return re.sub(r"[^a-z0-9]+", "-", ascii_name)[:_SLUG_LENGTH].strip("-") or "vault"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placet.activity import Action, Activity
-from placet.journal.database import Connection, Rows
+from placet.journal.database import Connection
 
 _QUARTER = (
     "substr(timestamp, 1, 14) || CASE WHEN substr(timestamp, 15, 2) < '15' THEN '00'"
@@ -213,6 +213,6 @@ def _dollars(name: str) -> str:
     return f"CAST(metadata->>'{name}' AS DOUBLE PRECISION)"
 
 
-def _amount(found: Rows) -> tuple[int, Decimal | None]:
+def _amount(found: Any) -> tuple[int, Decimal | None]:
     tokens, usd, unknown = found.fetchone()
     return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))

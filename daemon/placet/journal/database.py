@@ -21,28 +21,11 @@ class DatabaseAway(ConnectionError):  # noqa: N818 - named for what is the case
     """The database of a journal in PostgreSQL cannot be reached, or not written, for now."""
 
 
-class Rows(Protocol):
-    """The result of a statement, as of DB-API 2.0 (PEP 249)."""
-
-    @property
-    def rowcount(self) -> int:
-        """Rows that were changed."""
-
-    def fetchone(self) -> Any:
-        """Return the next row, None without one."""
-
-    def fetchall(self) -> list[Any]:
-        """Return the rows that are left."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Give the rows that are left."""
-
-
 class Connection(Protocol):
     """A connection to either database."""
 
-    def execute(self, sql: str, values: Any = ..., /) -> Rows:
-        """Run one statement."""
+    def execute(self, sql: str, values: Any = ..., /) -> Any:
+        """Run one statement; return its rows, as of DB-API 2.0 (PEP 249)."""
 
     def executemany(self, sql: str, values: Any, /) -> object:
         """Run one statement with each of some rows of values."""

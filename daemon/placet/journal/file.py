@@ -82,16 +82,6 @@ def damaged(path: Path, error: BaseException) -> JournalDamaged:
     )
 
 
-def use_wal(connection: sqlite3.Connection, path: Path) -> None:
-    """Switch to a write-ahead log. Raises UserError for a place where that fails."""
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise UserError(
-            f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
-            "set PLACET_STATE_HOME to a folder on a local disk",
-        )
-
-
 def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
@@ -123,9 +113,3 @@ def new_database(target: Path) -> Iterator[sqlite3.Connection]:
         sync(target.parent)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def remove_partials(path: Path) -> None:
-    """Delete unfinished copies of a database."""
-    for left in path.parent.glob(f".*{path.stem}*.tmp*"):
-        left.unlink(missing_ok=True)

@@ -37,9 +37,7 @@ from placet.journal.file import (
     damaged,
     finish_rollback,
     make_private_file,
-    remove_partials,
     set_aside,
-    use_wal,
 )
 from placet.journal.maintenance import backup
 from placet.journal.reader import Reader, connect_file, lease_of, open_reader, plain_errors
@@ -279,7 +277,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
-        use_wal(connection, path)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise UserError(  # noqa: TRY301 - closed below, as after any other error
+                f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
+                "set PLACET_STATE_HOME to a folder on a local disk",
+            )
         if schema_of(connection, path) < schema.latest():
             schema.migrate(connection, schema.SCHEMA)
             schema_of(connection, path)  # a newer placet may have been faster
@@ -320,7 +323,8 @@ class SqliteStore:
         self._boottime_s = boottime_s
         self.connection, self.set_aside = open_journal(path, now, say)
         try:
-            remove_partials(path)
+            for left in path.parent.glob(f".*{path.stem}*.tmp*"):  # unfinished copies
+                left.unlink(missing_ok=True)
             self._identity = identity_of(path)
         except BaseException:
             self.connection.close()

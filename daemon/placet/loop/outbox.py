@@ -124,7 +124,11 @@ class Outbox:
                 continue
             done.append(MarkDone(pending.id))
             self._retry_at.pop(pending.id, None)
-            if isinstance(command, Publish) and _is_report(command.path):
+            if (
+                isinstance(command, Publish)
+                and command.path.startswith(f"{Folder.REPORTS}/")
+                and is_note(command.path)
+            ):
                 self.journal.commit(
                     [*done, *self.reported(case, command.path, place, len(desk.text(command.text)))]
                 )
@@ -152,10 +156,6 @@ class Outbox:
             self.say(error)
         self.journal.commit([MarkFailed(pending.id, error)])
         return replace(pending, attempts=pending.attempts + 1, error=error)
-
-
-def _is_report(path: str) -> bool:
-    return path.startswith(f"{Folder.REPORTS}/") and is_note(path)
 
 
 def perform(

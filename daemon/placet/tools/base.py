@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolSpec
@@ -28,19 +28,6 @@ MAX_TARGET = 200
 # returns its result, or the arguments themselves if they end the conversation. It raises ToolError
 # for the model.
 Steer = Callable[[Args], Any]
-
-
-class Run(Protocol):
-    """Runs a command in a box; `sandbox.run.run` is the real one."""
-
-    def __call__(
-        self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]
-    ) -> Ran:
-        """Return how the command ended.
-
-        Raises ToolError for a command that cannot run, UserError if the box fails.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +67,7 @@ class Workplace:
     cancelled: Callable[[], bool]
     unboxed: bool = False
     secrets: tuple[str, ...] = ()
-    run: Run = run
+    run: Callable[..., Ran] = run
     refuse: Callable[[Sequence[str]], None] = lambda _paths: None
     undo: Callable[[int], str] = lambda _since_ns: ""
     results: Results = field(default_factory=Results)

@@ -15,9 +15,10 @@ from typing import Any
 from placet.errors import UserError, rfc3339
 from placet.host.clock import wall
 from placet.journal.database import is_begun
-from placet.journal.reader import first_since, query, snapshot
+from placet.journal.reader import query, snapshot
 from placet.note.paths import show as visible
 from placet_board.charts import KINDS, ChartKind, Column, Drawing, bar_chart, row_chart
+from placet_board.rows import first_since
 
 # The SQL of the charts, for both databases. `placet journal --sql` runs it too.
 

@@ -50,7 +50,7 @@ from placet.errors import (
     rfc3339,
 )
 from placet.journal.database import is_begun
-from placet.journal.reader import SCANNED, Wanted, all_rows, open_reader, rows_page
+from placet.journal.reader import open_reader
 from placet.journal.schema import ACTIVITY
 from placet.note.paths import show as visible
 from placet_board import actions
@@ -67,6 +67,7 @@ from placet_board.request_page import (
     state_words,
     track_of,
 )
+from placet_board.rows import SCANNED, Wanted, all_rows, rows_page
 
 
 @dataclass(frozen=True, slots=True)

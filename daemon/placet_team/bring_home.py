@@ -25,10 +25,16 @@ from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree
-from placet.host.config import work_remote
 from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
-from placet_team.git_fetching import REMOTE_RETRY_S, fetch_home, leavable_by, remove, said_of
+from placet_team.git_fetching import (
+    REMOTE_RETRY_S,
+    fetch_home,
+    leavable_by,
+    remove,
+    said_of,
+    work_remote,
+)
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.result_checks import WorkerBug, checked_end
 from placet_team.team_tables import DropRefs, DropWork, has_queue, refs_of, work_row

@@ -22,7 +22,7 @@ from placet.git.run import (
     run_git,
     with_env,
 )
-from placet.host.config import is_git_path
+from placet.host.config import Config
 from placet.host.state import from_home
 from placet_team.git_refs import FETCHED, bare_repo_at, has_all, loose_refs, move_refs
 
@@ -45,6 +45,21 @@ _USERS = re.compile(
     re.IGNORECASE,
 )
 """The names of a user's environment that git needs to reach a remote; no key is among them."""
+
+
+def is_git_path(address: str) -> bool:
+    """Return whether the address of a git repository is a path, and neither URL nor HOST:PATH."""
+    return "://" not in address and ":" not in address.partition("/")[0]
+
+
+def work_remote(vault: Path, config: Config, portal: str) -> str:
+    """Return the git repository by which the commits of a portal travel; empty for none.
+
+    The empty name is the vault itself. A path is as in `portal_path`.
+    """
+    table = config.portals.get(portal)
+    address = (table.work_remote if table is not None else "") or config.team.work_remote
+    return str(vault / from_home(address)) if address and is_git_path(address) else address
 
 
 BASE, WORK = "refs/placet/base", "refs/placet/work"

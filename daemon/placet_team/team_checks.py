@@ -12,11 +12,11 @@ from placet.cli.doctor import Line, finding
 from placet.cli.site import Site
 from placet.errors import UserError, age, counted
 from placet.host.clock import Clock, wall
-from placet.host.config import Config, work_remote
+from placet.host.config import Config
 from placet.host.plugins import COMMANDS, plugin
 from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
-from placet_team.git_fetching import said_of, trouble_with
+from placet_team.git_fetching import said_of, trouble_with, work_remote
 from placet_team.team_tables import has_queue, major, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:

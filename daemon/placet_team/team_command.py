@@ -17,13 +17,14 @@ from placet.errors import UserError, age, counted
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
 from placet.host.clock import Clock
-from placet.host.config import change, is_git_path, with_setting
+from placet.host.config import change, with_setting
 from placet.host.lock import boot_id, boottime_s
 from placet.host.state import from_home
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict
+from placet_team.git_fetching import is_git_path
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_plugin import must_be_of

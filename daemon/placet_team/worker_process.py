@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psycopg
 
-from placet.disk.files import delete_tree
+from placet.disk.files import delete_tree, sweep
 from placet.errors import UserError, cannot_write, counted
 from placet.host.clock import Clock
 from placet.host.lock import VaultLock, boottime_s, is_alive, this_process
-from placet.host.state import make_private, make_ready
+from placet.host.state import make_private
 from placet.journal.database import DatabaseAway
 from placet.journal.writes import JournalPaused
 from placet.loop.ports import own_secrets, sandbox_level
@@ -187,14 +187,16 @@ def _prepared(name: str, folder: Path, stack: ExitStack, say: Callable[[str], No
     Delete what a killed worker left: it is all recorded or void.
     """
     try:
-        make_ready(folder)
+        make_private(folder)
+        sweep(folder)
         stack.enter_context(VaultLock(folder / "lock", this_process(), Clock().now()))
     except OSError as error:
         raise cannot_write(folder, error) from error
     except UserError as error:
         raise name_taken(name, "this machine") from error
     worktrees = folder / "worktrees"
-    make_ready(worktrees)
+    make_private(worktrees)
+    sweep(worktrees)
     if left := end_left_behind(worktrees):
         say(f"Ended {counted(left, 'process', 'processes')} that a killed worker had left.")
     delete_tree(worktrees)

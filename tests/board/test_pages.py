@@ -22,11 +22,12 @@ from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.cli.site import find
 from placet.errors import UserError
-from placet.journal.reader import Wanted, all_rows, query, rows_page
+from placet.journal.reader import query
 from placet_board.charts import bar_chart, row_chart
 from placet_board.numbers import GROUPS, QUESTIONS, Counted, Slice, sql_of
 from placet_board.pages import ROWS
 from placet_board.request_page import acts
+from placet_board.rows import Wanted, all_rows, rows_page
 from vaultkit import ME, PLAN, TestVault, make_vault
 
 EVIL = '</code></pre><script>alert("x")</script>'
@@ -301,7 +302,7 @@ def test_the_journal_is_read_in_pages_without_a_gap(vault: TestVault) -> None:
 def test_a_page_looks_at_so_many_rows_and_goes_on(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placet.journal.reader.SCANNED", 10)
+    monkeypatch.setattr("placet_board.rows.SCANNED", 10)
     page = rows_page(vault.db, Wanted(action="daemon.started"), 5)
     assert page.is_cut
     assert page.following

@@ -35,7 +35,7 @@ from placet.errors import UserError, rfc3339
 from placet.journal import schema
 from placet.journal.database import address_of
 from placet.journal.maintenance import backup, verify
-from placet.journal.reader import Wanted, all_rows, changes, first_since, open_reader, query
+from placet.journal.reader import changes, open_reader, query
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -61,6 +61,7 @@ from placet.journal.writes import (
     RenewLease,
 )
 from placet.note.paths import show
+from placet_board.rows import Wanted, all_rows, first_since
 from placet_team.postgres import PostgresConnection
 
 LATE_S = (0, 10, 20, 13, 30, 31, 25, 40, 400, 45, 700, 900, 901, 700, 2_000)

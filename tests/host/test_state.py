@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placet.errors import UserError
-from placet.host.state import StateFolder, state_home, vault_state
+from placet.host.state import state_home, vault_state
 
 
 def make_vault(tmp_path: Path, name: str = "My Notes") -> Path:
@@ -115,8 +115,3 @@ def test_a_file_in_the_way_is_a_persons_to_mend(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(UserError, match="cannot make"):
         vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")}).ensure()
-
-
-def test_a_state_names_absolute_folders():
-    with pytest.raises(ValueError, match="absolute"):
-        StateFolder(Path("vault"), Path("/state"))

@@ -70,11 +70,6 @@ class _Table(BaseModel):
         return value
 
 
-def is_git_path(address: str) -> bool:
-    """Return whether the address of a git repository is a path, and neither URL nor HOST:PATH."""
-    return "://" not in address and ":" not in address.partition("/")[0]
-
-
 def _git_address(value: str) -> str:
     """Return the address of a git repository, unless it is none or holds a password."""
     scheme, with_scheme, rest = value.partition("://")
@@ -571,16 +566,6 @@ def portal_path(vault: Path, config: Config, portal: str) -> Path:
         return vault
     path = from_home(config.portals[portal].path)
     return path if path.is_absolute() else (vault / path)
-
-
-def work_remote(vault: Path, config: Config, portal: str) -> str:
-    """Return the git repository by which the commits of a portal travel; empty for none.
-
-    The empty name is the vault itself. A path is as in `portal_path`.
-    """
-    table = config.portals.get(portal)
-    address = (table.work_remote if table is not None else "") or config.team.work_remote
-    return str(vault / from_home(address)) if address and is_git_path(address) else address
 
 
 def repositories(vault: Path, config: Config) -> list[Path]:

@@ -9,7 +9,6 @@ import re
 import stat
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,52 +79,27 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
 MARK = "journal.mark"
 
 
-@dataclass(frozen=True, slots=True)
-class StateFolder:
-    """The paths of one vault's state. `vault` and `folder` are absolute."""
+class StateFolder(NamedTuple):
+    """The paths of one vault's state; all are absolute.
+
+    `journal` is the SQLite database, `mark` its last event: a journal that does not know it was
+    lost or put back. `accepted` are the settings that are code or reach out, as last accepted on
+    this machine, `whose` the id and the last path of the vault. `worktrees` are the missions' git
+    worktrees, `intents` what people's commands ask the daemon to do. `log` is what the daemon said,
+    a JSON object a line; the older half is in `log.old`. The flock of `lock` makes the daemon the
+    only one.
+    """
 
     vault: Path
     folder: Path
-
-    @property
-    def journal(self) -> Path:
-        """The SQLite database."""
-        return self.folder / "journal.db"
-
-    @property
-    def mark(self) -> Path:
-        """The journal's last event; a journal that does not know it was lost or put back."""
-        return self.folder / MARK
-
-    @property
-    def accepted(self) -> Path:
-        """The settings that are code or reach out, as last accepted on this machine."""
-        return self.folder / "accepted.json"
-
-    @property
-    def whose(self) -> Path:
-        """The id and the last path of the vault that this state belongs to."""
-        return self.folder / "vault.json"
-
-    @property
-    def worktrees(self) -> Path:
-        """The missions' git worktrees."""
-        return self.folder / "worktrees"
-
-    @property
-    def intents(self) -> Path:
-        """What people's commands ask the daemon to do (`intents`)."""
-        return self.folder / "intents"
-
-    @property
-    def log(self) -> Path:
-        """What the daemon said, a JSON object a line; the older half is in `log.old`."""
-        return self.folder / "log"
-
-    @property
-    def lock(self) -> Path:
-        """The file whose flock makes the daemon the only one."""
-        return self.folder / "lock"
+    journal: Path
+    mark: Path
+    accepted: Path
+    whose: Path
+    worktrees: Path
+    intents: Path
+    log: Path
+    lock: Path
 
     def sweep(self) -> None:
         """Delete the temporary files of killed processes. Raises OSError."""
@@ -168,15 +142,6 @@ def _within(folder: Path, vault: Path) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             continue
     return False
-
-
-def make_ready(folder: Path) -> None:
-    """Make a folder for state of its own, and delete what killed processes left in it.
-
-    Raises UserError for one of another user's, OSError where it cannot be made.
-    """
-    make_private(folder)
-    sweep(folder)
 
 
 def make_private(folder: Path) -> None:
@@ -271,7 +236,7 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
     vault_id = _id_at(real)
     first = _Whose.read(by_path / "vault.json")
     if first is not None and first.path == str(real) and vault_id in (None, first.id):
-        return StateFolder(real, by_path), None
+        return _state(real, by_path), None
     # named by its path: free, or of a version that kept no ids
     both = hashlib.sha256(os.fsencode(real) + (vault_id or "").encode()).hexdigest()[:8]
     own = by_path if first is None else home / f"{slug}-{both}"
@@ -287,9 +252,14 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
             or identity_of(real) == (whose.dev, whose.ino)
             or _id_at(there) != whose.id
         ):
-            return StateFolder(real, path.parent), None
-        return StateFolder(real, own), there
-    return StateFolder(real, own), None
+            return _state(real, path.parent), None
+        return _state(real, own), there
+    return _state(real, own), None
+
+
+def _state(vault: Path, folder: Path) -> StateFolder:
+    names = ("journal.db", MARK, "accepted.json", "vault.json", "worktrees", "intents")
+    return StateFolder(vault, folder, *(folder / name for name in (*names, "log", "lock")))
 
 
 def _id_at(vault: Path) -> str | None:

@@ -25,10 +25,10 @@ from placet.git.checkpoint import undo_since
 from placet.git.repository import common_dir_at, is_repository, open_repo
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
 from placet.git.vault_history import (
+    ATTACHMENT_PATTERNS,
     Allowance,
     Size,
     TooMuch,
-    attachment_patterns,
     init_repo,
     keep_notes,
     not_added,
@@ -212,7 +212,7 @@ def workplace(
         )
 
 
-VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
+VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *ATTACHMENT_PATTERNS)
 """Paths outside a vault's history (`.git/info/exclude`): placet's folders, and attachments."""
 FEW_FILES = 50
 """Maximum of notes in a new vault, which gets a history without a question."""

@@ -43,8 +43,6 @@ class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as S
 
     def __init__(self, path: Path, paths: Sequence[str]) -> None:
         super().__init__(f"{path} holds uncommitted work: {', '.join(map(ascii, paths[:5]))}")
-        self.path = path
-        self.paths = tuple(paths)
 
 
 def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> None:

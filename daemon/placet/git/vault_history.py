@@ -70,12 +70,11 @@ MAX_KEPT_BYTES = 1_000_000
 """A larger file of a vault is left out of its history too, whatever its name."""
 
 
-def attachment_patterns() -> list[str]:
-    """Return what keeps attachments out as gitignore patterns, one a suffix, in capitals or not."""
-    return [
-        "*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix)
-        for suffix in ATTACHMENTS
-    ]
+ATTACHMENT_PATTERNS = tuple(
+    "*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix)
+    for suffix in ATTACHMENTS
+)
+"""What keeps attachments out as gitignore patterns, one a suffix, in capitals or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +311,6 @@ def init_repo(
     person's to make.
     """
     top = path.resolve()
-    if any("\n" in line for line in excludes):
-        raise ValueError("a pattern to exclude is one line")
     building = top / INIT_FOLDER
     if building.is_dir() and not building.is_symlink():
         delete_tree(building)

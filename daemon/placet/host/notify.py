@@ -188,8 +188,9 @@ class Notice:
 
     @property
     def link(self) -> str:
-        """Return the address of the note in Obsidian."""
-        return obsidian_link(self.vault_name, self.note_path)
+        """Return the address of the note, or the vault, in Obsidian: percent-encoded, `/` too."""
+        file = f"&file={_encoded(self.note_path)}" if self.note_path else ""
+        return f"obsidian://open?vault={_encoded(self.vault_name)}{file}"
 
     @property
     def facts(self) -> dict[str, str]:
@@ -326,12 +327,6 @@ def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
     return f"{way}: {argv[0]} ended with exit code {code}" if code else ""
-
-
-def obsidian_link(vault_name: str, path: str = "") -> str:
-    """Return the address of a note in Obsidian, or of the vault, percent-encoded, `/` too."""
-    file = f"&file={_encoded(path)}" if path else ""
-    return f"obsidian://open?vault={_encoded(vault_name)}{file}"
 
 
 def _encoded(name: str) -> str:

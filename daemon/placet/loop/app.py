@@ -30,7 +30,7 @@ from placet.host.plugins import WORKERS, plugin
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, Conflict, JournalPaused
+from placet.journal.writes import Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.gestures import refuse
@@ -110,7 +110,17 @@ def daemon(
         if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
             distrust_journal(loop)
         _remove_leftovers(loop.ports)
-        journal.commit([_started(loop, bell)])
+        model = config.model
+        facts = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "watch": bell.mode.value,
+            "sandbox": loop.ports.sandbox.title,
+            "provider": model.provider,
+            "model": model.name,
+        }
+        started = of_daemon(clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
+        journal.commit([started])
         settings.accept_first(journal)
         settings.tell(journal)
         mark_end(journal, state.mark, folder)
@@ -267,19 +277,6 @@ def _remove_leftovers(ports: Ports) -> None:
     if gone := [str(one.path) for one in left if one.removed]:
         facts = {"path": str(ports.worktrees), "gone": gone}
         ports.journal.commit([of_daemon(ports.clock, Action.GIT_TIDIED, **facts)])
-
-
-def _started(loop: Loop, bell: Watcher) -> AddActivity:
-    model = loop.ports.config.model
-    facts = {
-        "version": __version__,
-        "pid": os.getpid(),
-        "watch": bell.mode.value,
-        "sandbox": loop.ports.sandbox.title,
-        "provider": model.provider,
-        "model": model.name,
-    }
-    return of_daemon(loop.ports.clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
 
 
 @contextmanager

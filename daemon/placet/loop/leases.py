@@ -31,7 +31,18 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None
     LeaseHeld.
     """
     clock = book.ports.clock
-    committed = _begun(book, case, plan, taker, _lease(book, owner, case, taker))
+    if taker is not None:
+        acquire = AcquireLease(case.trace_id, taker.owner, taker.lease_s)
+    else:
+        with book.ports.journal.read() as reader:
+            lease = reader.lease(case.trace_id)
+            # The vault's lock proves that no other daemon runs here. So a lease of this machine
+            # belongs to a dead one, unless a worker holds it.
+            left = lease is not None and lease.held and lease.owner.host == owner.host
+            left = left and not is_with_worker(reader, case.trace_id)
+        gone = lease.token if lease is not None and left else None
+        acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, gone)
+    committed = _begun(book, case, plan, taker, acquire)
     case = book.cases[case.trace_id]
     facts: dict[str, object] = {
         "token": committed.token,
@@ -43,19 +54,6 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None
         rows.insert(0, of_case(clock, case, Action.LEASE_EXPIRED, owner=str(before)))
     book.ports.journal.commit(rows)
     return committed.token
-
-
-def _lease(book: Cases, owner: Owner, case: Case, taker: Taker | None) -> AcquireLease:
-    if taker is not None:
-        return AcquireLease(case.trace_id, taker.owner, taker.lease_s)
-    with book.ports.journal.read() as reader:
-        lease = reader.lease(case.trace_id)
-        # The vault's lock proves that no other daemon runs here. So a lease of this machine belongs
-        # to a dead one, unless a worker holds it.
-        left = lease is not None and lease.held and lease.owner.host == owner.host
-        left = left and not is_with_worker(reader, case.trace_id)
-    gone = lease.token if lease is not None and left else None
-    return AcquireLease(case.trace_id, owner, LEASE_TTL_S, gone)
 
 
 def is_with_worker(reader: Reader, trace_id: str) -> bool:

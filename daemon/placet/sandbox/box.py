@@ -26,7 +26,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """A command's limits. Raises ValueError for a value that is not positive.
+    """A command's limits.
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address
     space: node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, and
@@ -50,11 +50,6 @@ class BoxLimits:
     disk_bytes: int = 4 * GIB
     files: int = 500_000
     free_bytes: int = 256 * MIB
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive")
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,10 +136,21 @@ def _bubblewrapped(
         # It writes a line to its standard input, and starts when one comes back.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
-    fds = {"status_fd": status_end.fileno(), "filter_fd": rules.fileno()}
-    first_to_go = ("/usr/bin/choom", "-n", "1000", "--")
-    options = _options(box, seen, **fds, terminal=terminal)
-    launch = [*first_to_go, _bubblewrap(), *options, *limited]
+    size = ("--size", str(limits.tmp_bytes))
+    launch = [
+        "/usr/bin/choom", "-n", "1000", "--", _bubblewrap(),  # the first to go
+        "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+        "--cap-drop", "ALL",
+        *([] if terminal else ["--new-session"]),
+        *(["--share-net"] if box.network else []),
+        "--proc", "/proc", "--remount-ro", "/proc",
+        "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
+        *size, "--tmpfs", _HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
+        *_mounts(box, seen),
+        "--remount-ro", "/",
+        "--seccomp", str(rules.fileno()), "--json-status-fd", str(status_end.fileno()),
+        "--chdir", str(box.worktree), "--", *limited,
+    ]  # fmt: skip
     environment |= {"HOME": _HOME}
     return Start(launch, environment, (status_end, rules), status, None, word, stdin)
 
@@ -156,30 +167,6 @@ def _bubblewrap() -> str:
     raise UserError(
         "bubblewrap (bwrap) is not installed", "install the package bubblewrap, 0.8 or newer"
     )
-
-
-def _options(
-    box: Box, view: VisiblePaths, *, filter_fd: int, status_fd: int, terminal: bool
-) -> list[str]:
-    """Return bwrap's options; the command follows them.
-
-    `filter_fd` holds the seccomp program, `status_fd` receives bwrap's JSON status. `terminal`
-    keeps the session; else the command gets a new one.
-    """
-    size = ("--size", str(box.limits.tmp_bytes))
-    return [
-        "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
-        "--cap-drop", "ALL",
-        *([] if terminal else ["--new-session"]),
-        *(["--share-net"] if box.network else []),
-        "--proc", "/proc", "--remount-ro", "/proc",
-        "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
-        *size, "--tmpfs", _HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
-        *_mounts(box, view),
-        "--remount-ro", "/",
-        "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd),
-        "--chdir", str(box.worktree), "--",
-    ]  # fmt: skip
 
 
 def _mounts(box: Box, view: VisiblePaths) -> Iterator[str]:

@@ -39,7 +39,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,39 +60,6 @@ Answer = Ran | tuple[int, str, str]
 Answers = Mapping[str, Answer] | Callable[[Sequence[str]], Answer]
 
 
-@dataclass(slots=True)
-class _Steps:
-    """Receives the control calls: it records them and ends nothing."""
-
-    root: Root
-    plans: list[Any] = field(default_factory=list)
-    done: list[tuple[int, str]] = field(default_factory=list)
-    finished: str | None = None
-    gave_up: str | None = None
-
-    def steer(self, args: Any) -> dict[str, Any]:
-        match args:
-            case SubmitPlan():
-                self.plans.append(args)
-                return {"accepted": True}
-            case CompleteStep(step=step, summary=summary):
-                return {"step": step, "commit": self._commit(step, summary)}
-            case Finish(summary=summary):
-                self.finished = summary
-                return {"finished": True}
-            case GiveUp(reason=reason):
-                self.gave_up = reason
-                return {"gave_up": True}
-        raise ToolError("unknown_tool", f"{type(args).__name__} is no control call.")
-
-    def _commit(self, step: int, summary: str) -> str:
-        if step in (number for number, _ in self.done):
-            raise ToolError("step_done", f"Step {step} is complete already.")
-        self.done.append((step, summary))
-        content = b"\0".join(os.fsencode(name) + b"\0" + data for name, data in _all(self.root))
-        return hashlib.sha1(content, usedforsecurity=False).hexdigest()
-
-
 class InMemoryToolDispatcher:
     """Runs the tools on a test's files.
 
@@ -105,8 +71,10 @@ class InMemoryToolDispatcher:
     a vault without one. `secrets` are redacted in every result. `tools` are those that can be
     called, by default all.
 
-    `calls` is every call so far: name and arguments. Thread-safe. Raises ToolError for a path in
-    `files` or `knowledge` that no tool could name.
+    `calls` is every call so far: name and arguments. `plans` are the plans given to `submit_plan`,
+    `steps_done` number and summary of each completed step. `finished` and `gave_up` are what these
+    calls said, None if they were not called. Thread-safe. Raises ToolError for a path in `files` or
+    `knowledge` that no tool could name.
     """
 
     def __init__(
@@ -123,22 +91,26 @@ class InMemoryToolDispatcher:
         held = ExitStack()
         weakref.finalize(self, held.close)
         top = Path(held.enter_context(TemporaryDirectory(prefix="placet-testing-")))
-        root = _filled(held, top / "worktree", files or {}, writable=True)
+        self._root = root = _filled(held, top / "worktree", files or {}, writable=True)
         notes = None
         if knowledge is not None:
             notes = _filled(held, top / "Knowledge", knowledge, writable=False)
         self._failures = dict(failures or {})
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
-        self._steps = _Steps(root)
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.plans: list[Any] = []
+        self.steps_done: list[tuple[int, str]] = []
+        self.finished: str | None = None
+        self.gave_up: str | None = None
         place = Workplace(
             root,
             notes,
             Scope(write=("**",)) if scope is None else scope,
             Box(root.path),
             Level.BUBBLEWRAP,
-            self._steps.steer,
+            # by a proxy: else the folder would outlive the dispatcher
+            partial(InMemoryToolDispatcher.steer, weakref.proxy(self)),
             lambda: False,
             secrets=tuple(secrets),
             run=partial(_answered, commands or {}),
@@ -150,27 +122,28 @@ class InMemoryToolDispatcher:
     @property
     def files(self) -> dict[str, bytes]:
         """Every file as it is now, by path."""
-        return dict(sorted(_all(self._steps.root)))
+        return dict(sorted(_all(self._root)))
 
-    @property
-    def plans(self) -> list[Any]:
-        """The plans given to `submit_plan`, in order."""
-        return list(self._steps.plans)
-
-    @property
-    def steps_done(self) -> list[tuple[int, str]]:
-        """Number and summary of each completed step, in order."""
-        return list(self._steps.done)
-
-    @property
-    def finished(self) -> str | None:
-        """The summary given to `finish`, None if it was not called."""
-        return self._steps.finished
-
-    @property
-    def gave_up(self) -> str | None:
-        """The reason given to `give_up`, None if it was not called."""
-        return self._steps.gave_up
+    def steer(self, args: Any) -> dict[str, Any]:
+        """Record a control call; it ends nothing."""
+        match args:
+            case SubmitPlan():
+                self.plans.append(args)
+                return {"accepted": True}
+            case CompleteStep(step=step, summary=summary):
+                if step in dict(self.steps_done):
+                    raise ToolError("step_done", f"Step {step} is complete already.")
+                self.steps_done.append((step, summary))
+                files = (os.fsencode(name) + b"\0" + data for name, data in _all(self._root))
+                commit = hashlib.sha1(b"\0".join(files), usedforsecurity=False).hexdigest()
+                return {"step": step, "commit": commit}
+            case Finish(summary=summary):
+                self.finished = summary
+                return {"finished": True}
+            case GiveUp(reason=reason):
+                self.gave_up = reason
+                return {"gave_up": True}
+        raise ToolError("unknown_tool", f"{type(args).__name__} is no control call.")
 
     def offered(self) -> tuple[ToolSpec, ...]:
         """Return the tools as a model is offered them."""

@@ -107,13 +107,6 @@ class DecisionBuilder:
         self.set(request_path=note.path, request_digest=note.digest)
         self.text(without_keys(note.raw, REQUEST_STAMPS))
 
-    def learn_request(self, request: NoteSeen | None, plan: NoteSeen) -> None:
-        """Store the request's text, or for want of one the plan's, which a revision starts from."""
-        if request is not None:
-            self.keep_request(request)
-        else:
-            self.set(request_digest=self.text(plan.raw))
-
     def take_keys(self, request: Request | None) -> None:
         """Plan for the request's keys as they are now; without a request, as they were last."""
         if request is not None:

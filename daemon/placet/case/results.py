@@ -42,6 +42,7 @@ from placet.case.decision_builder import (
 from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, PlanningFailed
 from placet.case.life_cycle import EventKind, State
 from placet.case.notes import decision_of
+from placet.case.request import title_of
 from placet.codec import sha256
 from placet.note.box import find_box
 from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp
@@ -312,7 +313,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     meta = note.meta
     revision = meta.get("revision")
     asked = Request(
-        title=_title(note.raw),
+        title=title_of(note.path, read_note(note.raw).body),
         agent=str(meta.get("agent") or ""),
         portal=str(meta.get("portal") or ""),
     )
@@ -334,7 +335,10 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     note = replace(note, raw=raw, digest=plan_digest(raw))
     d = DecisionBuilder(case, State.REVIEW, now)
     d.set_plan(digest=note.digest)
-    d.learn_request(request, note)
+    if request is not None:
+        d.keep_request(request)
+    else:  # a revision starts from the plan's
+        d.set(request_digest=d.text(note.raw))
     d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
         d.put_back(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
@@ -364,8 +368,3 @@ def _place_lines(raw: bytes) -> list[str]:
     """Return the box's line about the branch and its commit, which only the lost journal knew."""
     box = find_box(read_note(raw).body)
     return [] if box is None else [line for line in box.lines if line.startswith(f"> {WHERE}")]
-
-
-def _title(raw: bytes) -> str:
-    lines = (line for line in read_note(raw).body.splitlines() if line.startswith("# "))
-    return next(lines, "")[2:].strip()

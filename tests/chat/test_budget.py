@@ -360,20 +360,3 @@ ENOUGH = {
 def test_the_model_is_told_only_what_gets_short(used, turns_left, told):
     said = tell(mission(used, **ENOUGH), turns_left, 10)
     assert said == (f"You have left: {told}." if told else "")
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {"tokens": -1},
-        {"usd": Decimal(-1)},
-        {"usd": Decimal("nan")},
-        {"usd": Decimal("inf")},
-        {"wall_time_s": float("nan")},
-        {"working_time_s": -0.1},
-        {"tool_calls": -1},
-    ],
-)
-def test_a_limit_that_is_none_cannot_exist(limits):
-    with pytest.raises(ValueError, match="no limit"):
-        Limits(**limits)

@@ -610,11 +610,6 @@ def test_only_results_longer_than_a_stub_are_replaced(size):
     assert (after[2] != turns[2]) == (size >= WORTH_STUBBING)
 
 
-def test_the_newest_turn_cannot_be_dropped():
-    with pytest.raises(ValueError, match="newest"):
-        compacted(conversation(10), Compaction(0, 10), KEPT)
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([10, 400, 700, 3000]), min_size=1, max_size=14),

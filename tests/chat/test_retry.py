@@ -73,27 +73,6 @@ def test_the_kind_of_error_decides():
         next_attempt(ModelError(ModelErrorKind.CANCELLED, ""), 1, POLICY, 0)
 
 
-@pytest.mark.parametrize(("attempt", "jitter"), [(0, 0), (1, 1.1), (1, -0.1)])
-def test_nonsense_is_a_bug(attempt, jitter):
-    with pytest.raises(ValueError, match="attempt counts from 1"):
-        next_attempt(transient(), attempt, POLICY, jitter)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first_wait_s": 0},
-        {"factor": 0.9},
-        {"longest_wait_s": 0.5},
-        {"longest_backoff_s": 1},
-        {"longest_rest_s": 1},
-    ],
-)
-def test_a_policy_that_contradicts_itself_does_not_exist(wrong):
-    with pytest.raises(ValueError, match="retry policy"):
-        RetryPolicy(**wrong)
-
-
 @given(st.integers(1, 10_000), st.floats(0, 1), st.none() | st.floats())
 def test_every_wait_is_positive_bounded_and_on_the_right_side(attempt, jitter, wish_s):
     match next_attempt(transient(wish_s), attempt, POLICY, jitter):

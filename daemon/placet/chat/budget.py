@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
@@ -47,7 +47,6 @@ class Limits:
     `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time
     is spent in model and tool calls, wall time also in rests and while the daemon was down.
     `tool_calls` leaves out the calls that only steer the mission (`finish`, `complete_step`).
-    Raises ValueError for a limit that is negative or no number.
     """
 
     tokens: int | None = None
@@ -55,13 +54,6 @@ class Limits:
     working_time_s: float | None = None
     wall_time_s: float | None = None
     tool_calls: int | None = None
-
-    def __post_init__(self) -> None:
-        for what in fields(self):
-            value = getattr(self, what.name)
-            # nan differs from itself
-            if value is not None and (value != value or not 0 <= value < math.inf):
-                raise ValueError(f"{what.name}: {value} is no limit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,7 @@ def compacted(
     turns and everything that the model said stay. Pass the result in again with the next turns
     added: then what was replaced stays the same byte for byte, and the cached prefix holds between
     two compactions. Nothing is replaced if that frees less than a LEAST_GAIN-th of the budget.
-    Raises ValueError for a `keep_last` below 1.
     """
-    if how.keep_last < 1:
-        raise ValueError("the newest turn cannot be replaced before it was read")
     size = _chars(turns)
     if size <= how.budget_chars:
         return tuple(turns)

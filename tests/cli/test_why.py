@@ -19,7 +19,6 @@ from messages_api import MessagesApi, call, reply
 from placet.case.case import Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
-    SavedWork,
     advice,
     explain_state,
     of_last_mission,
@@ -210,11 +209,14 @@ def test_estimate_warns_of_a_budget_below_it(budget: str, warned: bool) -> None:
 
 def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -> None:
     plan = Plan("Mend it", "Soon.", (Step("One"), Step("Two")), Scope())
-    text = ready_request(
-        CASE,
-        plan,
-        SavedWork(End.BUDGET, "no\n# money", (1,), ("a.py",), "refs/placet/failed/x", "c0ffee"),
-    )
+    facts = {
+        "reason": "budget",
+        "files_changed": ["a.py"],
+        "kept": "refs/placet/failed/x",
+        "kept_commit": "c0ffee",
+    }
+    done = [Row(1, "step.completed", {"step": 1})]
+    text = ready_request(CASE, plan, facts, "no\n# money", done)
     assert text.startswith("---\nagent: default\nportal: code\n---\n# Go on with: Mend it\n")
     assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
     assert "base_commit: c0ffee" in text
@@ -224,7 +226,8 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
 def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
     beacon = "![x](https://example.com/?q) %% hidden"
     plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
-    text = ready_request(CASE, plan, SavedWork(End.GAVE_UP, beacon, (1,), (), "", ""))
+    done = [Row(1, "step.completed", {"step": 1})]
+    text = ready_request(CASE, plan, {"reason": "gave_up"}, beacon, done)
     assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
     assert " %% " not in text
 

@@ -22,11 +22,9 @@ from placet.case.case import Case
 from placet.case.events import MissionEnded
 from placet.case.explain import (
     Events,
-    SavedWork,
     advice,
     ready_request,
     refused_calls,
-    remains,
     what_happened,
 )
 from placet.case.life_cycle import EventKind
@@ -238,9 +236,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         numbers=cost_line(ended, at),
         end=ended.end.value,
         work=_work(ended),
-        next_steps=_next_steps(ended, at)
-        + "\n\n"
-        + _ready(at, remains(facts, ended.detail, at.rows)),
+        next_steps=_next_steps(ended, at) + "\n\n" + _ready(at, facts, ended.detail),
     )
     return new_note(
         {
@@ -291,9 +287,10 @@ def _work(ended: MissionResult) -> str:
     )
 
 
-def _ready(at: ReportData, left: SavedWork) -> str:
+def _ready(at: ReportData, facts: Mapping[str, Any], detail: str) -> str:
     """Return a request that starts from where the mission broke, as a folded callout."""
-    text = fenced_text(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
+    request = ready_request(at.case, at.plan, facts, detail, at.rows)
+    text = fenced_text(request.rstrip("\n"), "markdown")
     lines = [
         "[!example]- A request that continues from here",
         f"Copy it into `{Folder.REQUESTS}`, or: "

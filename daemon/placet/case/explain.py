@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from placet import errors as wording
@@ -307,57 +306,32 @@ def _result(row: CommittedRow) -> str:
 # --- going on
 
 
-@dataclass(frozen=True, slots=True)
-class SavedWork:
-    """The remains of a failed mission: its end, the completed steps, and the place of its work.
+def ready_request(
+    case: Case, plan: Plan, facts: Mapping[str, Any], detail: str, rows: Events
+) -> str:
+    """Return a request, as a note, that goes on where a mission broke off.
 
-    `kept` is a ref, empty if nothing had been changed; `kept_commit` the commit it names, `files`
-    those it changes.
+    `facts` are those of its `execution.failed`, `detail` is the error's own words, `rows` are its
+    own.
     """
-
-    end: End
-    detail: str
-    steps: tuple[int, ...]
-    files: tuple[str, ...]
-    kept: str
-    kept_commit: str
-
-
-def remains(facts: Mapping[str, Any], detail: str, rows: Events) -> SavedWork:
-    """Return a mission's remains.
-
-    They come from the facts of its `execution.failed`, the error's `detail`, and its rows.
-    """
+    request, end, kept = case.request, End(facts["reason"]), facts.get("kept_commit", "")
     steps = sorted(
         {row.details["step"] for row in rows if row.action_type == Action.STEP_COMPLETED}
     )
-    return SavedWork(
-        End(facts["reason"]),
-        detail,
-        tuple(steps),
-        tuple(facts.get("files_changed", ())),
-        facts.get("kept", ""),
-        facts.get("kept_commit", ""),
-    )
-
-
-def ready_request(case: Case, plan: Plan, left: SavedWork) -> str:
-    """Return a request, as a note, that goes on where a mission broke off."""
-    request = case.request
     keys = {
         "agent": request.agent,
         "portal": request.portal,
         "complexity": request.complexity.value if request.complexity else "",
         "budget_usd": float(request.budget_usd) if request.budget_usd is not None else "",
     }
-    done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in left.steps if n <= len(plan.steps)]
-    to_do = [f"- {n}. {_words(step.title)}" for n, step in plan.kept if n not in left.steps]
+    done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in steps if n <= len(plan.steps)]
+    to_do = [f"- {n}. {_words(step.title)}" for n, step in plan.kept if n not in steps]
     lines = [
         f"# Go on with: {_words(plan.title)}",
         "",
         _words(plan.summary),
         "",
-        f"An earlier attempt ended with `{left.end.value}`: {_words(left.detail)}",
+        f"An earlier attempt ended with `{end.value}`: {_words(detail)}",
         *(["", "Still to be done:", *to_do] if to_do else []),
     ]
     if plan.left_out:
@@ -365,16 +339,16 @@ def ready_request(case: Case, plan: Plan, left: SavedWork) -> str:
         lines += ["", "Left out by the person who approved it, so not to be done:", *unwanted]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
-    if left.kept:
-        names = ", ".join(f"`{one_line(name)}`" for name in left.files[:10])
+    if facts.get("kept"):
+        names = ", ".join(f"`{one_line(name)}`" for name in facts.get("files_changed", ())[:10])
         lines += [
             "",
-            f"Its work is kept at `{left.kept}` (commit `{left.kept_commit}`)"
+            f"Its work is kept at `{facts['kept']}` (commit `{kept}`)"
             + (f", with changes in: {names}." if names else "."),
-            f"To build on it, set `base_commit: {left.kept_commit}` and `if_changed: proceed` in "
+            f"To build on it, set `base_commit: {kept}` and `if_changed: proceed` in "
             "the plan before it is approved; else it is done again.",
         ]
-    if (found := ENDS[left.end]).kind in (
+    if (found := ENDS[end]).kind in (
         FailureClass.TOOL,
         FailureClass.CIRCLES,
         FailureClass.AGENT,

@@ -17,7 +17,6 @@ from placet.case.explain import (
     explain_state,
     of_last_mission,
     ready_request,
-    remains,
     what_happened,
 )
 from placet.case.life_cycle import DRAFTING, State
@@ -39,7 +38,7 @@ from placet.cli.view import (
 )
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import ENDS, UserError, counted
+from placet.errors import ENDS, End, UserError, counted
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
@@ -59,30 +58,28 @@ def failed_mission(
     )
     if facts is None:
         return None
-    left = remains(facts, case.outcome.detail, rows)
+    end = End(facts["reason"])
     text = reader.text(facts["digest"])
     assert text is not None, "what is carried out was stored when it was approved"
     plan = parse_plan(read_note(text).body, None)
-    found = ENDS[left.end]
+    found = ENDS[end]
     first, *rest = what_happened(facts, plan, rows)
     return {
         "class": found.kind.value,
-        "end": left.end.value,
+        "end": end.value,
         "iterations": facts["iterations"],
         "meaning": found.meaning,
         "cost_usd": facts["cost_usd"],
         "happened": [first, case.outcome.failure, *rest],
-        "kept": left.kept,
-        "kept_commit": left.kept_commit,
-        "files": list(left.files),
-        "request": ready_request(case, plan, left),
+        "kept": facts.get("kept", ""),
+        "kept_commit": facts.get("kept_commit", ""),
+        "files": list(facts.get("files_changed", ())),
+        "request": ready_request(case, plan, facts, case.outcome.detail, rows),
         "next": [
-            advice(left.end, rows),
+            advice(end, rows),
             f"Read the report: {visible(case.outcome.report_path)}",
             f"For a new plan: placet retry {case.request_id}, or set `status: pending` in "
-            f"{visible(case.request_path) or 'the request'}; in "
-            f"{visible(case.plan.path) or 'the plan'} that asks for a revision of it. Whoever "
-            "writes it reads the report.",
+            f"{visible(case.request_path) or 'the request'}. It will take the report into account.",
             f"A request that starts from where it broke: placet why {case.request_id} --request",
         ],
     }

@@ -58,21 +58,14 @@ def mission(
         "scope": {"run": ["python3 tool.py"], **scope},
         "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        *before,
-                        ("run_command", {"command": "python3", "args": ["tool.py"]}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            *before,
+            ("run_command", {"command": "python3", "args": ["tool.py"]}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done"}),
+        ],
     )
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()
@@ -219,20 +212,13 @@ def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commi
         "scope": {"write": ["**"], "run": ["python3 tool.py"]},
         "steps": [{"title": "Do it", "tools": ["run_command"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("run_command", {"command": "python3", "args": ["tool.py"]}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            ("run_command", {"command": "python3", "args": ["tool.py"]}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done"}),
+        ],
     )
     vault.drop("Do it.\n")
     vault.once()
@@ -428,7 +414,7 @@ def test_the_reviewer_is_told_of_an_ignored_file_that_will_be_committed(tmp_path
     git(repo, "commit", "-q", "-m", "Known")
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     scope = {"write": ["config/local.toml", "known.toml", "src/*.toml", "src/a.py"]}
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": scope})]}]))
+    vault.plays({**PLAN, "scope": scope})
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()
     told = [line for line in vault.plan().read_text().splitlines() if "ignored by" in line]
@@ -446,20 +432,13 @@ def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {".gitignore": ".env\n"})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": [".env"]}})]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": ".env", "content": content + "\n"}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        {**PLAN, "scope": {"write": [".env"]}},
+        [
+            ("write_file", {"path": ".env", "content": content + "\n"}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done"}),
+        ],
     )
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()

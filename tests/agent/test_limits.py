@@ -47,7 +47,7 @@ def carried_out(
         "scope": scope if scope is not None else {"write": ["hello.txt"]},
         **plan,
     }
-    vault.script(("plan", [{"calls": [("submit_plan", given)]}]), ("execute", replies))
+    vault.plays(given, *replies)
     vault.drop("Say hello.\n")
     with looping(vault) as running:
         running.settle()

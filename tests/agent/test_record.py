@@ -47,7 +47,7 @@ def vault_with(tmp_path: Path, *replies: dict[str, Any], plan: dict[str, Any] = 
         f"time.sleep(30 if not pathlib.Path({str(tmp_path / 'quick')!r}).exists() else 0)\n"
     )
     vault.configure('[commands]\nsandbox = "none"\n')
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", list(replies)))
+    vault.plays(plan, *list(replies))
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
@@ -140,22 +140,11 @@ def test_after_a_finished_command_of_the_same_round_the_model_is_told(tmp_path: 
     )
     git(vault.root, "config", "user.email", "p@example.org")
     (vault.root / "step.py").write_text(source)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", SLOW)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "one\n"}),
-                        first,
-                        COMMAND,
-                    ]
-                },
-                {"calls": [WRITE]},
-                END,
-            ],
-        ),
+    vault.plays(
+        SLOW,
+        [("write_file", {"path": "hello.txt", "content": "one\n"}), first, COMMAND],
+        [WRITE],
+        END,
     )
     git(vault.root, "add", "step.py")
     git(vault.root, "-c", "user.name=p", "commit", "-q", "-m", "Let it end early")
@@ -261,7 +250,7 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
     tmp_path: Path, orderly: bool, planned: bool
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     real, lives = planner._talk, []
 

@@ -31,33 +31,22 @@ def finished(tmp_path: Path) -> tuple[TestVault, Path]:
             {"title": "End", "tools": ["write_file"]},
         ],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "one\n"}),
-                        ("write_file", {"path": "no.txt", "content": "n"}),
-                        ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"}),
-                    ]
-                },
-                {
-                    "calls": [
-                        ("run_command", {"command": "python3", "args": ["step.py"]}),
-                        ("complete_step", {"step": 2, "summary": "Hello"}),
-                    ]
-                },
-                {
-                    "calls": [
-                        ("write_file", {"path": "other.txt", "content": "y\n"}),
-                        ("complete_step", {"step": 3, "summary": "End"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            ("write_file", {"path": "hello.txt", "content": "one\n"}),
+            ("write_file", {"path": "no.txt", "content": "n"}),
+            ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"}),
+        ],
+        [
+            ("run_command", {"command": "python3", "args": ["step.py"]}),
+            ("complete_step", {"step": 2, "summary": "Hello"}),
+        ],
+        [
+            ("write_file", {"path": "other.txt", "content": "y\n"}),
+            ("complete_step", {"step": 3, "summary": "End"}),
+            ("finish", {"summary": "Done."}),
+        ],
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.once()
@@ -88,7 +77,7 @@ def test_a_mission_is_replayed_from_its_record(tmp_path: Path) -> None:
 
 def test_what_was_never_a_mission_cannot_be_replayed(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.once()
     said = vault.cli("replay", "say-hello", check=False)

@@ -536,7 +536,7 @@ def test_what_was_left_out_can_be_read_whole(tmp_path: Path) -> None:
 
 def test_money_that_cannot_be_counted_is_not_promised(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("---\nbudget_usd: 0.5\n---\nSay hello.\n")
     vault.once()
     vault.configure('[model]\nname = "nobody-knows-its-price"\nbase_url = "http://127.0.0.1:9"\n')

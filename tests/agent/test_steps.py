@@ -37,10 +37,7 @@ def carried_out(
 ) -> TestVault:
     vault = make_vault(folder)
     plan = {**PLAN, "steps": steps, "scope": {"write": ["*.txt", "LICENCE", "COPYING"]}}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        ("execute", [{"calls": calls} for calls in rounds]),
-    )
+    vault.plays(plan, *[{"calls": calls} for calls in rounds])
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()
@@ -123,18 +120,7 @@ def test_who_passes_over_a_step_is_told_which_one_is_open(tmp_path: Path) -> Non
 def test_a_silent_turn_ends_no_mission_that_has_an_open_step(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {**PLAN, "steps": [own("Write it"), LICENCE], "scope": {"write": ["*.txt", "LICENCE"]}}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {"calls": [WRITE]},
-                {"text": "All done."},
-                {"calls": [done(1)]},
-                {"text": "All done."},
-            ],
-        ),
-    )
+    vault.plays(plan, [WRITE], {"text": "All done."}, [done(1)], {"text": "All done."})
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()

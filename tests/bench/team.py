@@ -69,16 +69,11 @@ def planned(server: pgkit.Server, missions: int) -> Iterator[Troupe]:
             }
             for n in range(ROUNDS - 2)
         ]
-        vault.script(
-            ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-            (
-                "execute",
-                [
-                    *writes,
-                    {"delay_s": MODEL_S, "calls": [("complete_step", {"step": 1, "summary": "-"})]},
-                    {"delay_s": MODEL_S, "calls": [("finish", {"summary": "Done."})]},
-                ],
-            ),
+        vault.plays(
+            PLAN,
+            *writes,
+            {"delay_s": MODEL_S, "calls": [("complete_step", {"step": 1, "summary": "-"})]},
+            {"delay_s": MODEL_S, "calls": [("finish", {"summary": "Done."})]},
         )
         vault.cli("config", "set", "vault.history", "true")
         vault.cli("config", "set", "daemon.missions_at_once", "500")

@@ -40,7 +40,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
 def planned(folder: Path) -> TestVault:
     """A vault with two plans that wait for a person."""
     vault = make_vault(folder)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.drop("Say more.\n", "Say more.md")
     vault.once()
@@ -557,10 +557,7 @@ def test_a_branch_is_merged_as_it_was_on_screen(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     write = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
     done = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "s"})]
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [write]}, {"calls": done[:1]}, {"calls": done[1:]}]),
-    )
+    vault.plays(PLAN, [write], done[:1], done[1:])
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()

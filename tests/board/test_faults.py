@@ -40,10 +40,7 @@ DONE = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "
 def vault(tmp_path: Path) -> TestVault:
     """A vault with a plan that waits."""
     vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [WRITE]}, {"calls": DONE[:1]}, {"calls": DONE[1:]}]),
-    )
+    vault.plays(PLAN, [WRITE], DONE[:1], DONE[1:])
     vault.drop("Say hello.\n")
     vault.once()
     return vault

@@ -294,9 +294,7 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
 def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     steps = [{**PLAN["steps"][0], "description": "```python\n# %%\nx = 1\n```"}]
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps})]}]), ("execute", WRITES)
-    )
+    vault.plays({**PLAN, "steps": steps}, *WRITES)
     vault.drop("Say hello.\n", "Reach 100%% coverage #1.md")
     vault.here()
     (plan,) = (vault.root / "Inbox/Plans").glob("*.md")
@@ -490,7 +488,7 @@ def test_box_of_many_dangers_is_placets_own(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     write = ["hello.txt", *(f".*/f{number}.txt" for number in range(199))]
     plan = {**PLAN, "scope": {"write": write}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
+    vault.plays(plan)
     vault.drop("Say hello.\n")
     vault.here()
     before = vault.plan().read_text()

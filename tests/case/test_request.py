@@ -189,7 +189,7 @@ def test_a_key_of_the_persons_own_is_left_to_them(key: str) -> None:
 
 def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     note = vault.drop("---\nporta: app\n---\nSay hello\n")
     vault.here()
     assert not vault.plan().exists()

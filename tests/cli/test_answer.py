@@ -34,10 +34,7 @@ WROTE = [
 def asking_vault(folder: Path, *calls: tuple[str, Any], approved: bool = True) -> TestVault:
     """A vault whose mission asks; with `approved` it stands still for the answer."""
     vault = make_vault(folder, USER=ME, LOGNAME=ME)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [*({"calls": [call]} for call in calls), {"calls": WROTE}]),
-    )
+    vault.plays(PLAN, *({"calls": [call]} for call in calls), WROTE)
     vault.drop("# Say hello\n")
     vault.here()
     if approved:

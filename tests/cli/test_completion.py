@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not PLACET.exists(), reason="placet is not insta
 
 @pytest.fixture
 def planned(vault: TestVault) -> TestVault:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n", "Say hello.md")
     vault.drop("Say goodbye.\n", "Say goodbye.md")
     vault.once()

@@ -23,7 +23,7 @@ RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     found = make_vault(tmp_path)
-    found.script(("plan", [{"calls": [("submit_plan", RISKY)]}]))
+    found.plays(RISKY)
     found.drop("# Say hello\n")
     found.once()
     return found
@@ -185,7 +185,7 @@ def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:
     vault.drop("# Say hello\n")
     vault.once()
     assert vault.rows("plan.failed")
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.click("retry", "say-hello")
     vault.once()
     assert vault.plan().exists()
@@ -195,7 +195,7 @@ def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     for name in ("Say hello.md", "Say hello twice.md", "Mend the door.md"):
         vault.drop(f"# {name}\n", name)
     vault.once()

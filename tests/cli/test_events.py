@@ -50,16 +50,11 @@ def test_a_mission_is_followed_live_by_events_and_journal(tmp_path: Path) -> Non
         ],
         "scope": {"write": ["hello.txt"], "run": ["echo"]},
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("run_command", {"command": "echo", "args": [SECRET]})]},
-                *({"calls": [("read_file", {"path": f"nowhere{n}.txt"})]} for n in range(3)),
-                {"calls": [("give_up", {"reason": "It is nowhere."})]},
-            ],
-        ),
+    vault.plays(
+        plan,
+        [("run_command", {"command": "echo", "args": [SECRET]})],
+        *({"calls": [("read_file", {"path": f"nowhere{n}.txt"})]} for n in range(3)),
+        [("give_up", {"reason": "It is nowhere."})],
     )
     with (
         running(vault) as daemon,

@@ -233,7 +233,7 @@ def test_ages_are_said_in_their_largest_unit() -> None:
 
 def test_status_keeps_itself_up_to_date_while_daemons_come_and_go(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     with terminal(vault, "status", "--watch") as screen:
         at = screen.sees("No requests yet")
         at = screen.sees("Ctrl-C ends this.", at)

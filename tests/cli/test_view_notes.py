@@ -24,15 +24,10 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     found = make_vault(tmp_path)
-    found.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
-                {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]},
-            ],
-        ),
+    found.plays(
+        PLAN,
+        [("write_file", {"path": "hello.txt", "content": "Hello.\n"})],
+        {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]},
     )
     found.drop("# Say hello\n")
     found.once()
@@ -82,7 +77,7 @@ def test_why_knows_request_that_nobody_read(tmp_path: Path) -> None:
         ["Inbox/Requests/Say hello.md: the daemon has not read it yet."],
     )
     assert found["next"] == ["Start it: placet run"]
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.once()
     vault.drop("# Say more\n", "Say more.md")
     assert json.loads(vault.click("why", "say-more", "--json").stdout)["state"] == "new"

@@ -25,7 +25,7 @@ from vaultkit import DONE, PLAN, TestVault, make_vault, printing, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     made = make_vault(tmp_path)
-    made.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    made.plays(PLAN, *DONE)
     made.configure((made.root / "System/placet.toml").read_text() + "\n[vault]\nhistory = true\n")
     return made
 
@@ -102,10 +102,7 @@ def test_events_as_json_are_the_rows_of_the_journal(vault: TestVault) -> None:
     ],
 )
 def test_another_end_is_said_with_exit_code_1(vault: TestVault, ends: list[str], says: str) -> None:
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [("give_up", {"reason": "It is nowhere."})]}]),
-    )
+    vault.plays(PLAN, [("give_up", {"reason": "It is nowhere."})])
     vault.drop("# Say hello\n")
     vault.once()
     if ends == ["rm"]:
@@ -120,10 +117,7 @@ def test_another_end_is_said_with_exit_code_1(vault: TestVault, ends: list[str],
 
 
 def test_a_retry_that_no_daemon_took_up_is_waited_for(vault: TestVault) -> None:
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [("give_up", {"reason": "It is nowhere."})]}]),
-    )
+    vault.plays(PLAN, [("give_up", {"reason": "It is nowhere."})])
     vault.drop("# Say hello\n")
     vault.once()
     vault.approve()

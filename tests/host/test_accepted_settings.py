@@ -306,7 +306,7 @@ def test_a_plan_that_waits_is_not_carried_out_in_another_repository_than_it_was_
     ours, theirs = (
         make_repo(tmp_path / name, {f"{name}.txt": "a\n"}) for name in ("ours", "theirs")
     )
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.configure(
         (vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{ours}"\n'
     )
@@ -400,10 +400,7 @@ def test_a_model_that_nobody_accepted_answers_nothing(tmp_path: Path) -> None:
 
 def test_a_plan_of_another_model_asks_once_more(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", DONE),
-    )
+    vault.plays(PLAN, *DONE)
     vault.drop("Say hello.\n")
     vault.once()
     config = (vault.root / "System" / "placet.toml").read_text()

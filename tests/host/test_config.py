@@ -117,7 +117,7 @@ def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault
 
 
 def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello\n")
     level = placet.loop.app.sandbox_level
 
@@ -131,7 +131,7 @@ def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -
 
 
 def test_a_folder_that_lies_too_deep_is_explained_until_it_is_moved(vault: TestVault) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     top = vault.root / "Inbox/Requests"
     deep = top.joinpath(*"abcdefghi")
     deep.mkdir(parents=True)
@@ -151,20 +151,10 @@ def test_a_vault_whose_path_is_not_utf8_works(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"h\xf6me")
     folder.mkdir()
     vault = make_vault(folder)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "hi\n"})]},
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "did"}),
-                        ("finish", {"summary": "done"}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [("write_file", {"path": "hello.txt", "content": "hi\n"})],
+        [("complete_step", {"step": 1, "summary": "did"}), ("finish", {"summary": "done"})],
     )
     vault.drop("Say hello\n")
     vault.here()
@@ -217,7 +207,7 @@ def test_bytes_of_a_query_are_hexadecimal_in_json(vault: TestVault) -> None:
 def test_a_person_whom_the_system_does_not_know_has_a_number(
     vault: TestVault,
 ) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello\n")
     vault.here()
     vault.click("approve", "say-hello", "--yes")
@@ -235,7 +225,7 @@ def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVa
         until(lambda: "nested too deeply" in vault.click("status", check=False).stderr, "said")
         time.sleep(1.5)  # as long as it takes to be seen
         path.write_text(was)
-        vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+        vault.plays(PLAN)
         vault.configure("[vault]\nhistory = true\n" + path.read_text())
         vault.drop("Say hello\n")
         until(vault.plan().exists, "a plan")

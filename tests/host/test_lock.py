@@ -33,7 +33,7 @@ sys.exit(subprocess.run([sys.executable, "-m", "placet", "run", "--once", "--vau
 
 def planned(folder: Path) -> TestVault:
     vault = make_vault(folder)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello\n")
     vault.here()
     return vault

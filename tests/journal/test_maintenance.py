@@ -26,7 +26,7 @@ def vault(tmp_path: Path) -> TestVault:
         **PLAN["steps"][0],
         "actions": [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}],
     }
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [step]})]}]))
+    vault.plays({**PLAN, "steps": [step]})
     vault.drop("Say hello.\n")
     vault.here()
     return vault

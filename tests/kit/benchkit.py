@@ -286,10 +286,7 @@ def planned_mission(folder: Path, turns: int) -> TestVault:
             ("finish", {"summary": "Done"}),
         ]
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        ("execute", [*({"calls": [call]} for call in calls), last]),
-    )
+    vault.plays(plan, *({"calls": [call]} for call in calls), last)
     vault.drop("---\nportal: code\n---\nSay hello")
     vault.once()
     text = vault.plan().read_text()

@@ -41,6 +41,8 @@ from placet.sandbox.probe import probe
 PATIENCE_S = 180.0
 STEP_S = 0.02
 
+Call = tuple[str, Mapping[str, Any]]
+
 PLAN: dict[str, Any] = {
     "title": "Say hello",
     "summary": "Write a greeting.",
@@ -289,6 +291,15 @@ class TestVault:
                 '[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n'
                 + config
             )
+
+    def plays(self, plan: Mapping[str, Any], *turns: Sequence[Call] | Mapping[str, Any]) -> None:
+        """Make the scripted model submit this plan; its mission takes these turns.
+
+        A turn is its calls, or a whole reply.
+        """
+        replies = [turn if isinstance(turn, Mapping) else {"calls": turn} for turn in turns]
+        given = ("plan", [{"calls": [("submit_plan", plan)]}])
+        self.script(given, *([("execute", replies)] if replies else []))
 
     def drop(self, text: str, name: str = "Say hello.md") -> Path:
         path = self.root / "Inbox" / "Requests" / name

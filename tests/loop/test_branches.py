@@ -157,7 +157,7 @@ def test_folders_that_are_no_place_for_missions_are_no_portals(
             1 if command == "check" else 0
         )
     assert "BAD   portal x" in vault.click("doctor", check=False).stdout
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("---\nportal: x\n---\nSay hello.\n")
     vault.here()
     assert "the vault's own folders" in vault.rows("plan.failed")[0]["metadata"]["reason"]
@@ -197,38 +197,13 @@ def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(
         "scope": {"write": ["**"], "run": ["touch"]},
         "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})
-                    ]
-                },
-                {"calls": [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})]},
-                {
-                    "calls": [
-                        (
-                            "run_command",
-                            {"command": "touch", "args": ["vault/System/Active/evil2.md"]},
-                        )
-                    ]
-                },
-                {
-                    "calls": [
-                        ("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})
-                    ]
-                },
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        plan,
+        [("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})],
+        [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})],
+        [("run_command", {"command": "touch", "args": ["vault/System/Active/evil2.md"]})],
+        [("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})],
+        [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})],
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     with meddling():  # the vault is in the repository: the daemon's own notes change in it
@@ -302,12 +277,7 @@ def mission(vault: TestVault, repo: Path, more: str = "") -> str:
         }
         for n in ("one", "two")
     ]
-    vault.script(
-        (
-            "plan",
-            [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}],
-        )
-    )
+    vault.plays({**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
@@ -1311,7 +1281,7 @@ def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(
     blob = git(repo, "rev-parse", "HEAD:a.txt")
     (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     (failed,) = [row["metadata"] for row in vault.rows("git.ran") if "stderr" in row["metadata"]]
@@ -1358,21 +1328,11 @@ def test_a_change_of_how_git_behaves_stops_the_mission(
         },
     )
     commit_all(repo, "A test that does more than to test")
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        *(step if last else []),
-                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                    ]
-                },
-                {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
-                {"calls": [*([] if last else step), ("finish", {"summary": "Done."})]},
-            ],
-        ),
+    vault.plays(
+        plan,
+        [*(step if last else []), ("write_file", {"path": "hello.txt", "content": "hello\n"})],
+        [("run_command", {"command": "python3", "args": ["t.py"]})],
+        [*([] if last else step), ("finish", {"summary": "Done."})],
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
@@ -1921,36 +1881,21 @@ def test_daemon_removes_leftovers_beside_broken_ones(done: tuple[TestVault, Path
 def test_a_broken_entry_of_gits_stops_no_mission(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     (repo / ".git/worktrees/theirs/gitdir").mkdir(parents=True)
-    vault.script(
-        (
-            "plan",
-            [
+    vault.plays(
+        {
+            **PLAN,
+            "steps": [
                 {
-                    "calls": [
-                        (
-                            "submit_plan",
-                            {
-                                **PLAN,
-                                "steps": [
-                                    {
-                                        "title": "Write it",
-                                        "actions": [
-                                            {
-                                                "tool": "write_file",
-                                                "params": {
-                                                    "path": "hello.txt",
-                                                    "content": "hello\n",
-                                                },
-                                            }
-                                        ],
-                                    }
-                                ],
-                            },
-                        )
-                    ]
+                    "title": "Write it",
+                    "actions": [
+                        {
+                            "tool": "write_file",
+                            "params": {"path": "hello.txt", "content": "hello\n"},
+                        }
+                    ],
                 }
             ],
-        )
+        }
     )
     vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
     vault.here()
@@ -1961,7 +1906,7 @@ def test_a_broken_entry_of_gits_stops_no_mission(done: tuple[TestVault, Path, st
 
 def test_removing_a_portal_says_who_still_needs_it(done: tuple[TestVault, Path, str]) -> None:
     vault, _, branch = done
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
     vault.here()
     said = vault.click("portal", "remove", "code").stderr

@@ -204,7 +204,7 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
 
 def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.configure(
         (vault.root / "System/placet.toml").read_text().replace("quiet_s = 0", "quiet_s = 3600")
     )
@@ -327,7 +327,7 @@ def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config + "\n[daemon]\npaused = true\n")
     path = vault.drop("Say hello\n")

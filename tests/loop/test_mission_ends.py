@@ -454,10 +454,7 @@ def test_a_command_that_a_person_stopped_is_in_journal_and_report(tmp_path: Path
         "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
     }
     vault.configure('[commands]\nsandbox = "none"\n')
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        ("execute", [{"calls": [WRITE, ("run_command", {"command": "sleep", "args": ["60"]})]}]),
-    )
+    vault.plays(plan, [WRITE, ("run_command", {"command": "sleep", "args": ["60"]})])
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()

@@ -21,7 +21,7 @@ from vaultkit import DONE, PLAN, TestVault, make_vault
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     return vault
 
 
@@ -151,7 +151,7 @@ def test_a_new_vault_has_lost_nothing_whatever_branches_its_repository_has(
         f'[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n'
         f'[portals.code]\npath = "{vault.root}"\n'
     )
-    other.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    other.plays(PLAN, *DONE)
     other.drop("Say hello.\n")
     said = other.once()
     assert "The journal was lost" not in said
@@ -190,19 +190,12 @@ def test_work_that_the_journal_lost_is_kept(vault: TestVault) -> None:
     """The same request again has the same trace, so its mission would be called the same."""
 
     def attempt(text: str) -> str:
-        vault.script(
-            ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-            (
-                "execute",
-                [
-                    {
-                        "calls": [
-                            ("write_file", {"path": "hello.txt", "content": text}),
-                            ("give_up", {"reason": "No."}),
-                        ]
-                    }
-                ],
-            ),
+        vault.plays(
+            PLAN,
+            [
+                ("write_file", {"path": "hello.txt", "content": text}),
+                ("give_up", {"reason": "No."}),
+            ],
         )
         vault.drop("Say hello.\n")
         vault.once()

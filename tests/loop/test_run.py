@@ -126,7 +126,7 @@ def test_a_daemon_whose_log_is_gone_goes_on(
     if log is full_disk and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     right = (vault.root / "System/placet.toml").read_text()
     stderr, gone = log()
     with stderr:
@@ -256,20 +256,13 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
     program.chmod(0o755)
     vault = make_vault(tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}")
     vault.configure("[daemon]\nstop_grace_s = 0.2\n")
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "hi"}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [
+            ("write_file", {"path": "hello.txt", "content": "hi"}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done"}),
+        ],
     )
     vault.drop("Say hello\n")
     vault.once()

@@ -502,20 +502,13 @@ def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ['provider = "nobody"', 'provider = "scripted"\nscript = "gone"'])
 def test_a_setting_that_opens_no_model_fails_nothing(tmp_path: Path, wrong: str) -> None:
     vault, time = bare_vault(tmp_path), Time()
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                    ]
-                },
-                {"calls": [("finish", {"summary": "Done."})]},
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+        ],
+        [("finish", {"summary": "Done."})],
     )
     right = (vault.root / "System/placet.toml").read_text()
     with looping(vault, time=time) as running:

@@ -145,7 +145,7 @@ def steps(path: Path) -> dict[str, int]:
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     return vault
 
 

@@ -180,7 +180,7 @@ def test_what_was_carried_out_or_withdrawn_is_planned_again_by_retry(vault: Test
 def plain(tmp_path: Path) -> TestVault:
     """A vault without a history."""
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     return vault
 
 

@@ -542,34 +542,19 @@ def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path
         "scope": {"write": ["*.py"]},
         "steps": [{"title": "Write", "tools": ["read_file", "write_file", "edit_file"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("read_file", {"path": "a.py"}),
-                        ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
-                        ("complete_step", {"step": 1, "summary": "Add a key"}),
-                    ]
-                },
-                {
-                    "calls": [
-                        (
-                            "write_file",
-                            {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"},
-                        ),
-                        ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
-                        (
-                            "complete_step",
-                            {"step": 1, "summary": "Read the key from the environment"},
-                        ),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            ("read_file", {"path": "a.py"}),
+            ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
+            ("complete_step", {"step": 1, "summary": "Add a key"}),
+        ],
+        [
+            ("write_file", {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"}),
+            ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
+            ("complete_step", {"step": 1, "summary": "Read the key from the environment"}),
+            ("finish", {"summary": "Done."}),
+        ],
     )
     vault.drop("---\nportal: code\n---\nUse the key.\n")
     vault.once()
@@ -589,20 +574,13 @@ def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_p
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     key = TOKENS["AWS key"]
     plan = {**PLAN, "scope": {"write": ["*.txt"]}}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}),
-                    ]
-                },
-                {"calls": [("finish", {"summary": "Done."})]},
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}),
+        ],
+        [("finish", {"summary": "Done."})],
     )
     vault.drop("---\nportal: code\n---\nNote it.\n")
     vault.once()

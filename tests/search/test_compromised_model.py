@@ -797,7 +797,7 @@ def mission(
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "src/main.py": "pass\n"})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     plan = {**PLAN, "scope": scope, "steps": [{"title": "Do it", "tools": tools}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", replies))
+    vault.plays(plan, *replies)
     return vault, repo
 
 
@@ -946,21 +946,14 @@ def test_daemon_a_command_cannot_commit_what_no_scope_opens(tmp_path: Path) -> N
     )
     steps = [{"title": "Do it", "tools": ["write_file", "run_command"]}]
     plan = {**PLAN, "scope": {"write": ["**"], "run": ["python3"]}, "steps": steps}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "evil.py", "content": evil}),
-                        ("run_command", {"command": "python3", "args": ["evil.py"]}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        plan,
+        [
+            ("write_file", {"path": "evil.py", "content": evil}),
+            ("run_command", {"command": "python3", "args": ["evil.py"]}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done"}),
+        ],
     )
     vault.drop("Write.\n")
     vault.once()

@@ -297,7 +297,7 @@ def test_note_whose_folder_was_away_is_read_again(
 def test_request_with_a_huge_priority_stops_nothing(
     vault: TestVault, number: str, fence: str
 ) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop(f"{fence.format(number)}Do it.\n", "Huge.md")
     vault.drop("Say hello.\n")
     vault.here()
@@ -332,7 +332,7 @@ def test_unknown_plan_with_odd_keys_stops_nothing(vault: TestVault, keys: str) -
         "---\ntrace_id: 550e8400-e29b-41d4-a716-446655440000\nrequest_id: orphan\n"
         f"revision: 1\n{keys}---\n# T\n\ns\n"
     )
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.here()
     assert vault.plan().exists()
@@ -342,7 +342,7 @@ def test_unknown_plan_with_odd_keys_stops_nothing(vault: TestVault, keys: str) -
 @pytest.mark.parametrize("keys", ODD_KEYS.values(), ids=ODD_KEYS)
 @pytest.mark.parametrize("scope", ['"hello.txt"', '"hello.txt", "**"'])
 def test_known_plan_with_odd_keys_is_explained(vault: TestVault, keys: str, scope: str) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.here()
     text = vault.plan().read_text().replace('write = ["hello.txt"]', f"write = [{scope}]")

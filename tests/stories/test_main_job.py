@@ -137,32 +137,17 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
 
 def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(
-        (
-            "plan",
-            [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}})]}],
-        ),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n"}),
-                        ("write_file", {"path": "System/Active/evil.md", "content": "x"}),
-                    ]
-                },
-                {
-                    "calls": [
-                        (
-                            "write_file",
-                            {"path": "Knowledge/Notes.md", "content": "# Notes\n\nMore.\n"},
-                        ),
-                        ("complete_step", {"step": 1, "summary": "Begin the notes"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}},
+        [
+            ("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n"}),
+            ("write_file", {"path": "System/Active/evil.md", "content": "x"}),
+        ],
+        [
+            ("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n\nMore.\n"}),
+            ("complete_step", {"step": 1, "summary": "Begin the notes"}),
+            ("finish", {"summary": "Done."}),
+        ],
     )
     (vault.root / "Knowledge" / "Old.md").write_text("a person's note\n")
     vault.drop("Begin some notes.\n")
@@ -184,7 +169,7 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
 
 def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.once()
     plan = vault.plan()
@@ -200,15 +185,10 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
     before = fingerprint(repo)
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-                {"calls": [("give_up", {"reason": "There is nobody to greet."})]},
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [("write_file", {"path": "hello.txt", "content": "hello\n"})],
+        [("give_up", {"reason": "There is nobody to greet."})],
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.once()
@@ -242,20 +222,10 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
 def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     ask = {**PLAN, "steps": [{"title": "Read", "tools": ["read_file"]}], "scope": {}}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", ask)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("read_file", {"path": "Home.md"}),
-                        ("complete_step", {"step": 1, "summary": "Done"}),
-                    ]
-                },
-                {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]},
-            ],
-        ),
+    vault.plays(
+        ask,
+        [("read_file", {"path": "Home.md"}), ("complete_step", {"step": 1, "summary": "Done"})],
+        [("finish", {"summary": "Forty-two.\n# Forged heading"})],
     )
     vault.drop("What is the answer?\n")
     vault.once()
@@ -280,7 +250,7 @@ def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
             }
         ],
     }
-    vault.script(("plan", [{"calls": [("submit_plan", literal)]}]))
+    vault.plays(literal)
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
@@ -335,22 +305,17 @@ def test_a_turn_without_a_plan_is_nudged_once(tmp_path: Path) -> None:
 
 def test_work_goes_on_after_kill(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"})]},
-                {
-                    "delay_s": 3.0,
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "two\n"}),
-                        ("complete_step", {"step": 1, "summary": "Hello"}),
-                    ],
-                },
-                {"calls": [("finish", {"summary": "Done."})]},
+    vault.plays(
+        PLAN,
+        [("write_file", {"path": "hello.txt", "content": "one\n"})],
+        {
+            "delay_s": 3.0,
+            "calls": [
+                ("write_file", {"path": "hello.txt", "content": "two\n"}),
+                ("complete_step", {"step": 1, "summary": "Hello"}),
             ],
-        ),
+        },
+        [("finish", {"summary": "Done."})],
     )
     vault.drop("Say hello.\n")
     vault.once()
@@ -373,7 +338,7 @@ def test_work_goes_on_after_kill(tmp_path: Path) -> None:
 
 def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.drop("Say goodbye.\n", "Say goodbye.md")
     vault.once()

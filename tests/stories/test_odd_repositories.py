@@ -118,20 +118,13 @@ def serve(tmp_path: Path, places: dict[str, Path]) -> TestVault:
     vault = make_vault(tmp_path / "v")
     portals = "".join(f'[portals.{name}]\npath = "{place}"\n' for name, place in places.items())
     vault.configure(f"[daemon]\nplans_at_once = 8\nmissions_at_once = 8\n{portals}")
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                        ("complete_step", {"step": 1, "summary": "Hello"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        ],
     )
     for name in places:
         vault.drop(f"---\nportal: {name}\n---\nSay hello.\n", f"{name}.md")
@@ -219,20 +212,10 @@ def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: 
     vault = make_vault(tmp_path / "v")
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     files = ("hello.txt", "in/a.bin", "a.key", "a.nb", "module/a.txt", "modules.txt")
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["**"]}})]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": path, "content": "hello\n"}) for path in files]},
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "Hello"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                },
-            ],
-        ),
+    vault.plays(
+        {**PLAN, "scope": {"write": ["**"]}},
+        [("write_file", {"path": path, "content": "hello\n"}) for path in files],
+        [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})],
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
@@ -256,24 +239,12 @@ def commanded(tmp_path: Path, repo: Path, script: str) -> TestVault:
     vault = make_vault(tmp_path / "v")
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", script]}}
-    vault.script(
-        (
-            "plan",
-            [
-                {
-                    "calls": [
-                        (
-                            "submit_plan",
-                            {
-                                **PLAN,
-                                "steps": [{"title": "Make it", "actions": [make]}],
-                                "scope": {"write": ["**"], "run": ["sh -c"]},
-                            },
-                        )
-                    ]
-                }
-            ],
-        )
+    vault.plays(
+        {
+            **PLAN,
+            "steps": [{"title": "Make it", "actions": [make]}],
+            "scope": {"write": ["**"], "run": ["sh -c"]},
+        }
     )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()

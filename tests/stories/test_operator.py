@@ -42,20 +42,13 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                        ("complete_step", {"step": 1, "summary": "Hello"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                }
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        ],
     )
     return vault
 
@@ -518,7 +511,7 @@ def test_nothing_is_run_in_a_box_in_which_it_could_approve(vault: TestVault, ins
 
 def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None:
     plan = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["true"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
+    vault.plays(plan)
     vault.drop("Say hello.\n")
     vault.once()
     vault.click("pause")
@@ -565,10 +558,7 @@ def test_whatever_runs_asks_again_where_the_box_is_weaker(
     steps: list[dict[str, Any]],
 ) -> None:
     plan = {**PLAN, "scope": {"write": ["hello.txt"], **scope}, "steps": steps}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        ("execute", [{"calls": [("finish", {"summary": "Done"})]}]),
-    )
+    vault.plays(plan, [("finish", {"summary": "Done"})])
     vault.drop("Say hello.\n")
     vault.once()
     vault.click("pause")
@@ -593,15 +583,10 @@ def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(
         "scope": {"write": ["hello.txt"], "run": ["sleep"]},
         "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello"})]},
-                {"calls": [("run_command", {"command": "sleep", "args": ["600"]})]},
-            ],
-        ),
+    vault.plays(
+        plan,
+        [("write_file", {"path": "hello.txt", "content": "Hello"})],
+        [("run_command", {"command": "sleep", "args": ["600"]})],
     )
     vault.drop("Say hello.\n")
     vault.once()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 @pytest.fixture
 def hello(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     with team(tmp_path, server, vault=vault) as found:
         yield found
 
@@ -80,7 +80,7 @@ def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     slow = [{"calls": DONE[0]["calls"][:2]}, {"delay_s": 2.0, "calls": DONE[0]["calls"][2:]}]
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", slow))
+    vault.plays(PLAN, *slow)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
@@ -106,7 +106,7 @@ def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     git(code, "checkout", "-q", "-b", "topic")
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
@@ -205,7 +205,7 @@ def test_a_mistake_of_a_workers_loses_no_commit_and_no_checkpoint(
         {"calls": [("write_file", {"path": "hello.txt", "content": "more\n"})]},
         {"calls": [("give_up", {"reason": "No."})]},
     ]
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", said))
+    vault.plays(PLAN, *said)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann", program=("-c", MISTAKEN))
@@ -228,7 +228,7 @@ def test_a_worker_plans_and_works_from_a_commit_that_no_branch_has_checked_out(
     tip = git(code, "rev-parse", "HEAD")
     git(code, "commit", "-q", "--allow-empty", "-m", "More")
     git(code, "checkout", "-q", "--detach", tip)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")

@@ -19,7 +19,7 @@ def vault_at(folder: Path, **portals: Path) -> TestVault:
     vault = make_vault(folder)
     for name, path in portals.items():
         vault.cli("portal", "add", name, str(path))
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     return vault
 
 

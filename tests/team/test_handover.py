@@ -246,7 +246,7 @@ def test_a_worker_moves_no_reference_but_its_missions(
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code")
     vault.cli("portal", "add", "code", str(code))
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     before = git(code, "for-each-ref")
     with team(tmp_path, server, 10, vault) as found:
         found.host()

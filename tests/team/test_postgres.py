@@ -549,16 +549,11 @@ def test_a_request_is_carried_out_with_its_journal_there(
     tmp_path: Path, own_server: pgkit.Server, kill: bool
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
-                {"delay_s": 1.0, "calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
-                {"calls": [("finish", {"summary": "Said."})]},
-            ],
-        ),
+    vault.plays(
+        PLAN,
+        [("write_file", {"path": "hello.txt", "content": "Hello.\n"})],
+        {"delay_s": 1.0, "calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
+        [("finish", {"summary": "Said."})],
     )
     address = own_server.fresh()
     assert vault.cli("team", "init", address).stdout == f"{address}\n"

@@ -66,7 +66,7 @@ def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     code = make_repo(tmp_path / "code")
     write_files(code, {"draft.txt": "not committed\n"})
     vault.cli("portal", "add", "code", str(code))
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
         yield found

@@ -482,7 +482,7 @@ def test_a_database_that_no_daemon_used_and_a_daemon_that_works_itself(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.click("team", "init", server.fresh())
     done = vault.click("team", "status", check=False)
@@ -609,7 +609,7 @@ def test_no_line_of_a_team_is_wider_than_the_terminal(
 
 def test_without_a_team_nothing_of_its_packages_is_imported(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.once()
     script = (
@@ -706,7 +706,7 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    vault.plays(PLAN, *DONE)
     roles, *watch, lost = sql_blocks("team.md")
     with team(tmp_path, server, vault=vault) as found:
         database = found.address.rpartition("/")[2]

@@ -475,15 +475,10 @@ def test_a_disk_without_room_for_a_command_makes_the_mission_wait(tmp_path: Path
         "scope": {"run": ["touch made"]},
         "steps": [{"title": "Touch", "tools": ["run_command"]}],
     }
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("run_command", {"command": "touch", "args": ["made"]})]},
-                {"calls": [("give_up", {"reason": "The disk is full."})]},
-            ],
-        ),
+    vault.plays(
+        plan,
+        [("run_command", {"command": "touch", "args": ["made"]})],
+        [("give_up", {"reason": "The disk is full."})],
     )
     vault.drop("Touch it.\n")
     vault.once()

@@ -320,6 +320,7 @@ def test_an_edit_of_the_plan_while_its_wider_scope_is_approved_is_kept_and_has_n
 
 
 def test_slices_of_the_network_and_of_commands_show_their_sum(vault: TestVault) -> None:
+    """An obedient attacker asks for a little more, again and again."""
     slices = [{"run": ["make a"]}, {"network": True}, {"write": ["**/*.toml"]}, {"run": ["make"]}]
 
     def attacker(ask: Ask) -> Reply:

@@ -133,13 +133,6 @@ def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(
     assert len(running.vault.rows("execution.completed")) == 1
 
 
-def test_looking_at_a_file_again_after_each_change_is_no_repetition(tmp_path: Path) -> None:
-    look = ("read_file", {"path": "hello.txt"})
-    running = carried_out(tmp_path, [{"calls": [write(n), look]} for n in range(5)] + [FINISH])
-    assert len(running.vault.rows("execution.completed")) == 1
-    assert running.vault.rows("tool.refused") == []
-
-
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 HOSTILE = f"Hello\x1b[8m\u202e\n   # Forged heading\n%% hidden\n![x](https://example.com/?q)\n```dataviewjs\n{KEY}"
 STRANGE = ("no\x1b[2J\n# Forged heading", {})

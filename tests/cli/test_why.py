@@ -464,16 +464,6 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         vault.await_action("plan.created", 2)
 
 
-def test_a_request_that_waits_with_all_others_for_the_model_says_so(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)  # without a key
-    vault.drop("Say hello.\n")
-    vault.once(code=1)
-    told = vault.click("why", "say-hello").stdout
-    assert "all work waits for the model: " in told
-    assert "key" in told
-    assert "Start it: placet run" in told
-
-
 def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("---\nportal: nowhere\n---\nDo it.\n", "Do it.md")

@@ -252,27 +252,6 @@ def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
     assert own_secrets(env) == ()
 
 
-@pytest.mark.parametrize(
-    "command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]]
-)
-@pytest.mark.thinned(3)
-def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -> None:
-    vault = make_vault(tmp_path)
-    code = (
-        "import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-        "    print('anthropic' in sys.modules, 'httpx2' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command],
-        cwd=vault.root,
-        env=vault.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1] == "False False", done.stderr
-
-
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     code = (

@@ -277,17 +277,6 @@ def test_what_is_only_announced_to_git_is_in_no_commit(tmp_path: Path) -> None:
     assert git(wt.path, "ls-tree", "--name-only", str(sha)).split() == ["README.md", "mine"]
 
 
-def test_another_git_at_work_in_the_worktree_is_said_and_nothing_is_moved(tmp_path: Path) -> None:
-    wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
-    write(wt.path, {"new": "x"})
-    (wt.git_dir / "index.lock").touch()
-    with pytest.raises(runner.GitError, match=r"index\.lock"):
-        commit_changes(wt, "Change\n", BOB, WHEN)
-    assert git(wt.path, "rev-parse", "HEAD") == wt.base
-    (wt.git_dir / "index.lock").unlink()
-    assert commit_changes(wt, "Change\n", BOB, WHEN) is not None
-
-
 def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
     path = make_repo(tmp_path / "theirs")
     wt = mission(path, tmp_path)

@@ -987,23 +987,6 @@ def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> 
 # interferes
 
 
-def test_a_moved_branch_is_not_overwritten(
-    person: People,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = person()
-    wt = start(path, tmp_path)
-    write(wt.path, {"a": "2"})
-    place = worktree.inside(wt)
-    tip = index.read_status(place)[0]
-    other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
-    git(path, "update-ref", wt.ref, other)
-    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
-        index.update_ref(place, wt.ref, tip, tip)
-    assert repository.resolve(wt.repo, wt.branch) == other
-
-
 def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path: Path) -> None:
     path = person()
     wt = start(path, tmp_path)

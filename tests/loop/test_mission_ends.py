@@ -130,28 +130,6 @@ def test_who_says_so_after_the_last_step_has_finished(
         assert "All is done. " in report
 
 
-def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
-    model = Model({**PLAN, "complexity": "complex"})
-    model.fake.provider, model.fake.name = "anthropic", "test"
-    model.second = lambda ask: says(  # type: ignore[method-assign]
-        ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}),
-        usage=Usage(1_000, 100),
-    )
-    vault = bare_vault(tmp_path)
-    vault.configure(
-        '[model]\nprovider = "anthropic"\nname = "test"\nmax_tokens = 1000\n'
-        '[[model.price]]\nmodel = "test"\nsince = 2026-01-01\ninput = 10.0\noutput = 50.0\n'
-        "cache_read = 1.0\ncache_write = 12.5\n"
-    )
-    with looping(vault, model=lambda: model.fake) as running:
-        vault.drop("---\nbudget_usd: 0.2\n---\nSay hello.\n")
-        running.settle()
-        vault.approve()
-        running.settle()
-    assert ended(vault)["reason"] == "budget"
-    assert 0.1 < ended(vault)["cost_usd"] <= 0.2
-
-
 @pytest.mark.parametrize("reason", ["stopped_by_person", "timeout"])
 def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(
     tmp_path: Path, reason: str
@@ -542,22 +520,6 @@ def test_a_call_that_was_cut_off_costs_what_its_server_told_and_says_that_it_is_
     assert vault.rows("plan.created")[0]["metadata"]["cost_usd"] == pytest.approx(whole)
 
 
-def test_a_call_of_which_the_server_told_nothing_counts_with_all_that_was_held_for_it(
-    tmp_path: Path,
-) -> None:
-    from messages_api import reset
-
-    with MessagesApi([reset(), reply(call("submit_plan", PLAN))]) as api:
-        vault = make_vault(
-            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
-        )
-        vault.drop("Say hello.\n")
-        vault.here()
-    (lost,) = (row["metadata"] for row in vault.rows("model.failed"))
-    assert lost["at_most"]
-    assert lost["tokens"] > 16_000
-
-
 # --- what is said of work that is over, and what became of it
 
 
@@ -613,30 +575,6 @@ def test_merge_and_undo_begin_with_a_sentence_and_undo_asks_below_one(vault: Tes
         assert what.startswith(f"This undoes what {commit[:12]} brought into main of ")
         assert question == "Do that? [y/N]: y"
         assert sentence == "placet: undone, by this commit on main:"
-
-
-def test_a_report_stays_true_when_its_branch_is_merged_taken_back_or_dropped(
-    vault: TestVault,
-) -> None:
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        completed(run, "hello")
-        (report,) = vault.reports()
-        before = " ".join(report.read_text().split())
-        assert (
-            "When this was written it was 1 commit ahead of `main`. Your notes had not changed. "
-            "It could be merged into `main` without conflicts. "
-            "To take the work over: ```sh placet diff hello"
-        ) in before
-        assert (
-            "The property `became` above will say how it ended. To undo a merge: `placet undo "
-            "hello`."
-        ) in before
-        for command, became in (("merge", "merged"), ("undo", "reverted")):
-            vault.click(command, "hello", *(["--yes"] if command == "undo" else []))
-            run.loop.ports.clock.sleep(100)
-            run.settle()
-            run.settle()
-            assert f"\nbecame: {became}\n" in report.read_text()
 
 
 def test_a_failure_report_has_the_words_of_a_plannings_answers_and_no_empty_list(
@@ -755,25 +693,6 @@ def test_a_key_in_capitals_decides_nothing_and_says_so(vault: TestVault) -> None
             side_notes(vault)
         )
         assert vault.rows("question.answered") == []
-
-
-def test_a_plan_that_was_emptied_comes_back_from_show(vault: TestVault) -> None:
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        vault.drop("Say hello.\n", "hello.md")
-        run.settle()
-        vault.approve("hello")
-        vault.active("hello").write_text("")
-        run.settle()
-        assert "and nothing of it runs" in side_notes(vault)
-        told = re.search("`placet ([^`]*) > ([^`]*)`", vault.click("why", "hello").stdout)
-        assert told is not None
-        shown = vault.click(*shlex.split(told[1])).stdout
-        vault.active("hello").unlink()
-        (vault.root / told[2]).write_text(shown)
-        run.settle()
-        vault.approve("hello")
-        run.settle()
-    assert vault.rows("execution.completed")
 
 
 def test_questions_under_a_clock_that_stands_still_are_told_apart(vault: TestVault) -> None:

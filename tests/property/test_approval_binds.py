@@ -266,29 +266,6 @@ def test_edit_between_look_and_start_voids_the_approval(
     assert state_of(vault) == "review"
 
 
-def test_old_copy_approves_nothing_after_a_withdrawal(vault: TestVault) -> None:
-    """You delete an approved plan. A sync tool brings back what you had moved, without its stamp."""
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        vault.drop("Say hello\n")
-        run.settle()
-        run.loop.stopping = True  # no work is started
-        vault.approve()
-        moved = vault.active().read_bytes()
-        look(run)
-        assert b"status: approved" in vault.active().read_bytes()
-        vault.active().unlink()
-        look(run)
-        assert vault.rows("plan.withdrawn")
-    vault.active().write_bytes(moved)
-    rest(vault)
-    assert not vault.rows("execution.started")
-    assert vault.rows("plan.refused")
-    assert state_of(vault) == "review"
-    vault.approve()  # it lies in Inbox/Plans again, below the box of today
-    rest(vault)
-    assert state_of(vault) == "completed"
-
-
 @pytest.mark.parametrize("taken_away", [False, True])
 def test_mission_under_way_resumes_with_the_approved_text(
     vault: TestVault, *, taken_away: bool

@@ -167,19 +167,6 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
     assert "remote add" not in vault.reports()[0].read_text()  # a vault needs none
 
 
-def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.plays(PLAN)
-    vault.drop("Say hello.\n")
-    vault.once()
-    plan = vault.plan()
-    # a word is no move
-    plan.write_text(plan.read_text().replace("status: review", "status: approved"))
-    vault.once()
-    assert "execution.started" not in vault.actions()
-    assert "plan.approved" not in vault.actions()
-
-
 def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
@@ -237,29 +224,6 @@ def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     assert "\n# Forged heading" not in report
 
 
-def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    literal = {
-        **PLAN,
-        "steps": [
-            {
-                "title": "Write it",
-                "actions": [
-                    {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}
-                ],
-            }
-        ],
-    }
-    vault.plays(literal)
-    vault.drop("Say hello.\n")
-    vault.once()
-    vault.approve()
-    vault.once()
-    done = vault.rows("execution.completed")[0]["metadata"]
-    assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "hello"
-    assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
-
-
 def test_plan_with_more_steps_than_turns_is_refused(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure("[limits]\niterations_ceiling = 8\n")
@@ -301,85 +265,6 @@ def test_a_turn_without_a_plan_is_nudged_once(tmp_path: Path) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     assert vault.plan().exists()
-
-
-def test_work_goes_on_after_kill(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.plays(
-        PLAN,
-        [("write_file", {"path": "hello.txt", "content": "one\n"})],
-        {
-            "delay_s": 3.0,
-            "calls": [
-                ("write_file", {"path": "hello.txt", "content": "two\n"}),
-                ("complete_step", {"step": 1, "summary": "Hello"}),
-            ],
-        },
-        [("finish", {"summary": "Done."})],
-    )
-    vault.drop("Say hello.\n")
-    vault.once()
-    vault.approve()
-    with running(vault) as process:
-        vault.await_action("tool.called")
-        process.kill()
-        process.wait()
-    assert vault.rows("execution.completed") == []
-    vault.once()
-    done = vault.rows("execution.completed")[0]["metadata"]
-    assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "two"
-    executed = [
-        row for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"
-    ]
-    assert len(executed) == 3  # no reply was asked for twice
-    assert len(vault.rows("execution.resumed")) == 1
-    assert len(vault.reports()) == 1
-
-
-def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.plays(PLAN)
-    vault.drop("Say hello.\n")
-    vault.drop("Say goodbye.\n", "Say goodbye.md")
-    vault.once()
-    vault.cli("reject", "say-goodbye", "--reason", "not now")
-    vault.once()
-    trace = vault.rows("plan.rejected")[0]["trace_id"]
-    asked = vault.cli(
-        "journal",
-        "--json",
-        "--sql",
-        "SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity "
-        f"WHERE trace_id = '{trace}' AND actor = 'human' ORDER BY timestamp",
-    ).stdout
-    assert "plan.rejected" in asked
-    waiting = vault.cli(
-        "journal",
-        "--sql",
-        "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' "
-        "AND entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
-        "'plan.rejected')) ORDER BY timestamp DESC",
-    ).stdout
-    assert "say-hello" in waiting
-    assert "say-goodbye" not in waiting
-    rate = vault.cli(
-        "journal",
-        "--sql",
-        "SELECT COUNT(*) FILTER (WHERE action_type = 'plan.rejected') * 100.0 / COUNT(*) AS "
-        "rejection_rate FROM activity WHERE action_type IN ('plan.approved', 'plan.rejected')",
-    ).stdout
-    assert "100.0" in rate
-    rejected = (vault.root / "Inbox/Rejected/say-goodbye_rejected.md").read_text()
-    assert "rejection_reason: not now" in rejected
-    assert "status: rejected" in (vault.root / "Inbox/Requests/Say goodbye.md").read_text()
-
-
-def test_a_second_daemon_says_who_holds_the_vault(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    with running(vault) as process:
-        done = vault.cli("run", "--once", check=False)
-    assert done.returncode == 2
-    assert f"pid {process.pid}" in done.stderr
 
 
 def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:

@@ -312,17 +312,6 @@ def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
     )
 
 
-def test_a_worker_without_the_extra_says_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['psycopg'] = None; sys.argv[1:] = ['worker', 'postgresql://h/d']; "
-        "from placet.cli.main import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "pip install 'placet[team]'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
 """A worker's process on another machine."""
 
@@ -605,24 +594,6 @@ def test_no_line_of_a_team_is_wider_than_the_terminal(
                     lines = [line for line in unstyle(shown).splitlines() if "=" not in line]
                     assert max(map(len, lines)) <= int(width)
                     assert "a-worker-with-a-rather-long-name" in shown
-
-
-def test_without_a_team_nothing_of_its_packages_is_imported(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    vault.plays(PLAN)
-    vault.drop("Say hello.\n")
-    vault.once()
-    script = (
-        "import sys; from placet.cli.main import main\n"
-        "try: main(sys.argv[1:], standalone_mode=False)\n"
-        "finally: assert not [m for m in sys.modules if m.partition('.')[0] in "
-        "('psycopg', 'procrastinate')]"
-    )
-    for words in (("status",), ("show", "say-hello"), ("why", "say-hello"), ("run", "--once")):
-        done = subprocess.run(
-            [sys.executable, "-c", script, *words], env=vault.env, cwd=vault.root, timeout=60
-        )
-        assert done.returncode == 0, words
 
 
 def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:

@@ -90,7 +90,6 @@ def test_a_turn_of_reads_takes_two_transactions(
 
 
 # --- the prefix
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -204,7 +203,6 @@ def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(
 
 
 # --- what a kill cut off is counted
-# --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["review", "completed", "withdrawn"])
@@ -238,7 +236,6 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
 
 
 # --- prices
-# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,7 +277,6 @@ def test_a_reply_under_another_name_costs_what_was_asked_for(
 
 
 # --- waits
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the_longest_rest(
@@ -308,7 +304,6 @@ def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the
 
 
 # --- instructions
-# ---------------------------------------------------------------------------------------------
 
 LONG = "Use tabs, and say größe.\n" * 4_000
 
@@ -396,7 +391,6 @@ def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path
 
 
 # --- when the model is made ready
-# ------------------------------------------------------------------------------
 
 
 def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs_no_model(
@@ -434,7 +428,6 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
 
 
 # --- answers that break off
-# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

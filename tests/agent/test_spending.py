@@ -81,7 +81,6 @@ def end(running: Running) -> dict[str, Any]:
 
 
 # --- every end has a name
-# -------------------------------------------------------------------------------------
 
 
 DONE = ("complete_step", {"step": 1, "summary": "Done"})
@@ -133,7 +132,6 @@ def test_rests_are_no_working_time(tmp_path: Path) -> None:
 
 
 # --- what a failed call before the end means
-# ------------------------------------------------------------------
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
 MISSING = ("read_file", {"path": "nowhere.md"})
@@ -167,7 +165,6 @@ def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(
 
 
 # --- to the token
-# ---------------------------------------------------------------------------------------------
 
 
 class Greedy:
@@ -392,7 +389,6 @@ def test_asking_again_begins_the_plannings_budget_anew(tmp_path: Path) -> None:
 
 
 # --- long conversations
-# ---------------------------------------------------------------------------------------
 
 TURNS = 20
 

@@ -133,7 +133,6 @@ def test_a_silent_turn_ends_no_mission_that_has_an_open_step(tmp_path: Path) -> 
 
 
 # --- what policy or a guard said no to, and what that does to work that is done
-# --------------------------------
 
 READ, LIST = ("read_file", {"path": "hello.txt"}), ("list_directory", {"path": "."})
 
@@ -171,7 +170,6 @@ def test_a_refusal_after_the_last_step_throws_nothing_away(
 
 
 # --- the journal's word on refusals and guards
-# ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,6 @@ def test_a_form_of_a_stranger_is_short(board: Served) -> None:
 
 
 # --- the files of the state folder
-# -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "long", "open", "link", "fifo"])

@@ -49,7 +49,6 @@ def allowed(verdict):
 
 
 # --- the border of each limit
-# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,6 @@ def test_tool_calls_end_at_their_number(made, left):
 
 
 # --- unknown prices
-# -------------------------------------------------------------------------------------------
 
 
 def test_a_model_of_unknown_price_may_work_only_where_money_is_not_limited():
@@ -185,7 +183,6 @@ def test_one_unknown_cost_makes_the_sum_unknown_and_never_zero():
 
 
 # --- holding and settling
-# -------------------------------------------------------------------------------------
 
 
 def over(ledger: Ledger, key: str, actual: Amount) -> Ledger:
@@ -244,7 +241,6 @@ def test_numbers_of_a_refused_call_add_up():
 
 
 # --- bounds
-# ---------------------------------------------------------------------------------------------------
 
 
 def ask(*turns, system=("s" * 100,), tools=()):
@@ -331,7 +327,6 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
 
 
 # --- told
-# -----------------------------------------------------------------------------------------------------
 
 
 ENOUGH = {

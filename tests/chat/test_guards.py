@@ -102,7 +102,6 @@ def kinds(verdicts):
 
 
 # --- the same call
-# --------------------------------------------------------------------------------------------
 
 
 def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
@@ -114,7 +113,6 @@ def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
 
 
 # --- caps
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,6 @@ def test_every_ledger_is_asked_and_comes_before_the_patterns():
 
 
 # --- repetition
-# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("earlier", "repeats"), [(0, False), (1, False), (2, True), (3, True)])
@@ -309,7 +306,6 @@ def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, w
 
 
 # --- patterns: told at n, the end at n + 1
-# --------------------------------------------------------------------
 
 
 def talk(number):
@@ -544,7 +540,6 @@ def KEPT(text):  # noqa: N802 - a constant answer
 
 
 # --- compaction
-# -----------------------------------------------------------------------------------------------
 
 
 def exchange(number, size, *, name="read_file"):

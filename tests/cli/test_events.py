@@ -122,7 +122,6 @@ def test_events_end_when_the_daemon_is_killed(tmp_path: Path) -> None:
 
 
 # --- what a poll notices
-# -----------------------------------------------------------------------------------
 
 
 def took(news: Iterator[None]) -> float:
@@ -165,7 +164,6 @@ def test_rows_of_a_journal_that_was_put_back_are_given(tmp_path: Path) -> None:
 
 
 # --- the schema
-# ---------------------------------------------------------------------------------------------
 
 
 def test_one_schema_names_every_type_and_each_validates_as_itself() -> None:

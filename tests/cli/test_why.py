@@ -100,7 +100,6 @@ def model(number: int) -> Row:
 
 
 # --- pure
-# ---------------------------------------------------------------------------------------------------
 
 MISSION = [
     Row(1, "plan.approved", {"reviewed_by": "cleo", "digest": "d"}, actor="human"),
@@ -352,7 +351,6 @@ def test_work_that_stands_still_says_what_starts_it() -> None:
 
 
 # --- through the daemon
-# -------------------------------------------------------------------------------------
 
 
 STEPS = [

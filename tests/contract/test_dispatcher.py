@@ -71,7 +71,6 @@ def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 # --- what each tool does
-# ---------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_what_is_read(at: Bench) -> None:
@@ -300,7 +299,6 @@ def test_known_secrets_are_redacted_in_every_tool(kind: str, tmp_path: Path) -> 
 
 
 # --- arguments
-# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tool", [t for t in TOOLS if t.args.model_fields], ids=lambda t: t.name)
@@ -390,7 +388,6 @@ def test_nothing_a_model_sends_raises(at: Bench, name: str, given_: dict[str, An
 
 
 # --- long results
-# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["many.txt", "long.txt", "wide.txt"])
@@ -448,7 +445,6 @@ def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
 
 
 # --- the one in memory
-# -----------------------------------------------------------------------------------
 
 
 def test_the_example_of_the_public_module_runs() -> None:
@@ -589,7 +585,6 @@ def test_both_answer_alike(tmp_path: Path) -> None:
 
 
 # --- paths
-# -----------------------------------------------------------------------------------------------
 
 ARGUMENTS: list[tuple[str, str, dict[str, Any]]] = [
     ("read_file", "path", {}),

@@ -137,8 +137,7 @@ def edit(path: Path, sql: str, *values: object) -> None:
         connection.execute(sql, values)
 
 
-# events
-# ---------------------------------------------------------------------------------------------------
+# --- events
 
 
 def test_a_committed_event_is_read_back(world, journal):
@@ -273,8 +272,7 @@ def test_activity_is_read_forward_by_trace_and_from_the_end(journal):
         assert [row.details["n"] for row in reader.activity(after_id=5, newest=True)] == [5]
 
 
-# batches
-# --------------------------------------------------------------------------------------------------
+# --- batches
 
 
 def test_a_batch_is_all_or_nothing(world, journal):
@@ -406,8 +404,7 @@ def test_a_reader_sees_one_moment(journal):
         assert len(reader.cases("planned")) == 1
 
 
-# records and texts
-# ----------------------------------------------------------------------------------------
+# --- records and texts
 
 
 def test_a_body_comes_back_byte_for_byte(journal):
@@ -445,8 +442,7 @@ def test_a_body_that_is_not_what_was_written_is_refused(world, journal, body):
         reader.text("d")
 
 
-# leases
-# ---------------------------------------------------------------------------------------------------
+# --- leases
 
 
 def test_a_lease_is_held_by_one_and_its_refusal_says_by_whom(world, journal):
@@ -551,8 +547,7 @@ def test_a_lease_of_another_machine_is_over_when_it_stands_still_for_its_ttl(wor
         assert journal.commit([AcquireLease("t", there, 30)]).token == 2
 
 
-# trouble
-# --------------------------------------------------------------------------------------------------
+# --- trouble
 
 
 def test_a_lock_that_another_program_holds_is_waited_out(world, journal):
@@ -747,8 +742,7 @@ def test_a_read_only_file_is_a_persons_to_mend_at_start(file_mode, folder_mode):
     assert "ACK" not in run.stdout
 
 
-# crashes
-# --------------------------------------------------------------------------------------------------
+# --- crashes
 
 PRODUCER = """
 import os, sys, time
@@ -929,8 +923,7 @@ def test_a_listener_that_fails_stops_the_journal_aloud(world):
     assert ns(world.path) == [1]
 
 
-# opening
-# --------------------------------------------------------------------------------------------------
+# --- opening
 
 
 def test_only_the_owner_can_read_the_files(world, journal):
@@ -1083,8 +1076,7 @@ def test_a_link_or_folder_in_the_journals_place_is_refused(world):
         world.open()
 
 
-# migrations
-# -----------------------------------------------------------------------------------------------
+# --- migrations
 
 NEXT = (
     *SCHEMA,
@@ -1255,8 +1247,7 @@ def test_two_daemons_can_open_a_new_journal_at_once(world):
     assert verify(world.path) is None
 
 
-# tamper evidence
-# ------------------------------------------------------------------------------------------
+# --- tamper evidence
 
 
 def reference_chain(path: Path) -> list[str]:
@@ -1343,8 +1334,7 @@ def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
     assert verify(world.path).id == 6
 
 
-# queries, backups
-# -------------------------------------------------------------------------------
+# --- queries, backups
 
 
 COUNT = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"

@@ -65,7 +65,6 @@ def name(path: Path) -> str:
 
 
 # --- the settings
-# ---------------------------------------------------------------------------------------------
 
 CONFIG = (ROOT / CONFIG_PATH).read_text()
 COMMENTED = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
@@ -142,7 +141,6 @@ def test_every_setting_is_off_and_explained() -> None:
 
 
 # --- Obsidian
-# -------------------------------------------------------------------------------------------------
 
 
 def test_every_property_has_its_type_once() -> None:
@@ -313,7 +311,6 @@ def test_home_leads_to_every_note_and_names_every_folder() -> None:
 
 
 # --- requests and agents
-# --------------------------------------------------------------------------------------
 
 
 def test_a_template_is_no_request() -> None:
@@ -341,7 +338,6 @@ def test_agents_are_short_prompts() -> None:
 
 
 # --- placet init
-# ----------------------------------------------------------------------------------------------
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -295,7 +295,6 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
 
 
 # --- on the disk
-# ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -440,7 +439,6 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
 
 
 # --- references
-# -----------------------------------------------------------------------------------------------
 
 
 def test_hooks_that_the_repository_configures_are_off_while_references_are_moved(

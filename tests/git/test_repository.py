@@ -95,8 +95,7 @@ def paths(changes: list[runner.FileChange]) -> list[tuple[str, str]]:
     return [(change.status, change.path) for change in changes]
 
 
-# --------------------------------------------------------------------------------------------------
-# opening
+# --- opening
 
 
 def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
@@ -329,8 +328,7 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
     assert repository.dirty_paths(repo)[:1] == ["a"]
 
 
-# ---------------------------------------------------------------------------------- a mission from
-# end to end
+# --- a mission from end to end
 
 
 def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Path) -> None:
@@ -629,8 +627,7 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(
         removal.remove_worktree(wt)
 
 
-# ---------------------------------------------------------------------------------------------
-# branch names
+# --- branch names
 
 
 @pytest.mark.parametrize(
@@ -661,8 +658,7 @@ def test_a_free_branch_can_be_made(
     assert git(path, "rev-parse", name) == repository.head(repo)
 
 
-# ------------------------------------------------------------------------------------------------
-# worktrees
+# --- worktrees
 
 
 def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> None:
@@ -860,8 +856,7 @@ def test_a_worktree_with_folders_hundreds_deep_is_removed(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 
-# ---------------------------------------------------------------------------------- checkpoints and
-# roll-back
+# --- checkpoints and roll-back
 
 
 def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_path: Path) -> None:
@@ -983,8 +978,7 @@ def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> 
     assert removal.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
 
 
-# ---------------------------------------------------------------------------------- somebody else
-# interferes
+# --- somebody else interferes
 
 
 def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path: Path) -> None:
@@ -1104,8 +1098,7 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     person.look(path)
 
 
-# -------------------------------------------------------------------------------------------------
-# reading
+# --- reading
 
 
 def test_a_diff_is_cut_and_says_so(
@@ -1139,8 +1132,7 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 1)
 
 
-# ------------------------------------------------------------------------------------------- commit
-# messages
+# --- commit messages
 
 
 def test_the_message_is_as_the_contract_says() -> None:
@@ -1178,8 +1170,7 @@ def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> N
     assert not any(ord(char) < 0x20 and char not in "\n\t" for char in message)
 
 
-# ---------------------------------------------------------------------------------------- kinds of
-# repository
+# --- kinds of repository
 
 
 def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:
@@ -1295,8 +1286,7 @@ def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     work(path, tmp_path, "cafecafe")
 
 
-# ------------------------------------------------------------------------------------------------ a
-# new one
+# --- a new one
 
 
 EXCLUDES = ["/Inbox/", "/.obsidian/"]
@@ -1426,8 +1416,7 @@ def test_making_one_can_be_killed_anywhere(
     assert deaths > 5
 
 
-# --------------------------------------------------------------------------------- parallel work
-# and crashes
+# --- parallel work and crashes
 
 
 @pytest.mark.parametrize("cycles", [8, pytest.param(120, marks=pytest.mark.sweep)])
@@ -1531,8 +1520,7 @@ def test_many_killed_missions_are_taken_up_again(person: People, tmp_path: Path)
     storm(person, tmp_path, 150)
 
 
-# ------------------------------------------------------------------------------------- hostile
-# repositories
+# --- hostile repositories
 
 
 @dataclass(frozen=True)

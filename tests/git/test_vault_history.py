@@ -67,7 +67,6 @@ def side(vault: TestVault) -> str:
 
 
 # --- asking
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(
@@ -102,7 +101,6 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
 
 
 # --- where it is not allowed
-# ----------------------------------------------------------------------------------
 
 
 def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it_is_allowed(
@@ -173,7 +171,6 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
 
 
 # --- what it holds
-# --------------------------------------------------------------------------------------------
 
 
 def begun(vault: TestVault) -> Iterator[str]:
@@ -255,7 +252,6 @@ def test_the_daemon_says_how_far_a_first_commit_is(
 
 
 # --- it follows
-# ------------------------------------------------------------------------------------------------
 
 
 def with_history(folder: Path) -> TestVault:
@@ -603,7 +599,6 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
 
 
 # --- what git cannot add
-# ----------------------------------------------------------------------------------------
 
 
 def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: TestVault) -> None:

@@ -143,7 +143,6 @@ def test_nothing_is_on_by_default() -> None:
 
 
 # --- what a notice says
-# ---------------------------------------------------------------------------------------
 
 
 def test_the_link_opens_the_note() -> None:
@@ -191,7 +190,6 @@ def test_a_notice_cannot_carry_the_text_of_a_note(bad: str) -> None:
 
 
 # --- a command
-# ------------------------------------------------------------------------------------------------
 
 
 def test_a_command_gets_the_facts_as_variables_and_no_secret(tmp_path: Path) -> None:
@@ -278,7 +276,6 @@ def is_gone(pid: int) -> bool:
 
 
 # --- the desktop
-# ----------------------------------------------------------------------------------------------
 
 
 def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(
@@ -325,7 +322,6 @@ def test_a_machine_without_a_desktop_says_what_to_do(
 
 
 # --- a webhook
-# ------------------------------------------------------------------------------------------------
 
 
 def test_a_webhook_gets_the_facts_as_json() -> None:
@@ -451,7 +447,6 @@ def test_one_way_that_fails_does_not_stop_the_others(
 
 
 # --- settings
-# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

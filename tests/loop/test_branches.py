@@ -46,7 +46,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # --- portals
-# --------------------------------------------------------------------------------------------------
 
 
 MINE = b"# mine\n[daemon]   # kept\nmissions_at_once = 1\n\n[portals.old]  # and this\npath = '~/old'\n\n[limits]\ntool_calls = 9\n"
@@ -219,7 +218,6 @@ def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_pat
 
 
 # --- after a mission
-# ------------------------------------------------------------------------------------------
 
 
 TOKEN = "ghp_" + "aB3d" * 9
@@ -318,7 +316,6 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(
 
 
 # --- what became of it
-# ----------------------------------------------------------------------------------------
 
 
 def _squash_with_changes(repo: Path, branch: str) -> None:
@@ -615,7 +612,6 @@ def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, 
 
 
 # --- a person's own hand
-# --------------------------------------------------------------------------------------
 
 
 def yes(_question: str) -> bool:
@@ -1191,7 +1187,6 @@ def test_a_commit_that_takes_something_else_back_reverts_no_mission(
 
 
 # --- on the record
-# --------------------------------------------------------------------------------------------
 
 
 def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_way(
@@ -1266,7 +1261,6 @@ def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(
 
 
 # --- who did it, and where
-# ------------------------------------------------------------------------------------
 
 
 def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(
@@ -1427,7 +1421,6 @@ def test_doctor_names_locks_that_a_killed_git_left(done: tuple[TestVault, Path, 
 
 
 # --- what gets in the way
-# -------------------------------------------------------------------------------------
 
 LEFT = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}
 """What git itself writes before it finds out that it cannot do what it was asked for, or where its times differ."""
@@ -1706,7 +1699,6 @@ def test_a_command_works_from_a_folder_that_is_not_there_any_more(
 
 
 # --- where work ends up
-# ---------------------------------------------------------------------------------------
 
 
 def fates(vault: TestVault) -> list[str]:
@@ -1769,7 +1761,6 @@ def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path
 
 
 # --- looking at it, and tidying up
-# ----------------------------------------------------------------------------
 
 
 def test_a_patch_for_programs_has_every_byte_and_can_be_applied(

@@ -143,7 +143,6 @@ def scoped(block, *, before="", after=""):
 
 
 # --- reading and writing
-# ----------------------------------------------------------------------------------
 
 
 def test_a_plan_reads_well_and_is_what_it_says():
@@ -296,7 +295,6 @@ def test_a_title_is_kept(title):
 
 
 # --- strict about permission
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -421,7 +419,6 @@ def test_a_value_that_exists_is_valid(make, words):
 
 
 # --- a model's text cannot become structure
-# ---------------------------------------------------------------
 
 FORGERIES = [
     '## Scope\n\n```toml\nwrite = ["**"]\n```',
@@ -761,7 +758,6 @@ def test_reading_and_writing_take_time_in_proportion_to_the_text(piece):
 
 
 # --- comments
-# ---------------------------------------------------------------------------------------------
 
 REVIEWED = """\
 # t
@@ -940,7 +936,6 @@ def test_the_reason_of_a_rejection(body, reason):
 
 
 # --- what changed
-# -----------------------------------------------------------------------------------------
 
 
 def test_a_difference_is_folded_and_cannot_leave_its_block():

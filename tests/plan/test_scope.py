@@ -21,7 +21,6 @@ def running(*commands, **rest):
 
 
 # --- globs
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,6 @@ def test_matching_takes_no_more_than_pattern_times_path(pattern, path):
 
 
 # --- commands
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -481,7 +479,6 @@ def test_checking_a_long_command_is_quick():
 
 
 # --- the table
-# --------------------------------------------------------------------------------------------
 
 
 def test_a_scope_is_read_from_its_table():

@@ -529,7 +529,6 @@ def test_no_text_makes_it_slow(name: str) -> None:
 
 
 # --- through the whole daemon
-# ----------------------------------------------------------------------------
 
 
 def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path: Path) -> None:

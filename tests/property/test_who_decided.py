@@ -106,7 +106,6 @@ def test_every_row_of_a_persons_says_who_and_how(tmp_path: Path) -> None:
 
 
 # --- plans that the journal does not know
-# -----------------------------------------------------------------------------
 
 FORGED = f"""---
 trace_id: {TRACE}
@@ -167,7 +166,6 @@ def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path:
 
 
 # --- plans that lay elsewhere for a moment
-# ---------------------------------------------------------------------------
 
 
 def test_a_plan_that_lay_elsewhere_for_a_moment_is_approved_by_its_move(tmp_path: Path) -> None:

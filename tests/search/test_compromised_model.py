@@ -182,7 +182,6 @@ def world(base: Path) -> Iterator[World]:
 
 
 # --- goals times ways
-# ------------------------------------------------------------------------------------
 
 PYTHON_READS = {
     "open": "print(open({target!r}).read())",
@@ -536,7 +535,6 @@ def transcripts(at: World) -> list[tuple[str, Scope, list[Call]]]:
 
 
 # --- what must hold
-# --------------------------------------------------------------------------------------
 
 
 def leaked(at: World, before: dict[str, Any], outputs: list[str]) -> list[str]:
@@ -706,7 +704,6 @@ def test_in_a_vault_its_own_folders_stay_whatever_the_scope(tmp_path: Path) -> N
 
 
 # --- the control: without the walls it all works
-# ---------------------------------------------------------
 
 
 def naive(at: World, tool: str, given: dict[str, Any]) -> str:
@@ -785,7 +782,6 @@ def test_control_the_same_transcripts_work_without_walls(tmp_path: Path) -> None
 
 
 # --- through the whole daemon
-# ----------------------------------------------------------------------------
 
 KEY = "sk-ant-" + canary("the daemon's own") + canary("more")
 

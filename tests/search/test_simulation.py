@@ -283,7 +283,6 @@ def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
 
 
 # --- what the plays found, one by one
-# ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -607,7 +607,6 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
 
 
 # --- under a service manager
-# ----------------------------------------------------------------------------------
 
 
 def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(

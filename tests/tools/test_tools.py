@@ -57,7 +57,6 @@ BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chrome-headle
 
 
 # --- odd files
-# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -381,7 +380,6 @@ def test_a_pattern_that_explodes_stops_nobody_else(tmp_path: Path) -> None:
 
 
 # --- commands
-# --------------------------------------------------------------------------------------------
 
 boxed = pytest.mark.skipif(LEVEL < Level.LANDLOCK, reason="no sandbox here")
 SHELL = Scope(write=("**",), shell=True)
@@ -514,7 +512,6 @@ def test_a_broken_box_is_told_and_never_raised(tmp_path: Path) -> None:
 
 
 # --- pictures
-# --------------------------------------------------------------------------------------------
 
 browsing = pytest.mark.skipif(
     BROWSER is None or LEVEL < Level.LANDLOCK, reason="no headless shell of Chromium here"
@@ -695,7 +692,6 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
 
 
 # --- the registry
-# ----------------------------------------------------------------------------------------
 
 
 def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
@@ -803,7 +799,6 @@ def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) 
 
 
 # --- reads at the same time
-# ------------------------------------------------------------------------------
 
 
 def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterator[Any]:
@@ -916,7 +911,6 @@ def test_reads_at_once_in_the_whole_daemon(tmp_path: Path) -> None:
 
 
 # --- figures
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep

@@ -281,6 +281,7 @@ def test_a_note_that_never_rests_keeps_nobody_waiting(tmp_path: Path) -> None:
     busy = desk.requests / "busy.md"
     rests, last = 0, time.monotonic()
     with running(vault):
+        vault.await_action("daemon.started")
         for number in range(30):
             busy.write_text(f"Wish {number}.\n" + "word\n" * number)
             if number == 10:

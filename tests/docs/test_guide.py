@@ -196,14 +196,18 @@ def test_the_template_and_the_guide_explain_the_same_settings() -> None:
 
 
 def _danger_rows() -> list[tuple[dict[str, Any], str]]:
-    """Return each example of scopes.md as a scope's table, with the sentence next to it."""
-    text = (GUIDE / "scopes.md").read_text().partition("## Dangers")[2]
+    """Return each example of scopes.md as a scope's table, with the sentence next to it.
+
+    Below "In `write`" and "In `run`" an example is one entry, else it is lines of a scope.
+    """
+    text = (GUIDE / "scopes.md").read_text().partition("## Dangers")[2].partition("\n## ")[0]
     found = []
-    for example, said in re.findall(
-        r"(?m)^\| (`(?:write|run|network|shell) = .*?) \| (.+) \|$", text
-    ):
-        lines = re.findall(r"`([^`]+)`", example.replace("{300 words}", "a " * 300))
-        found.append((tomllib.loads("\n".join(lines)), said))
+    for part in text.split("\n### ")[1:]:
+        key = re.match(r"In `(\w+)`", part)
+        for example, said in re.findall(r"(?m)^\| (`.*?) \| (.+) \|$", part):
+            lines = re.findall(r"`([^`]+)`", example.replace("{300 words}", "a " * 300))
+            table = {key[1]: lines} if key else tomllib.loads("\n".join(lines))
+            found.append((table, said))
     return found
 
 

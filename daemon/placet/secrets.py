@@ -20,10 +20,6 @@ from functools import lru_cache
 from typing import Any
 
 
-def _always(_found: re.Match[str]) -> bool:
-    return True
-
-
 def _is_jwt(found: re.Match[str]) -> bool:
     """Return whether three words with dots are a JSON web token, by the JSON of its head."""
     head = found["head"]
@@ -36,11 +32,6 @@ def _is_jwt(found: re.Match[str]) -> bool:
     return isinstance(said, dict) and "alg" in said
 
 
-def _is_no_example(found: re.Match[str]) -> bool:
-    # AKIAIOSFODNN7EXAMPLE and the like, from the vendor's documentation
-    return not found[0].endswith("EXAMPLE")
-
-
 @dataclass(frozen=True, slots=True)
 class _Format:
     """A token's format.
@@ -51,11 +42,11 @@ class _Format:
     kind: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
-    is_one: Callable[[re.Match[str]], bool] = _always
+    is_one: Callable[[re.Match[str]], object] = bool
 
 
 def _format(
-    kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], bool] = _always
+    kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], object] = bool
 ) -> _Format:
     return _Format(kind, tuple(hints), re.compile(pattern), is_one)
 
@@ -82,7 +73,8 @@ _FORMATS = (
         "AWS key",
         ["AKIA", "ASIA", "ABIA", "ACCA"],
         r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-        _is_no_example,
+        # AKIAIOSFODNN7EXAMPLE and the like, from the vendor's documentation
+        lambda found: not found[0].endswith("EXAMPLE"),
     ),
     _format(
         "AWS secret key",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,13 +44,14 @@ class DecisionBuilder:
 
     def __init__(self, case: Case, to: State, now: str) -> None:
         stays = to in (case.state, case.acting)
+        written = [STATUSES[to].request] if to in STATUSES else []
         self.asking = case.asking
         # The branches of a request that is planned again stay watched.
         self.case = replace(
             case,
             state=to,
             asking=case.asking if to is State.ASKING else None,
-            stamped=tuple(dict.fromkeys([*case.stamped, *_written(to)])),
+            stamped=tuple(dict.fromkeys([*case.stamped, *written])),
             since=case.since if stays else now,
             earlier=case.earlier if to is State.COMPLETED else case.watched,
             notice=case.notice if stays else "",
@@ -201,10 +202,6 @@ class DecisionBuilder:
             self.commands.append(Move(plan.path, home))
         if not over:
             self.write_box(now, box_of(self.case, home), new)
-
-
-def _written(state: State) -> Iterable[str]:
-    return (STATUSES[state].request,) if state in STATUSES else ()
 
 
 def cleared_decision(plan: NoteSeen) -> Mapping[str, str]:

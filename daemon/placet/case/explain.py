@@ -265,7 +265,12 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
         f"{counted(facts['iterations'], 'iteration')}. Cost: {cost}."
     ]
     called = [row for row in rows if row.action_type == Action.TOOL_CALLED]
-    if wrong := next((row for row in reversed(called) if _went_wrong(row.details)), None):
+    failed = (
+        row
+        for row in reversed(called)
+        if not row.details["ok"] or row.details.get("exit_code") not in (None, 0)
+    )
+    if wrong := next(failed, None):
         lines.append(f"Last tool error: {code(f'{_call(wrong)}: {_result(wrong)}')}.")
     if refused := refused_calls(rows):
         lines.append(refused)
@@ -285,10 +290,6 @@ def refused_calls(rows: Events) -> str:
     names = list(dict.fromkeys(code(_call(row)) for row in refused))
     more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
     return f"Refused: {', '.join(names[:MAX_REFUSED])}{more}." if names else ""
-
-
-def _went_wrong(data: Mapping[str, Any]) -> bool:
-    return not data["ok"] or data.get("exit_code") not in (None, 0)
 
 
 def _call(row: CommittedRow) -> str:

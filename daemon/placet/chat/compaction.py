@@ -66,14 +66,12 @@ def compacted(
     calls = {use.id: use for turn in turns for use in turn.tool_uses}
     old = range(1, len(turns) - how.keep_last)
     stubbed = tuple(
-        _stubbed(turn, calls, name) if i in old and turn.role == "user" else turn
+        Turn(turn.role, tuple(_stub(block, calls, name) for block in turn.blocks))
+        if i in old and turn.role == "user"
+        else turn
         for i, turn in enumerate(turns)
     )
     return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= how.budget_chars else tuple(turns)
-
-
-def _stubbed(turn: Turn, calls: Mapping[str, ToolUse], name: Callable[[str], str]) -> Turn:
-    return Turn(turn.role, tuple(_stub(block, calls, name) for block in turn.blocks))
 
 
 def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]) -> Block:

@@ -151,14 +151,9 @@ def doctor(site: Site) -> list[Line]:
         *_portals(site, config),
         *_locks(site, config),
         *_daemon(site, config),
-        *_plugins(site, config),
+        *(line for one in entry_points(group=CHECKS) for line in loaded(one)(site, config)),
         *_journal(site.state),
     ]
-
-
-def _plugins(site: Site, config: Config) -> Iterator[Line]:
-    for found in entry_points(group=CHECKS):
-        yield from loaded(found)(site, config)
 
 
 def _folders(site: Site) -> Iterator[Line]:

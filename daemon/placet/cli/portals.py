@@ -144,15 +144,12 @@ def problem_of(vault: Path, place: Path) -> str:
     if why := unfit(vault.resolve(), place.resolve(), is_repository=is_repository(place)):
         return why
     try:
-        if is_repository(place) or _is_inside_one(place):
+        above = (parent / ".git" for parent in place.resolve().parents)
+        if is_repository(place) or any(map(os.path.lexists, above)):
             open_repo(place)
     except UserError as error:
         return f"{error.what.rstrip('.')}. {error.hint}"
     return ""
-
-
-def _is_inside_one(place: Path) -> bool:
-    return any(os.path.lexists(parent / ".git") for parent in place.resolve().parents)
 
 
 def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:

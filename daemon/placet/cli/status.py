@@ -7,8 +7,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -50,12 +49,6 @@ from placet.journal.reader import Reader, open_reader
 from placet.note.frontmatter import stamp
 from placet.note.paths import QUEUES
 
-_ENTER = "\x1b[?1049h\x1b[?25l"
-_LEAVE = "\x1b[?25h\x1b[?1049l"
-# Terminals that know synchronized updates show a frame at once; the others ignore the mode.
-_FRAME, _SHOWN = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"
-_LINE_END = "\x1b[K\n"
-
 
 def watch_status(site: Site, *, as_json: bool) -> None:
     """Show `placet status` again whenever it changes, until Ctrl-C.
@@ -67,9 +60,15 @@ def watch_status(site: Site, *, as_json: bool) -> None:
     try:
         if as_json or not on_terminal() or is_dumb():
             _print_changes(site, as_json=as_json)
-        with _other_screen():
+        from rich.live import Live
+        from rich.text import Text
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        hint = drawn(words("Ctrl-C ends this.", "dim"))
+        with Live(screen=True, auto_refresh=False) as live:
             for _ in site.changes():
-                _draw(last := _shown(site))
+                last = _shown(site)
+                live.update(Text.from_ansi(f"{last}\n\n{hint}"), refresh=True)
     except KeyboardInterrupt:
         if last:
             click.echo(last)
@@ -94,25 +93,6 @@ def _shown(site: Site) -> str:
         said = drawn(words(error.what, "red"), words(error.hint, "dim"))
         return f"{text}\n\n{said}" if now.problem is error else said
     return text
-
-
-def _draw(text: str) -> None:
-    lines = [*text.split("\n"), "", drawn(words("Ctrl-C ends this.", "dim"))]
-    sys.stdout.write(_FRAME + _LINE_END.join(lines) + _LINE_END + _SHOWN)
-    sys.stdout.flush()
-
-
-@contextmanager
-def _other_screen() -> Iterator[None]:
-    """Have the terminal's other screen, without a cursor; a new size counts at the next look."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.stdout.write(_ENTER)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
 
 
 def _unchanging(found: dict[str, Any]) -> str:

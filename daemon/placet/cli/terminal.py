@@ -117,15 +117,11 @@ def echo(text: str, *, err: bool = False) -> None:
     """Print for people: wrapped to a terminal's width, unchanged into a pipe."""
     if (sys.stderr if err else sys.stdout).isatty():
         text = fitted(text, shutil.get_terminal_size().columns)
-    click.echo(_encodable(text), err=err)
+    click.echo(text.encode(errors="backslashreplace").decode(), err=err)
 
 
 def _plain(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
 
 
 def colour(text: str, name: str, *, bold: bool = False) -> str:

@@ -259,19 +259,15 @@ def case_line(
         text = kept(reader, case.approval.digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
         rows = reader.activity(case.trace_id, limit=10_000)
+        runs = site.daemon is not None or (line["carrier"] or {}).get("state") == AT_WORK
         line["progress"] = {
             **progress((row.action_type, row.details) for row in rows),
             "budget_usd": as_float(budget),
             # a command of a daemon that was killed is dead
-            "now": call_under_way(reader, case) if _is_at_work(site, line["carrier"]) else "",
+            "now": call_under_way(reader, case) if runs else "",
             "now_s": age_s(rows[-1].timestamp) if rows else 0.0,
         }
     return line
-
-
-def _is_at_work(site: Site, carrier: Mapping[str, str] | None) -> bool:
-    """Return whether the daemon, or the worker that has a case, runs."""
-    return site.daemon is not None or (carrier is not None and carrier["state"] == AT_WORK)
 
 
 def _is_paused(site: Site, reader: Reader, case: Case) -> bool:
@@ -713,7 +709,11 @@ def status_screen(found: Mapping[str, Any], height: int = 0) -> str:
     since = day_of(day_of(wall())[0] - timedelta(hours=1))[0]
     cases: Sequence[CaseData] = found["cases"]
     waiting = [case for case in cases if waits_for_you(case)]
-    going = [case for case in cases if case not in waiting and _goes_on(case)]
+    going = [
+        case
+        for case in cases
+        if case not in waiting and (case["state"] in OPEN or bool(case["intent"]))
+    ]
     ended = [case for case in cases if case not in waiting and case not in going]
     recent = [case for case in ended if datetime.fromisoformat(case["since"]) >= since]
     earlier = found["earlier"] + len(ended) - len(recent)
@@ -772,10 +772,6 @@ def plans_screen(found: Sequence[CaseData], vault: Path) -> str:
     )
 
 
-def _goes_on(case: CaseData) -> bool:
-    return case["state"] in OPEN or bool(case["intent"])
-
-
 def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
     running = found["daemon"]
     mark = words("●", "green") if running else words("○", "red")
@@ -814,16 +810,13 @@ def _id(case: CaseData, vault: Path) -> Text:
     return link(case["request_id"], vault / path, colour, bold=True)
 
 
-def _path(path: str, vault: Path) -> RenderableType:
-    return link(path, vault / path, "dim")
-
-
 def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
     where = case["asking"]["path"] if case["asking"] else case["plan"]
     what = [words(_awaited(case))]
     if not case["asking"] and (said := estimate_words(case["estimate"])):
         what.append(words(said, "dim"))
-    return [_id(case, vault), stacked(*what, _path(where, vault)), words(age(case["age_s"]))]
+    what.append(link(where, vault / where, "dim"))
+    return [_id(case, vault), stacked(*what), words(age(case["age_s"]))]
 
 
 def _awaited(case: CaseData) -> str:
@@ -855,17 +848,16 @@ def _one_line(text: Text) -> Text:
 
 def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
     """Give a line for each remark about a note, those that cannot be used among them."""
-    used = {visible(path) for case in found["cases"] for path in _paths(case)}
+    used = {
+        visible(path)
+        for case in found["cases"]
+        for path in (case["request"], case["plan"], (case["asking"] or {"path": ""})["path"])
+    }
     for path, why in found["explained"].items():
         sort = "remark" if path in used else "unusable"
         for number, problem in enumerate(problems(why, MAX_FAILURE)):
             shown = f"{path}: {problem}" if not number else f"  {problem}"
             yield [words(sort if not number else "", "yellow"), _one_line(words(shown))]
-
-
-def _paths(case: CaseData) -> list[str]:
-    asked = [case["asking"]["path"]] if case["asking"] else []
-    return [case["request"], case["plan"], *asked]
 
 
 def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bool]]:

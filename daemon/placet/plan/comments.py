@@ -387,11 +387,6 @@ def _spans(body: str) -> list[int]:
     return [*ends, max(at, len(body))]
 
 
-def _eol(body: str) -> str:
-    found = re.search(r"\r\n|\n|\r", body)
-    return found[0] if found else "\n"
-
-
 def end_fence(outline: Outline, at: int) -> list[str]:
     """Return the line that closes a code block which is still open after line `at`, or none."""
     fence = outline.unclosed
@@ -462,7 +457,8 @@ def with_answers(body: str, answers: Sequence[str]) -> str:
 
 def with_lines(body: str, new: Mapping[int, Sequence[str]]) -> str:
     """Return `body` with lines put in after the lines of these indices (-1: before the first)."""
-    eol = _eol(body)
+    found = re.search(r"\r\n|\n|\r", body)
+    eol = found[0] if found else "\n"
     ends = _spans(body)
     out: list[str] = []
     done = 0

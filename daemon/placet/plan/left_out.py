@@ -120,16 +120,16 @@ def outside(tool: str, params: Mapping[str, Any], scope: Scope) -> str:
     return ""
 
 
-def _unnamed(tool: str, plan: Plan) -> str:
-    named = plan.scope.tools is None or tool in plan.scope.tools
-    return "" if named else f"uses {tool}, which scope.tools does not name"
-
-
 def contradictions(plan: Plan) -> list[str]:
     """Return what the literal actions of kept steps do that the scope does not allow."""
+    tools = plan.scope.tools
+    actions = [(number, action) for number, step in plan.kept for action in step.actions]
     return [
         f"Step {number} {what}"
-        for number, step in plan.kept
-        for action in step.actions
-        if (what := _unnamed(action.tool, plan) or outside(action.tool, action.params, plan.scope))
+        for number, one in actions
+        if (
+            what := f"uses {one.tool}, which scope.tools does not name"
+            if tools is not None and one.tool not in tools
+            else outside(one.tool, one.params, plan.scope)
+        )
     ]

@@ -300,22 +300,14 @@ def _leave(
         return Done(path, is_pending=True)
     if refused:
         raise _refused(case, refused)
-    if what in ("comment", "tick"):
-        _await_box(site, case)
+    if what in ("comment", "tick"):  # only a plan whose box says what its text allows is approved
+        for _ in site.changes(ANSWER_S):
+            if box_is_current(plan_text(site, case), box_of(case)):
+                break
     now = site.case(case.trace_id)
     if what == "retry":
         return Done(now.request_path)
     return Done(now.plan.path if path == case.plan.path else path)
-
-
-def _await_box(site: Site, case: Case) -> None:
-    """Wait, ANSWER_S at most, until the daemon has written the box of a plan that was edited.
-
-    Only a plan whose box says what its text allows can be approved.
-    """
-    for _ in site.changes(ANSWER_S):
-        if box_is_current(plan_text(site, case), box_of(case)):
-            break
 
 
 def _answer_to(site: Site, intent: Intent) -> str | None:

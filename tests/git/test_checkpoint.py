@@ -421,6 +421,7 @@ def test_a_damaged_index_is_gits_to_complain_about(
     with suppress(runner.GitError):
         sha = commit_changes(wt, "Change\n", BOB, WHEN)
         assert git(wt.path, "ls-tree", "--name-only", str(sha)).split() == ["README.md", "new"]
+    index.unlink()  # newer gits, 2.55 for one, look at the indexes of worktrees too
     assert git(tmp_path / "theirs", "fsck", "--strict", "--no-dangling") == ""
 
 

@@ -10,13 +10,11 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.vault import Vault
 from placet.note.box import BEGIN, END, find_box, with_box, without_box
 from placet.note.frontmatter import plan_digest, read_note
 from placet.note.hidden_text import find_unseen
@@ -378,48 +376,6 @@ def test_the_box_is_no_part_of_the_digest() -> None:
     assert len({plan_digest(raw.encode()) for raw in [head + text, *boxed]}) == 1
     open_box = boxed[0].replace(END, "")
     assert plan_digest(open_box.encode()) != plan_digest((head + text).encode())
-
-
-@pytest.mark.parametrize("said", ["reject", "approve"])
-def test_a_decision_saved_beside_a_revision_is_decided(
-    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vault = make_vault(tmp_path)
-    newer = {**PLAN, "title": "Say hello again", "answers": ["Yes."]}
-    vault.script(
-        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("revise", [{"calls": [("submit_plan", newer)]}]),
-    )
-    vault.drop("Say hello.\n")
-    vault.here()
-    plan = vault.plan()
-    plan.write_text(plan.read_text() + "\n## Review Comments\n\n- first\n")
-    edit(plan, 'decision: ""', "decision: revise")
-    replace = Vault.replace
-
-    def late(folder: Vault, path: str, expected: str, data: bytes) -> Any:
-        if b"Say hello again" in data:
-            edit(plan, "- first\n", "- first\n- ZEBRA\n")
-            keys = f"decision: {said}\nrejection_reason: not licensed"
-            edit(plan, 'decision: ""', keys if said == "reject" else f"decision: {said}")
-        return replace(folder, path, expected, data)
-
-    monkeypatch.setattr(Vault, "replace", late)
-    vault.here()
-    vault.here()
-    if said == "reject":
-        assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [
-            "not licensed"
-        ]
-        kept = (vault.root / "Inbox/Archive/say-hello_plan_r2.md").read_text()
-        assert "# Say hello again" in kept
-        return
-    assert "revision 2 was written" in vault.rows("plan.refused")[0]["metadata"]["reason"]
-    assert not vault.rows("plan.approved")
-    text = vault.plan().read_text()
-    assert "# Say hello again" in text
-    assert "ZEBRA" in text
-    assert "[[say-hello_plan_r1_edited]]" in box(vault.plan())
 
 
 def test_a_failed_plans_comments_reach_the_next_planner(tmp_path: Path) -> None:

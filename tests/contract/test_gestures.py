@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gitkit import git
 from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.case import SOMEONE
 from placet.case.life_cycle import TABLE
@@ -487,40 +485,3 @@ def test_documented_life_cycle_is_the_tables(tmp_path: Path) -> None:
     for (source, _), target in TABLE.items():
         arrow = f"{source.value if source is not None else '[*]'} --> {target.value}:"
         assert source is target or arrow in drawn
-
-
-def test_nothing_a_person_wrote_is_lost_between_all_of_it(vault: TestVault) -> None:
-    """A comment written into the plan in the very moment in which its revision lands is kept."""
-    words: list[str] = []
-    begun = threading.Event()
-
-    def answer(ask: Ask) -> Reply:
-        if ask.purpose is Purpose.REVISE:
-            begun.set()
-            until(lambda: len(words) > 20, "somebody writes")
-            return says(("submit_plan", {**PLAN, "title": "Two"}))
-        return greeter(ask)
-
-    with looping(vault, model=lambda: Fake(answer)) as run:
-        (plan,) = planned(run, "hello")
-
-        def write() -> None:
-            begun.wait(60)
-            while len(words) < 2_000 and not vault.rows("plan.revised"):
-                words.append(f"word {len(words)}")
-                written = None
-                while written != plan.stat().st_ino:  # an editor sees that its file was replaced
-                    with plan.open("a") as out:
-                        out.write(f"{words[-1]}\n")
-                        written = os.fstat(out.fileno()).st_ino
-
-        person = threading.Thread(target=write)
-        person.start()
-        revise(plan)
-        until(lambda: run.loop.tick() and vault.rows("plan.revised"))
-        person.join(60)
-        run.settle()
-    kept = "\n".join(note.read_text() for note in vault.root.glob("Inbox/**/*.md"))
-    assert words
-    assert all(word in kept for word in words)
-    assert git(vault.root, "branch", "--list", "feat/*") == ""

@@ -33,26 +33,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def to_hello(
-    text: str = "hi\n", path: str = "hello.txt", **more: Any
-) -> tuple[tuple[str, list[dict[str, Any]]], ...]:
-    """The conversations of a request that ends in one written file."""
-    plan = {**PLAN, "scope": {"write": [path]}, **more}
-    return (
-        ("plan", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {"calls": [("write_file", {"path": path, "content": text})]},
-                {
-                    "calls": [
-                        ("complete_step", {"step": 1, "summary": "Written"}),
-                        ("finish", {"summary": "Done"}),
-                    ]
-                },
-            ],
-        ),
+def to_hello(vault: TestVault, text: str = "hi\n", path: str = "hello.txt", **more: Any) -> None:
+    """Script a request that ends in one written file."""
+    vault.plays(
+        {**PLAN, "scope": {"write": [path]}, **more},
+        [("write_file", {"path": path, "content": text})],
+        [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})],
     )
+
+
+def planned(vault: TestVault, *args: str, **more: Any) -> None:
+    """Have it planned in a vault that may have a history."""
+    vault.configure("[vault]\nhistory = true\n")
+    to_hello(vault, *args, **more)
+    vault.drop("Say hello")
+    vault.once()
+
+
+def carried_out(vault: TestVault, *args: str, **more: Any) -> None:
+    planned(vault, *args, **more)
+    vault.approve()
+    vault.once()
 
 
 def notes(root: Path, count: int, text: str = "a note\n") -> None:
@@ -129,7 +130,7 @@ def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_p
     git(tmp_path, "init", "-q", "repo")
     git(repo, "commit", "-q", "--allow-empty", "-m", "Begin")
     vault.configure(f'[vault]\nhistory = false\n[portals.code]\npath = "{repo}"\n')
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     assert "placet init --history" in vault.once(code=1)
     request = vault.root / "Inbox/Requests/Say hello.md"
@@ -154,7 +155,7 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
     notes(vault.root, 60, "x" * 1000)
     (vault.root / "data.json").write_text("[0]" * 10_000)
     vault.configure(config)
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     vault.once(code=1)
     assert said in side(vault)
@@ -174,10 +175,7 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
 
 
 def begun(vault: TestVault) -> Iterator[str]:
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
-    vault.drop("Say hello")
-    vault.once()
+    planned(vault)
     yield from git(vault.root, "ls-files", "-z").split("\0")[:-1]
 
 
@@ -215,7 +213,7 @@ def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, co
     for n in range(300 if count == 5000 else 10):
         (vault.root / f"Pictures/{n}.png").write_bytes(os.urandom(MB))
     vault.configure("[vault]\nhistory = false\n")
-    vault.script(*to_hello())
+    to_hello(vault)
     began = time.monotonic()
     vault.drop("Say hello")
     vault.once(code=1)
@@ -242,7 +240,7 @@ def test_the_daemon_says_how_far_a_first_commit_is(
     monkeypatch.setattr("placet.git.vault_history._SAY_EVERY_S", 0.0)
     notes(vault.root, 40, "x" * 1000)
     vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     said = vault.once()
     assert "A history (git) of the vault begins" in said
@@ -257,12 +255,7 @@ def test_the_daemon_says_how_far_a_first_commit_is(
 def with_history(folder: Path) -> TestVault:
     vault = make_vault(folder)
     notes(vault.root, 3)
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
-    vault.drop("Say hello")
-    vault.once()
-    vault.approve()
-    vault.once()
+    carried_out(vault)
     return vault
 
 
@@ -350,7 +343,7 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(
     monkeypatch.setattr("placet.git.vault_history.without_large", looked)
     (kept.root / "Notes/later.md").write_text("later\n")
     kept.drop("Again", "Again.md")
-    kept.script(*to_hello(path="again.txt"))
+    to_hello(kept, path="again.txt")
     with meddling():
         going.write_text("half")
         kept.once()
@@ -376,16 +369,13 @@ def test_a_note_that_goes_while_the_history_begins_fails_no_work(
         return split(repo, found)
 
     monkeypatch.setattr(vault_history, "without_large", looked)
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
-    vault.drop("Say hello")
-    vault.once()
+    planned(vault)
     assert vault.plan().exists()
     assert "note 1" not in git(vault.root, "ls-tree", "-r", "--name-only", "HEAD")
 
 
 def test_a_plan_for_everything_is_not_taken_back_for_the_report_of_another(kept: TestVault) -> None:
-    kept.script(*to_hello(path="two.txt", scope={"write": ["**"]}))
+    to_hello(kept, path="two.txt", scope={"write": ["**"]})
     kept.drop("One", "One.md")
     kept.drop("Two", "Two.md")
     kept.once()
@@ -468,7 +458,7 @@ def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault)
     git(vault.root, "init", "-q")
     git(vault.root, "commit", "-q", "--allow-empty", "-m", "Begin")
     notes(vault.root, 3)
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     vault.once()
     assert git(vault.root, "log", "--format=%s") == "Begin"
@@ -522,7 +512,7 @@ def test_a_conflict_names_the_note_and_changes_nothing(kept: TestVault) -> None:
 def test_a_conflict_ends_by_retry(vault: TestVault) -> None:
     vault.configure("[vault]\nhistory = true\n")
     (vault.root / "list.txt").write_text("one\ntwo\nthree\n")
-    vault.script(*to_hello("one\nthree\n", "list.txt"))
+    to_hello(vault, "one\nthree\n", "list.txt")
     vault.drop("Say hello")
     vault.once()
     vault.approve()
@@ -541,12 +531,7 @@ def test_a_conflict_ends_by_retry(vault: TestVault) -> None:
 def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
     vault: TestVault,
 ) -> None:
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello(path="sub/hello.txt"))
-    vault.drop("Say hello")
-    vault.once()
-    vault.approve()
-    vault.once()
+    carried_out(vault, path="sub/hello.txt")
     (vault.root / "sub").write_text("mine\n")
     done = vault.click("merge", "say-hello", check=False)
     assert done.returncode == 1
@@ -559,7 +544,7 @@ def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_p
     with small_disk_at(tmp_path / "disk", "4m") as disk:
         vault = replace(make_vault(disk), state=tmp_path / "state")
         vault.configure("[vault]\nhistory = true\n")
-        vault.script(*to_hello())
+        to_hello(vault)
         vault.drop("Say hello")
         vault.once()
         vault.approve()
@@ -583,10 +568,7 @@ def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_p
 
 
 def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault) -> None:
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello(path="Notes/data.bin"))
-    vault.drop("Say hello")
-    vault.once()
+    planned(vault, path="Notes/data.bin")
     assert (
         "`Notes/data.bin` is left out of this vault's history by `.git/info/exclude:"
         in vault.plan().read_text()
@@ -606,7 +588,7 @@ def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: 
     vault.configure("[vault]\nhistory = true\n")
     half = vault.root / "Notes/.placet-tmp-0123456789abcdef"
     half.write_text("half")
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     vault.once()
     (vault.root / "Notes/more.md").write_text("more")
@@ -625,7 +607,7 @@ def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on
 ) -> None:
     notes(vault.root, 5)
     vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
+    to_hello(vault)
     vault.drop("Say hello")
     if when == "after, a known one":
         (vault.root / "Notes/odd.md").write_text("before\n")
@@ -653,10 +635,7 @@ def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on
 
 
 def test_a_report_tells_who_does_not_know_git_how_to_take_it_over(vault: TestVault) -> None:
-    vault.configure("[vault]\nhistory = true\n")
-    vault.script(*to_hello())
-    vault.drop("Say hello")
-    vault.once()
+    planned(vault)
     plan = vault.plan().read_text()
     assert "argv" not in plan
     assert "globs" not in plan

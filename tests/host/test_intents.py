@@ -27,7 +27,7 @@ from placet.host import intents
 from placet.host.intents import Mailbox
 from placet.loop.outbox import Outbox
 from placet.note.frontmatter import read_note
-from vaultkit import ME, PLAN, TestVault, running, started, until
+from vaultkit import ME, PLAN, TestVault, running, started
 
 
 def left(vault: TestVault) -> list[Path]:
@@ -109,23 +109,6 @@ def test_a_later_intent_replaces_an_earlier_one(tmp_path: Path) -> None:
     assert by(vault, "plan.rejected") == (ME, "cli")
     assert last(vault, "plan.rejected")["reason"] == "no"
     assert not vault.rows("plan.approved")
-
-
-def test_an_intent_is_performed_once_after_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vault = planned(tmp_path)
-    vault.configure((vault.root / "System/placet.toml").read_text() + "\n[daemon]\npaused = true\n")
-    vault.click("approve", "say-hello", "--yes")
-    with monkeypatch.context() as crash:
-        crash.setattr(Mailbox, "forget", lambda *_: None)
-        with started(vault) as daemon:
-            until(lambda: daemon.loop.tick() and vault.rows("plan.approved"))
-    assert left(vault)
-    vault.active().rename(vault.plan())
-    vault.here()
-    assert not left(vault)
-    assert len(vault.rows("plan.approved")) == 1
 
 
 def test_retry_is_journalled_as_a_command(tmp_path: Path) -> None:

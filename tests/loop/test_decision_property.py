@@ -193,21 +193,6 @@ def test_a_used_decision_that_comes_back_approves_nothing(vault: TestVault) -> N
     assert len(rows(vault, "plan.approved")) == 2
 
 
-def test_a_decision_on_an_older_revision_approves_nothing(vault: TestVault) -> None:
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
-        plan = planned(run)
-        decide(plan, "approve")
-        old = plan.read_bytes()
-        plan.write_text(plan.read_text() + "\n## Review Comments\n\n- Shorter, please.\n")
-        decide(plan, "revise")
-        run.settle()
-        assert len(rows(vault, "plan.revised")) == 1
-        plan.write_bytes(old)
-        run.settle()
-        assert not rows(vault, "plan.approved")
-        assert "This is revision 1 of the plan" in rows(vault, "plan.refused")[0]["reason"]
-
-
 def test_a_decision_that_is_there_when_a_plan_is_adopted_does_not_count(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)

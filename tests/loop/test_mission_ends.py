@@ -34,7 +34,7 @@ from placet.cli.view import status_screen
 from placet.errors import End, counted
 from placet.plan.comments import REMARKS, comments
 from placet.tools.base import Outcome, Toolbox
-from vaultkit import PLAN, TestVault, make_vault, meddling, until
+from vaultkit import PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.bare
 
@@ -780,41 +780,3 @@ def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_
     assert asks[-1].purpose is Purpose.PLAN
     assert "SECOND" in str(asks[-1].turns)
     assert "FIRST" not in str(asks[-1].turns)
-
-
-@pytest.mark.parametrize("at", ["before the mission ended", "after it was decided"])
-def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(
-    tmp_path: Path, at: str
-) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running, meddling():
-        vault.drop("Say hello\n")
-        running.settle()
-        mine = (
-            vault.root
-            / f"Knowledge/Reports/2026-11-21_{case_of(vault)['trace_id'][:8]}_say-hello.md"
-        )
-        mine.parent.mkdir(parents=True, exist_ok=True)
-        if at == "before the mission ended":
-            mine.write_text("mine\n")
-        publish = running.loop.book.vault.publish
-
-        def after_a_person(path: str, data: bytes) -> bool:
-            if path.startswith("Knowledge/Reports/") and not mine.exists():
-                mine.write_text("mine\n")
-            return publish(path, data)
-
-        running.loop.book.vault.publish = after_a_person  # type: ignore[method-assign]
-        vault.approve()
-        running.settle()
-    assert mine.read_text() == "mine\n"
-    report = str(mine.relative_to(vault.root)).replace(".md", "-2.md")
-    assert "status: completed" in (vault.root / report).read_text()
-    assert case_of(vault)["outcome"]["report_path"] == report
-    assert [row["metadata"]["path"] for row in vault.rows("report.written")] == [report]
-    assert report in vault.click("show", "say-hello").stdout
-    vault.click("drop", "say-hello", "--reason", "too broad")
-    assert "dropped_reason: too broad" in (vault.root / report).read_text()
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        running.settle()
-    assert "became: dropped" in (vault.root / report).read_text()

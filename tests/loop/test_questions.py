@@ -187,19 +187,6 @@ def test_every_later_opening_has_the_answers(vault: TestVault) -> None:
     assert [row["taken_away"] for row in rows(vault, "question.answered")] == [False, True]
 
 
-def test_an_answer_and_an_edit_in_one_look_both_count(vault: TestVault) -> None:
-    model = Fake(planner_asks)
-    with looping(vault, model=lambda: model, time=Time()) as run:
-        request = vault.drop("Please say hello.\n", "hello.md")
-        run.settle()
-        tick(question(vault), "Good morning")
-        request.write_text(request.read_text() + "And be polite.\n")
-        run.settle()
-    assert [row["taken_away"] for row in rows(vault, "question.answered")] == [False]
-    assert "answered:\\nGood morning" in str(model.asks[-1].turns[0].blocks)
-    assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
-
-
 def test_typing_an_answer_holds_no_stop_back(vault: TestVault) -> None:
     vault.configure((vault.root / "System/placet.toml").read_text() + "[vault]\nquiet_s = 3600\n")
     time = Time()
@@ -214,18 +201,6 @@ def test_typing_an_answer_holds_no_stop_back(vault: TestVault) -> None:
     assert rows(vault, "execution.failed"), "the mission is stopped"
     assert not rows(vault, "question.answered")
     assert not question(vault).exists()
-
-
-def test_an_answered_question_moved_to_the_archive_is_answered(vault: TestVault) -> None:
-    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
-        drop_and_approve(run)
-        tick(question(vault), "Good morning")
-        (vault.root / "Inbox/Archive").mkdir(exist_ok=True)
-        question(vault).rename(vault.root / "Inbox/Archive/hello_1.md")
-        run.settle()
-    assert written(vault) == "Good morning"
-    assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
-    assert not (vault.root / "Inbox/Archive/hello_1.md").exists()
 
 
 @pytest.mark.parametrize("allowed", [0, 3])
@@ -321,20 +296,6 @@ def test_a_rejected_scope_is_told_to_the_model(vault: TestVault, way: str) -> No
     assert written(vault) == "hello"
     (report,) = vault.reports()
     assert "too much" in report.read_text() or way == "gone"
-
-
-def test_silence_or_an_edited_note_widens_nothing(vault: TestVault) -> None:
-    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
-        drop_and_approve(run)
-        note = amendment(vault)
-        run.settle()
-        text = note.read_text()
-        note.write_text(text.replace("test_hello.py", "**"))
-        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
-        run.settle()
-        assert state(run) is State.ASKING
-        assert not rows(vault, "plan.amended")
-        assert "edited" in note.with_name("hello_amendment1.placet.md").read_text()
 
 
 def test_what_no_scope_can_give_is_not_asked_for(vault: TestVault) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.loop.test_questions import (
     QUESTION,
     amendment,
-    archived,
     asker,
     drop_and_approve,
     question,
@@ -21,7 +20,6 @@ from tests.loop.test_questions import (
     written,
 )
 
-from gitkit import git
 from looping import Fake, Time, looping, results, says, turns_taken
 from placet.case.life_cycle import State
 from placet.chat.messages import Ask, Purpose, Reply
@@ -252,71 +250,6 @@ def test_an_answer_in_a_copy_counts_and_the_other_note_is_explained(vault: TestV
         assert question(vault).exists()
         side = question(vault).with_name("hello_1.placet.md").read_text()
         assert "not open any more" in side
-
-
-def test_what_is_written_while_the_answer_is_taken_is_not_lost(vault: TestVault) -> None:
-    """A person saves between the decision and its commands, and between each two commands."""
-    with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
-        drop_and_approve(run)
-        note = question(vault)
-        choose(note, 1)
-        vault_of = run.loop.book.vault
-        real_edit, real_move = vault_of.edit, vault_of.move
-        saved: list[str] = []
-
-        def save(path: str) -> None:
-            place = vault.root / path
-            if path.startswith("Inbox/Questions/") and place.exists() and len(saved) < 2:
-                saved.append(f"And this {len(saved)}.")
-                place.write_text(place.read_text() + saved[-1] + "\n")
-
-        def edit(path: str, change: Any) -> Any:
-            save(path)
-            return real_edit(path, change)
-
-        def move(src: str, dst: str, expected: str) -> Any:
-            save(src)
-            return real_move(src, dst, expected)
-
-        vault_of.edit, vault_of.move = edit, move  # type: ignore[method-assign]
-        run.settle()
-        vault_of.edit, vault_of.move = real_edit, real_move  # type: ignore[method-assign]
-        run.settle()
-        kept = archived(vault).read_text()
-        assert len(saved) == 2
-        assert all(words in kept for words in saved)
-        assert read_note(archived(vault).read_bytes()).meta["status"] == "answered"
-    assert len(rows(vault, "question.answered")) == 1
-
-
-def test_an_edit_of_the_plan_while_its_wider_scope_is_approved_is_kept_and_has_no_effect(
-    vault: TestVault,
-) -> None:
-    """A person saves the plan in System/Active between the decision and its commands."""
-    with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
-        drop_and_approve(run)
-        note, active = amendment(vault), vault.active("hello")
-        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
-        folder = run.loop.book.vault
-        real = folder.read
-        edited = False
-
-        def read(path: str) -> Any:
-            nonlocal edited
-            if path == "System/Active/hello.md" and rows(vault, "plan.amended") and not edited:
-                edited = True
-                text = active.read_text().replace("Write a greeting.", "Write a rude greeting.")
-                active.write_text(text)
-            return real(path)
-
-        folder.read = read  # type: ignore[method-assign]
-        run.settle()
-        folder.read = real  # type: ignore[method-assign]
-        assert edited
-        (amended,) = rows(vault, "plan.amended")
-        assert "rude" in (vault.root / "Inbox/Archive/hello_plan.md").read_text()
-    assert written(vault, "test_hello.py") == "assert True"
-    assert f"Placet-Plan: {amended['digest']}" in git(vault.root, "log", "--format=%B", "--all")
 
 
 def test_slices_of_the_network_and_of_commands_show_their_sum(vault: TestVault) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.disk.vault import Vault
 from placet.note.box import find_box, unmarked
 from placet.note.frontmatter import plan_digest, read_note, stamp
 from placet.note.outline import outline_of
@@ -498,32 +497,6 @@ def archived(vault: TestVault) -> str:
     """Return the text of the one plan that the archive has, without its box."""
     (path,) = (vault.root / "Inbox/Archive").glob("hello_plan*.md")
     return unmarked(read_note(path.read_bytes()).body)
-
-
-def test_a_crash_between_remark_and_approval_loses_and_doubles_nothing(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = Fake(agent(TWO))
-    tried: list[bytes] = []
-
-    def crash(_: Vault, path: str, *__: Any) -> None:
-        tried.append((vault.root / path).read_bytes())
-        raise KeyboardInterrupt
-
-    with looping(vault, model=lambda: model, time=Time()) as run:
-        plan_of(run)
-        vault.click("approve", "hello", "--yes", "--remark", "mind the tests")
-        with monkeypatch.context() as patch:
-            patch.setattr(Vault, "move", crash)
-            with pytest.raises(KeyboardInterrupt):
-                run.settle()
-    assert b"mind the tests" in tried[0], "the remark was written, the plan not moved"
-    with looping(vault, model=lambda: model, time=Time()) as run:
-        run.settle()
-    (row,) = rows(vault, "plan.approved")
-    assert (row["comment_count"], row["reviewed_by"], row["via"]) == (1, ME, "cli")
-    assert [c.text for c in open_comments(archived(vault))] == ["mind the tests"]
-    assert opening(model, Purpose.EXECUTE).count("mind the tests") == 1
 
 
 def test_comments_on_a_revision_are_answered_again_and_old_changes_go(vault: TestVault) -> None:

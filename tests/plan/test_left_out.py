@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from gitkit import git
 from looping import Fake, Running, Time, looping, results, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.decide import proposal, proposal_text
-from placet.disk.vault import Vault
 from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import plan_digest, stamp
 from placet.plan.left_out import contradictions
@@ -378,27 +376,6 @@ def test_a_tick_counts_once_the_callout_says_so(vault: TestVault) -> None:
     assert rows(vault, "execution.completed")
 
 
-def test_a_decision_while_the_callout_is_being_written_does_not_count(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
-        plan = planned(run)
-        edited, decided = Vault.edit, []
-
-        def edit_after_a_decision(folder: Vault, path: str, *args: Any, **more: Any) -> Any:
-            if path.endswith(plan.name) and not decided:
-                decided.append(path)
-                plan.write_bytes(stamp(plan.read_bytes(), {"decision": "approve"}))
-            return edited(folder, path, *args, **more)
-
-        monkeypatch.setattr(Vault, "edit", edit_after_a_decision)
-        plan.write_text(leave_out(plan.read_text(), 2, 3))
-        run.settle()
-        assert decided
-        assert "placet updated the box" in refused(vault, plan)
-        assert "> **Left out**: steps 2 and 3.\n" in plan.read_text()
-
-
 def test_ticks_are_text_for_the_digest() -> None:
     note = f"---\nstatus: review\ndecision:\n---\n{TEXT}".encode()
     digests = {
@@ -410,43 +387,15 @@ def test_ticks_are_text_for_the_digest() -> None:
     assert plan_digest(note.replace(b"decision:", b"decision: approve")) in digests
 
 
-def test_a_tick_during_the_mission_has_no_effect(vault: TestVault) -> None:
-    def ticking(ask: Ask) -> Reply:
-        if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 0:
-            active = vault.root / "System/Active/files_plan.md"
-            active.write_text(active.read_text().replace(UNTICKED, TICKED))
-        return writer(ask)
-
-    with looping(vault, model=lambda: Fake(ticking), time=Time()) as run:
-        plan = planned(run)
-        edit(run, plan, leave_out(plan.read_text(), 2, 3))
-        approve(run, plan)
-    (done,) = rows(vault, "execution.completed")
-    assert done["files_changed"] == ["five.txt", "four.txt", "one.txt"]
-
-
-def test_the_branch_is_the_kept_steps_patch_and_replays(vault: TestVault) -> None:
+def test_a_part_of_a_plan_has_its_commits_and_replays(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         edit(run, plan, leave_out(plan.read_text(), 2, 3))
         approve(run, plan)
     (done,) = rows(vault, "execution.completed")
-    root = vault.root
-    assert git(root, "log", "--format=%s", "--reverse", f"{done['commit']}", "-3") == (
-        "One\nFour\nFive"
-    )
-    base = git(root, "rev-parse", f"{done['commit']}~3")
-    kept = {"one.txt": "1\n", "four.txt": "4\n", "five.txt": "5\n"}
-    patch = "".join(
-        f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
-        f"@@ -0,0 +1 @@\n+{text}"
-        for name, text in kept.items()
-    )
-    index = {"GIT_INDEX_FILE": str(root.parent / "index")}
-    git(root, "read-tree", base, **index)
-    git(root, "apply", "--cached", "-", stdin=patch.encode(), **index)
-    assert git(root, "write-tree", **index) == git(root, "rev-parse", f"{done['commit']}^{{tree}}")
-    assert "two.txt" not in git(root, "log", "-p", "--all", "--", "two.txt", "three.txt")
+    subjects = git(vault.root, "log", "--format=%s", "--reverse", f"{done['commit']}", "-3")
+    assert subjects == "One\nFour\nFive"
+    assert "two.txt" not in git(vault.root, "log", "-p", "--all", "--", "two.txt", "three.txt")
     assert vault.click("replay", "files").returncode == 0
 
 

@@ -257,36 +257,6 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
     assert (odd.parent / "outside.txt").read_text() == "outside\n"
 
 
-def test_permissions_are_told_to_an_ordinary_user(tmp_path: Path) -> None:
-    """In a process of an ordinary user: root may do everything and would hide it."""
-    root = tmp_path / "worktree"
-    (root / "closed").mkdir(parents=True)
-    (root / "closed" / "x").write_text("needle")
-    (root / "secret").write_text("needle")
-    (root / "plain").write_text("needle")
-    (root / "closed").chmod(0)
-    (root / "secret").chmod(0)
-    root.chmod(0o555)
-    script = f"""
-import os, sys, json
-sys.path.insert(0, {str(Path(__file__).parents[1] / "kit")!r})
-from pathlib import Path
-from benchkit import real
-with real(Path({str(root)!r})) as tools:
-    if os.geteuid() == 0:
-        os.setgroups([]); os.setgid(65534); os.setuid(65534)
-    for name, given in (("read_file", dict(path="secret")), ("read_file", dict(path="closed/x")),
-                        ("list_directory", dict(path="closed")), ("write_file", dict(path="new", content="x")),
-                        ("edit_file", dict(path="secret", old="n", new="x")), ("write_file", dict(path="closed/y", content="x"))):
-        print(tools.dispatch(name, given).error_type)
-    print(json.loads(tools.dispatch("search_files", dict(pattern="needle")).content)["lines"])
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    root.chmod(0o755)
-    (root / "closed").chmod(0o755)
-    assert (done.stdout, done.stderr) == ("permission_denied\n" * 6 + "['plain:1:needle']\n", "")
-
-
 def test_a_large_tree_is_searched_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placet.tools.grep.SEARCH_S", HANGS_S)
     for folder in range(40):
@@ -890,24 +860,6 @@ def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
         record.close()
         with journal.read() as reader:
             assert [row.key for row in reader.records(TRACE, 1)] == ["call:1:0", "call:1:1"]
-
-
-def test_reads_at_once_in_the_whole_daemon(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    calls = [
-        ("read_file", {"path": "Home.md"}),
-        ("list_directory", {"path": "."}),
-        ("glob", {"pattern": "**/*.md"}),
-        ("grep", {"pattern": "^#"}),
-        ("read_file", {"path": "none"}),
-    ] * 3
-    vault.script(("plan", [{"calls": calls}, {"calls": [("submit_plan", PLAN)]}]))
-    vault.drop("Say hello.\n")
-    vault.once()
-    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == [
-        name for name, _ in calls
-    ]
-    assert vault.plan().exists()
 
 
 # --- figures

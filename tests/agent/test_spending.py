@@ -35,6 +35,7 @@ from placet.chat.messages import (
 )
 from placet.chat.result import Spent
 from placet.cli.run import replay_mission
+from placet.loop.tick import Tick
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -185,21 +186,23 @@ class Greedy:
         return dataclasses.replace(writes(ask), usage=usage)
 
 
-def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
-    tmp_path: Path,
-) -> None:
-    vault = bare_vault(
-        tmp_path,
-        "max_tokens = 2000\n[limits]\nmission_tokens = 90000\n[daemon]\nmissions_at_once = 8\n",
-    )
-    greedy = Greedy()
+def eight(folder: Path, limit: str) -> tuple[TestVault, Greedy, Tick]:
+    """Let eight missions that never stop work at once until they end or wait."""
+    config = f"max_tokens = 2000\n[limits]\n{limit}\n[daemon]\nmissions_at_once = 8\n"
+    vault, greedy = bare_vault(folder, config), Greedy()
     for n in range(8):
         vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
     with looping(vault, model=lambda: Fake(greedy)) as running:
         running.settle()
         for n in range(8):
             vault.approve(f"hello-{n}")
-        running.settle(4000)
+        return vault, greedy, running.settle(4000)
+
+
+def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
+    tmp_path: Path,
+) -> None:
+    vault, greedy, _ = eight(tmp_path, "mission_tokens = 90000")
     ends = [row["metadata"] for row in vault.rows("execution.failed")]
     assert [ended["reason"] for ended in ends] == ["budget"] * 8
     assert len(greedy.used) == 8
@@ -218,18 +221,7 @@ def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
 
 
 def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> None:
-    vault = bare_vault(
-        tmp_path,
-        "max_tokens = 2000\n[limits]\nday_tokens = 300000\n[daemon]\nmissions_at_once = 8\n",
-    )
-    greedy = Greedy()
-    for n in range(8):
-        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
-    with looping(vault, model=lambda: Fake(greedy)) as running:
-        running.settle()
-        for n in range(8):
-            vault.approve(f"hello-{n}")
-        waits = running.settle(4000)
+    vault, greedy, waits = eight(tmp_path, "day_tokens = 300000")
     assert "Today's budget" in waits.waiting[0]
     assert vault.rows("execution.failed") == []
     assert 300_000 - 40_000 < sum(greedy.used.values()) <= 300_000

@@ -10,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,29 +78,6 @@ def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVaul
     said = vault.click("run", "--once", "-v").stderr
     assert "say-hello: tool.called write_file hello.txt" in said
     assert re.search(r"say-hello: model.called execute: .* \$0\.", said)
-
-
-def test_an_unreachable_server_is_said_at_once_and_once(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test")
-    # discard: nobody listens there
-    vault.configure('[model]\nname = "claude-test"\nbase_url = "http://127.0.0.1:9"\n')
-    vault.drop("# Say hello\n")
-    began = time.monotonic()
-    with running(vault):
-        log = next(tmp_path.glob("daemon-*.log"))
-        until(lambda: "the model does not answer" in log.read_text(), patience_s=60)
-        first_row = vault.await_action("model.failed")
-        vault.await_action("model.failed", 2)
-        assert (
-            "; the last call of the model failed: claude-test at 127.0.0.1:9: cannot connect"
-            in vault.click("status").stdout
-        )
-        assert "It waits for the model, which was asked " in vault.click("why", "say-hello").stdout
-    said = log.read_text()
-    assert first_row["metadata"]["attempt"] == 1
-    assert said.count("the model does not answer") == 1, said
-    assert "1 plan is to be written" in said.splitlines()[-1]
-    assert time.monotonic() - began < 120
 
 
 def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(

@@ -855,6 +855,18 @@ def test_null_keys_are_dropped_from_a_block_but_not_from_an_input():
 # Opening a model
 
 
+def apart(code, folder):
+    """Run code in a process that imports what is in the folder first."""
+    source = Path(placet.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": f"{folder}:{source}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
     code = (
         "import sys, placet.models as models\n"
@@ -864,14 +876,7 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
         "models.open_model(ModelTable(provider='anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    source = Path(placet.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(source)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = apart(code, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -882,14 +887,7 @@ def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
         "provider.prepare().join()\n"
         "print(gc.isenabled(), gc.get_freeze_count() > 100_000, len(gc.get_objects()) < 10_000)\n"
     )
-    source = Path(placet.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(source)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = apart(code, tmp_path)
     assert (done.stdout, done.stderr) == ("True True True\n", "")
 
 
@@ -913,14 +911,7 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
         "    loaded = hasattr(sys.modules.get('anthropic'), 'AsyncAnthropic')\n"
         "    print(error.kind, time.monotonic() - began, loaded)\n"
     )
-    source = Path(placet.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": f"{tmp_path}:{source}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = apart(code, tmp_path)
     kind, took_s, loaded = done.stdout.split()
     assert (kind, loaded, done.stderr, done.returncode) == ("cancelled", "False", "", 0)
     assert float(took_s) < 50

@@ -151,16 +151,6 @@ def test_a_plan_that_cannot_be_carried_out_is_not_approved(
     assert told.lower() in back.lower()
 
 
-def test_an_empty_file_in_active_is_explained(vault: TestVault) -> None:
-    (vault.root / "System" / "Active" / "x.md").write_text("")
-    vault.drop("Say hello.\n", "straight.md").rename(
-        vault.root / "System" / "Active" / "straight.md"
-    )
-    vault.once()
-    assert "execution.started" not in vault.actions()
-    assert (vault.root / "System" / "Active" / "x.placet.md").exists()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) -> None:
     plans = vault.root / "Inbox" / "Plans"

@@ -83,17 +83,6 @@ def test_pausing_changes_one_line_of_the_configuration(vault: TestVault) -> None
     assert path.read_text() == before + "paused = false\n"
 
 
-def test_a_changed_configuration_is_taken_up_and_a_broken_one_is_not(vault: TestVault) -> None:
-    good = (vault.root / "System" / "placet.toml").read_text()
-    with running(vault):
-        vault.configure(good + "[daemno]\n")
-        vault.drop("Say hello.\n")
-        until(lambda: vault.plan().exists(), "the plan, with the configuration that was good")
-        vault.configure(good + f'[portals.code]\npath = "{vault.root}"\n')
-        vault.drop("---\nportal: code\n---\nSay more.\n", "More.md")
-        until(lambda: vault.plan("more").exists(), "a plan for the new portal")
-
-
 def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     """Many programs empty a file, then write it, in pieces: what lies there meanwhile is
     well-formed, and says something else.
@@ -178,19 +167,6 @@ def test_a_daemon_ends_when_another_machine_claims_its_vault(vault: TestVault) -
             running_here.run()
     assert not vault.plan().exists()
     assert vault.rows("daemon.stopped")
-
-
-def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> None:
-    lines = json.loads(vault.cli("doctor", "--json", check=False).stdout)
-    found = {line["what"]: line for line in lines}
-    assert found["git"]["state"] == "good"
-    assert "scripted" in found["model"]["found"]
-    assert found["daemon"]["helps"] == "placet run"
-    vault.configure(f'[portals.gone]\npath = "{vault.root}/nowhere"\n')
-    done = vault.cli("doctor", check=False)
-    assert done.returncode == 1
-    assert "nowhere" in done.stdout
-    assert "ANTHROPIC_API_KEY" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -373,15 +349,6 @@ def test_a_case_without_a_plan_has_none_to_print(vault: TestVault) -> None:
     none = vault.click("show", "say-hello", "--plan", check=False)
     assert none.returncode == 3
     assert "There is no plan of say-hello" in none.stderr
-
-
-def test_init_says_what_a_history_is_for_where_there_are_no_notes(
-    tmp_path: Path, vault: TestVault
-) -> None:
-    said = vault.cli("init", str(tmp_path / "new")).stderr
-    assert "To change notes of the vault itself, placet needs a history of it (git)" in " ".join(
-        said.split()
-    )
 
 
 def in_the_way(vault: TestVault) -> dict[str, str]:

@@ -22,10 +22,6 @@ from placet.plan.scope import Scope
 # that a command can make. `observe` reads all of that from the notes; a field with a default is
 # filled in by the loop, which asks the journal and the settings.
 
-BY_COMMAND = ("cli", "board")
-"""The ways in which a person's command changes a note."""
-
-
 BY_MOVE = Person(via="move")
 BY_PROPERTY = Person(via="property")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from placet.case.case import Case, NoteSeen, Person
 from placet.case.commands import Decision, Edit, Move
@@ -40,7 +40,6 @@ What = Literal[
 ]
 CLAIMS = ("merge", "undo", "drop")
 """Done by the command itself; the intent only says who did it. `digest` is a commit."""
-WHATS: frozenset[str] = frozenset(get_args(What))
 
 
 @dataclass(frozen=True, slots=True)

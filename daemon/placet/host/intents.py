@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from placet.case.events import BY_COMMAND
-from placet.case.intents import CLAIMS, INTENT_JSON, WHATS, Intent
+from placet.case.intents import CLAIMS, INTENT_JSON, Intent
 from placet.disk.files import owner_of, put
 from placet.errors import cannot_write, counted
 from placet.host.state import make_private
@@ -65,8 +64,8 @@ def read(path: Path) -> Intent | None:
             if not ours or info.st_size > MAX_BYTES:
                 return None
             found = INTENT_JSON.validate_json(file.read(MAX_BYTES))
-        is_whole = found.id == named[1] and found.what in WHATS and found.via in BY_COMMAND
-        if not is_whole or (found.what in ("reject", "answer") and len(found.said) != 1):
+        needs_words = found.what in ("reject", "answer")
+        if found.id != named[1] or (needs_words and len(found.said) != 1):
             return None
         "".join((*found.said, found.path, found.trace_id, found.name)).encode()
         return replace(found, who=owner_of(info))

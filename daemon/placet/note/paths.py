@@ -93,6 +93,7 @@ _CONFLICT_TAIL = re.compile(
     r"|_[^_]+_[A-Z][a-z]{2}-\d\d-(?:\d{6}-)?\d{4}_[A-Za-z]*Conflict"  # Synology Drive
     r"|\s*\[conflict(?:ed)?(?: ?\d+)?\]"  # pCloud, Google Drive
 )
+_BRACKET = re.compile(r"\((?:[^()]|\([^()]*\))*\)\Z")
 _SIDE = ".placet"
 
 # Begins every explanation of placet's beside a note.
@@ -190,30 +191,15 @@ def _without_conflict(stem: str) -> str | None:
         return tail[1]
     numbered = re.fullmatch(r"(.+\)) ?\(?\d{1,3}\)?", stem, re.DOTALL)  # the second copy on one day
     body = numbered[1] if numbered else stem
-    start = _bracket(body)
-    inside, before = body[start:], body[:start].rstrip()
-    if not before or not inside:
+    found = _BRACKET.search(body)
+    inside, before = (found[0], body[: found.start()].rstrip()) if found else ("", "")
+    if not before:
         return None
     if "sfconflict" in inside.lower() or (
         _CONFLICT_WORD.search(inside) and _COPY_OR_DATE.search(inside)
     ):
         return before
     return None
-
-
-def _bracket(text: str) -> int:
-    """Return the index of the bracket that the last character closes.
-
-    The text's length where it closes none.
-    """
-    if not text.endswith(")"):
-        return len(text)
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] == ")") - (text[at] == "(")
-        if depth == 0:
-            return at
-    return len(text)
 
 
 def is_utf8(name: str) -> bool:

@@ -61,7 +61,7 @@ Column = tuple[str, Sequence[Value]]
 
 
 def bar_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawing:
-    """Return stacked bars next to each other; the first and the last have a name.
+    """Return stacked bars next to each other; the first, the middle and the last have a name.
 
     A bar as high as `full`, by default the highest one, fills the drawing.
     """
@@ -79,9 +79,11 @@ def bar_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawi
                 x = number * step + (step - wide) / 2
                 blocks.append(_block(x, y, wide, high, series, f"{name}: {tell(value)}"))
     floor = TOP + HEIGHT + 15
-    labels = [Label(0, TOP - 5, tell(highest))]
+    labels = [Label(0, TOP - 5, tell(highest)), Label(0, TOP + HEIGHT / 2 - 5, tell(highest / 2))]
     if columns:
         labels.append(Label(0, floor, columns[0][0]))
+    if len(columns) > 2:
+        labels.append(Label(WIDTH / 2, floor, columns[len(columns) // 2][0], "middle"))
     if len(columns) > 1:
         labels.append(Label(WIDTH, floor, columns[-1][0], "end"))
     levels = (TOP, TOP + HEIGHT / 2, TOP + HEIGHT)
@@ -191,7 +193,7 @@ def _percent(number: float) -> str:
 
 
 def _dollars(usd: float) -> str:
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+    return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
 
 
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens")

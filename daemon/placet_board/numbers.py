@@ -309,10 +309,15 @@ def _chart(kind: ChartKind, answer: SqlAnswer, part: Slice) -> Chart:
         (visible(str(row[answer.head[0]])), [row[name] for name in kind.series]) for row in named
     ]
     drawing = None
-    if columns and part.by == "day" and kind.question != "failures":
+    is_failures = kind.question == "failures"
+    if is_failures:
+        columns = [(name.replace("_", " "), values) for name, values in columns]
+    if len(columns) > 1 and part.by == "day" and not is_failures:
         found = dict(columns)
         nothing = [None] * len(kind.series)
+        # from a day before the first one with numbers
         days = [f"{day:%Y-%m-%d}" for day in _days(part.days)]
+        days = days[max(0, days.index(columns[0][0]) - 1) :] if columns[0][0] in days else days
         drawing = bar_chart([(day, found.get(day, nothing)) for day in days], kind.tell, kind.full)
     elif columns:
         drawing = row_chart(columns, kind.tell, kind.full)

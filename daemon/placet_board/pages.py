@@ -266,6 +266,7 @@ def _templates() -> Environment:
         "visible": seen_name,
         "harmless": seen,
         "urlencode": lambda text: quote(text, safe=""),  # Jinja's filter does not escape slashes
+        "urlquery": urlencode,
         "time": shown_time,
         "dollars": dollars,
         "money": money,
@@ -707,17 +708,20 @@ def _long(seconds: float) -> str:
 
 def _numbers(board: Board, request: Request) -> Response:
     part = slice_of(request.query_params)
+    numbers = board.counted.numbers(board.site(request).state.journal, part)
+    portal = VAULT_ITSELF if part.portal == "" else part.portal or ""
+    wanted = {  # an unknown name means all
+        "agent": part.agent if part.agent in numbers.agents else "",
+        "portal": portal if portal in numbers.portals else "",
+    }
     return board.page(
         request,
         "numbers.html",
-        numbers=board.counted.numbers(board.site(request).state.journal, part),
+        numbers=numbers,
         part=part,
         days=DAYS,
         groups=tuple(GROUPS),
-        wanted={
-            "agent": part.agent,
-            "portal": VAULT_ITSELF if part.portal == "" else part.portal or "",
-        },
+        wanted=wanted,
     )
 
 

@@ -510,7 +510,7 @@ def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
     return {
         **page,
         "html": html_of(question_in(raw)),
-        "body": html_of(body.partition("\n## ")[0]),
+        "body": html_of(body.partition("\n## ")[0].partition("\n> [!tip]")[0]),
         "options": asking["options"],
         "digest": digest(raw, QUESTION_STAMPS),
     }

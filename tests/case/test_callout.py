@@ -56,12 +56,14 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
+def test_it_begins_with_what_the_plan_may_do(tmp_path: Path) -> None:
     vault = planned(tmp_path)
-    first, second, *_ = box(vault.plan()).splitlines()
+    first, second, third, fourth, *_ = box(vault.plan()).splitlines()
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
+    assert second == "> **Writes 1 path. No network, no shell. At most 10 iterations.**"
+    assert third == "> It may write `hello.txt`; run nothing; cost: no limit."
     trace = vault.rows("plan.created")[0]["trace_id"]
-    assert second.startswith(
+    assert fourth.startswith(
         f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, "
         "made from branch `main`, commit `"
     )
@@ -75,7 +77,9 @@ def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: 
     assert "say-hello" in vault.click("plans").stdout, "it waits, whatever its box says by now"
     vault.here()
     text = vault.plan().read_text()
-    assert "> It may write `hello.txt`, `**`; run nothing; network: yes;" in box(vault.plan())
+    shown = box(vault.plan())
+    assert "> **Writes 2 paths. Uses the network, no shell. At most 10 iterations.**" in shown
+    assert "> It may write `hello.txt`, `**`; run nothing; cost: no limit." in shown
     assert "> > [!danger] Look twice at the scope" in text
     warned = re.search(r"> > - line (\d+) below this box, zero-width character", text)
     assert warned is not None
@@ -130,7 +134,7 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     assert "placet updated the box" in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)
-    assert f"network: {'yes' if scope.network else 'no'}" in shown
+    assert ("Uses the network" if scope.network else "No network") in shown
     if "portal" in change[0]:
         return
     vault.approve()

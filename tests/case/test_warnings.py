@@ -87,7 +87,7 @@ def test_box_says_which_state_the_plan_was_made_from() -> None:
 def test_box_says_how_many_turns_the_mission_has(steps: int, asked: int | None, turns: int) -> None:
     scope = scope_from({} if asked is None else {"max_iterations": asked})
     plan = Plan("T", "S.", tuple(Step(f"Step {n}") for n in range(steps)), scope)
-    assert f"; at most {turns} iterations." in note(plan).decode()
+    assert f" At most {turns} iterations.**" in note(plan).decode()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_box_says_what_limits_the_cost(own: str | None, day: str, said: str) -> 
     scope = scope_from({} if own is None else {"budget_usd": float(own)})
     plan = Plan("T", "S.", (Step("One"),), scope)
     box = box_of(replace(CASE, plan=KnownPlan(day_usd=Decimal(day))))
-    assert f"cost: {said}; at most" in with_box(note(plan), box).decode()
+    assert f"cost: {said}." in with_box(note(plan), box).decode()
 
 
 def test_dangers_and_hidden_text_stand_on_top() -> None:

@@ -29,6 +29,7 @@ ROOT = template()
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())
 NOTES = [path for path in FILES if path.suffix == ".md"]
 TEMPLATES = sorted((ROOT / "System" / "Templates").glob("*.md"))
+HOW_TO = ROOT / "System" / "How to.md"
 DATAVIEW = ROOT / "System" / "Missions (Dataview).md"
 BASE = yaml.safe_load((ROOT / "Missions.base").read_text())
 TYPES = json.loads((ROOT / ".obsidian" / "types.json").read_text())["types"]
@@ -166,7 +167,7 @@ def test_nothing_says_how_somebodys_windows_stand() -> None:
 def test_the_templates_plugin_is_told_its_folder() -> None:
     folder = json.loads((ROOT / ".obsidian" / "templates.json").read_text())["folder"]
     assert ROOT / folder == TEMPLATES[0].parent
-    assert f"`{folder}`" in (ROOT / "Home.md").read_text()
+    assert f"`{folder}`" in HOW_TO.read_text()
 
 
 def statements(filters: Any) -> Iterator[str]:
@@ -240,7 +241,7 @@ def test_the_base_speaks_of_properties_folders_and_states_that_there_are() -> No
         if match := re.fullmatch(r'file\.inFolder\("(.+)"\)', statement):
             assert match[1] in set(Folder)
         elif match := re.fullmatch(r'status [!=]= "(.+)"', statement):
-            assert match[1] in {"planning", "error", "needs_revision", "completed", "failed"}
+            assert match[1] in {"planning", "error", "review", "open", "completed", "failed"}
         elif match := re.fullmatch(r'file\.hasProperty\("(.+)"\)', statement):
             assert match[1] in KEYS
         else:
@@ -298,8 +299,14 @@ def test_a_paragraph_is_one_line(path: Path) -> None:
     assert re.findall(r"^[^\n]*\w[^\n]*\n(?![-*>|#\s]|\d+\.)[^\n]+", body, re.MULTILINE) == []
 
 
-def test_home_leads_to_every_note_and_names_every_folder() -> None:
+def test_home_is_one_screen_and_leads_to_how_to() -> None:
     text = (ROOT / "Home.md").read_text()
+    assert "[[System/How to|" in text
+    assert len(text.split()) <= 90
+
+
+def test_home_and_how_to_lead_to_every_note_and_name_every_folder() -> None:
+    text = (ROOT / "Home.md").read_text() + HOW_TO.read_text()
     linked = {
         link.partition("|")[0].partition("#")[0] for link in re.findall(r"\[\[(.+?)\]\]", text)
     }

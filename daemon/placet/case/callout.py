@@ -38,10 +38,10 @@ from placet.plan.scope import Scope
 
 HOW_TO_REVIEW = (
     "**Approve**: set `decision: approve`, or move this note to `System/Active`.",
-    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`; a reason under a heading "
-    "“Rejection” is kept.",
-    "**Ask for changes**: write them under “Review Comments”, or at a step as `> @placet …`, and "
-    "set `decision: revise`. In a plan that you approve they guide the agent, and widen nothing.",
+    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`. A reason goes under a "
+    "heading “Rejection”.",
+    "**Ask for changes**: write them under “Review Comments”, or at a step as `> @placet …`. Then "
+    "set `decision: revise`.",
 )
 _APPROVE_AGAIN = (
     "**Approve again**: set `decision: approve`, or move this note to `System/Active`; it is "
@@ -101,16 +101,16 @@ def headed(head: PlanHead, text: str, kind: Frontmatter) -> bytes:
     Raises UnsafeEdit and ValueError as `new_note` does.
     """
     keys: dict[str, str | int] = {
+        "decision": "",
+        "status": "review",
         "trace_id": head.trace_id,
         "request_id": head.request_id,
-        "status": "review",
         "agent": head.agent,
         "portal": head.portal,
         "complexity": head.complexity.value,
         "revision": head.revision,
         "base_commit": head.base_commit,
         "created_at": head.created_at,
-        "decision": "",
     }
     return new_note(keys, text, kind)
 
@@ -269,7 +269,8 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
     allowed, unseen = _about(without_box(note.body), complexity_in(note.meta), what.day_usd)
-    facts = [_place(note.meta, what), *allowed, ""]
+    at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
+    facts = [*allowed[:at], _place(note.meta, what), *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 
@@ -360,9 +361,10 @@ def _about(
         if excess := plan_excess(plan):
             problem = excess[0]
         else:
-            lines += [f"**Left out**: {gone}."] if (gone := left_out(plan)) else []
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
-            lines += permissions(plan.scope, cap, day_usd)
+            summary, *rest = _permissions(plan.scope, cap, day_usd)
+            gone = left_out(plan)
+            lines += [summary, *([f"**Left out**: {gone}."] if gone else []), *rest]
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
@@ -376,24 +378,18 @@ def _about(
 _YES = {True: "yes", False: "no"}
 
 
-def permissions(
-    scope: Scope, iterations: int | None = None, day_usd: Decimal = Decimal(0)
-) -> list[str]:
+def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:
     """Return what a scope permits as lines of a box, with what is dangerous in it.
 
-    `iterations` is how many the mission may take, None if that does not change. `day_usd` was the
-    limit of a day's work when the plan was written, 0 for none.
+    `day_usd` was the limit of a day's work when the plan was written, 0 for none.
     """
     cost = f"${day_usd:f} a day for all work (when planned)" if day_usd else "no limit"
     if scope.budget_usd is not None:
         cost = f"at most ${scope.budget_usd}"
-    if iterations is not None:
-        cost += f"; at most {counted(iterations, 'iteration')}"
+    runs = codes([shlex.join(argv) for argv in scope.run])
     lines = [
         f"**{scope_in_short(scope, iterations)}**",
-        f"It may write {codes(scope.write)}; run "
-        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_YES[scope.network]}; "
-        f"shell: {_YES[scope.shell]}; cost: {cost}.",
+        f"It may write {codes(scope.write)}; run {runs}; cost: {cost}.",
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
@@ -401,6 +397,12 @@ def permissions(
             "code can run in the sandbox. They can change files outside `write` too; those are not "
             "committed."
         )
-    if risky := dangers(scope):
-        lines += ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]
-    return lines
+    return lines + danger_lines(scope)
+
+
+def danger_lines(scope: Scope) -> list[str]:
+    """Return what is dangerous in a scope as a callout below a blank line; nothing without it."""
+    risky = dangers(scope)
+    if not risky:
+        return []
+    return ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]

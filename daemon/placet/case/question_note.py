@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from placet.case.callout import permissions
+from placet.case.callout import danger_lines
 from placet.case.case import Asking, Case, NoteSeen
 from placet.case.events import Asked
 from placet.case.life_cycle import State
@@ -31,8 +31,7 @@ from placet.plan.comments import with_lines
 from placet.plan.scope import Scope
 
 HOW_TO_ANSWER = (
-    "Tick one box, set the property `answer`, or write below “Answer”. Until then it stands still; "
-    "nobody chooses for you."
+    "Tick one box, set the property `answer`, or write below “Answer”. The work waits until you do."
 )
 HOW_TO_WIDEN = (
     "**Approve**: set `decision: approve`, or move this note to `System/Active`.",
@@ -81,7 +80,7 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         "answer": "",
         "asked_at": asked_at,
     }
-    box = [f"> [!question|placet] {whose} {_request(case)} asks you", f"> {HOW_TO_ANSWER}"]
+    box = [f"> [!question|placet] {whose} {_request(case)} asks you"]
     lines = [
         _NO_BOX.sub(r"\1\\", paragraphs(asked.question)),  # a box in it would be no answer
         "",
@@ -90,6 +89,7 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         lines += [f"**Why**: {literal(asked.why)}", ""]
     if asked.options:
         lines += ["## Options", "", *(f"- [ ] {literal(option)}" for option in asked.options), ""]
+    lines += [f"> [!tip] {HOW_TO_ANSWER}", ""]
     text = "\n".join([*lines, "## Answer", "", ""])
     return new_note(keys, with_box(text, box), asked.frontmatter)
 
@@ -115,8 +115,7 @@ def amendment_note(
         "",
         f"**Why**: {literal(asked.why)}",
         "",
-        "> [!info] What the mission may do then",
-        *(f"> {line}".rstrip() for line in permissions(wider, day_usd=case.plan.day_usd)),
+        *danger_lines(wider),
         "",
     ]
     return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)
@@ -246,7 +245,7 @@ def question_in(raw: bytes) -> str:
     """Return the question that a note asks, as a person reads it: no box, reason or options."""
     lines: list[str] = []
     for line in without_box(read_note(raw).body).splitlines():
-        if line.startswith(("**Why**", "## ")):
+        if line.startswith(("**Why**", "## ", "> [!tip]")):
             break
         lines.append(_ESCAPED.sub(r"\1", line))
     return "\n".join(lines).strip()

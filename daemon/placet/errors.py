@@ -190,52 +190,52 @@ class EndVerdict:
 ENDS: Mapping[End, EndVerdict] = {
     End.FINISHED: EndVerdict(
         FailureClass.NONE,
-        "The plan was carried out.",
+        "The mission is done.",
         "Look at the branch; merge it or drop it.",
     ),
     End.GAVE_UP: EndVerdict(
         FailureClass.AGENT,
-        "The agent said that the plan cannot be carried out.",
+        "The agent gave up.",
         "Read the agent's reason above and adjust the request to it.",
     ),
     End.NOTHING_CHANGED: EndVerdict(
         FailureClass.AGENT,
-        "The plan was to change files, and none was changed.",
+        "The plan changes files, but the agent changed none.",
         "Say in the request which files are to change, or ask a question instead of a change.",
     ),
     End.UNRESOLVED_ERROR: EndVerdict(
         FailureClass.TOOL,
-        "The agent called it done right after a call that had failed.",
+        "The agent finished right after a failed call.",
         "Review the error and adjust the request.",
     ),
     End.TOOL_ERROR: EndVerdict(
         FailureClass.TOOL,
-        "A step that is carried out as written could not be.",
+        "A literal step failed.",
         "Review the error and adjust the request.",
     ),
     End.SCOPE: EndVerdict(
         FailureClass.TOOL,
-        "What the plan needs lies outside the scope that was approved.",
+        "The plan needs more than the approved scope allows.",
         "Ask for a plan with a wider scope, or for less.",
     ),
     End.ITERATION_CAP: EndVerdict(
         FailureClass.LIMIT,
-        "The agent had as many iterations as the plan allows.",
+        "The agent used all iterations that the plan allows.",
         "Ask for less at once, or give the plan a higher `max_iterations`.",
     ),
     End.TOOL_CALL_CAP: EndVerdict(
         FailureClass.LIMIT,
-        "The agent made as many tool calls as are allowed.",
+        "The agent used all tool calls that a mission may make.",
         "Ask for less at once, or raise `tool_calls` under [limits] in System/placet.toml.",
     ),
     End.BUDGET: EndVerdict(
         FailureClass.LIMIT,
-        "What was left of the budget did not suffice for another iteration.",
+        "The rest of the budget is too small for another iteration.",
         "Raise `budget_usd` in the request, or ask for less at once.",
     ),
     End.TIMEOUT: EndVerdict(
         FailureClass.LIMIT,
-        "The mission took as long as it may.",
+        "The mission reached its time limit.",
         "Ask for less at once, or raise `mission_time_s` under [limits] in System/placet.toml.",
     ),
     End.REPETITION: EndVerdict(
@@ -245,7 +245,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.STALL: EndVerdict(
         FailureClass.CIRCLES,
-        "The agent went on for several iterations without changing anything.",
+        "The agent changed nothing for several iterations.",
         "Make the steps smaller, and say how one sees that each is done.",
     ),
     End.TALK: EndVerdict(
@@ -265,7 +265,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.CONTEXT_FULL: EndVerdict(
         FailureClass.MODEL,
-        "The conversation no longer fitted into what the model can read at once.",
+        "The conversation got too long for the model.",
         "Ask for less at once, or name the files that matter.",
     ),
     End.REPOSITORY: EndVerdict(
@@ -275,7 +275,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.DRIFT: EndVerdict(
         FailureClass.REPOSITORY,
-        "Files changed under the plan.",
+        "Files that the plan is based on have changed.",
         "Look at what changed under the plan, as the error says.",
     ),
     End.STOPPED_BY_PERSON: EndVerdict(
@@ -285,7 +285,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.LEASE_LOST: EndVerdict(
         FailureClass.DAEMON,
-        "Another daemon had taken the mission over.",
+        "Another daemon took the mission over.",
         "See that only one daemon works on this vault.",
     ),
     End.CRASH_LOOP: EndVerdict(

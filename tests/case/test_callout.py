@@ -170,7 +170,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
     head = box(vault.plan())
     assert head.startswith(
-        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [["
+        "> [!failure|placet] This plan for [[Say hello]] failed\n> **Report**: [["
     )
     assert "**Approve again**" in head
     assert "awaits you" not in head
@@ -281,7 +281,7 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
     if end == "completed":
         done = box(vault.root / "Inbox/Archive/say-hello_plan.md")
         assert done.startswith(
-            "> [!success|placet] This plan for [[Say hello]] was carried out\n> **Report**: [["
+            "> [!success|placet] This plan for [[Say hello]] is done\n> **Report**: [["
         )
         assert "Approve" not in done
         assert "Say hello.md" in vault.notes("Inbox/Archive")

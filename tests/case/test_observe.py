@@ -185,8 +185,8 @@ def test_a_request_s_status_without_effect_is_explained(state: State, status: st
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        (State.APPROVED, "then a new plan follows"),
-        (State.RUNNING, "then a new plan follows"),
+        (State.APPROVED, "then writes a new plan"),
+        (State.RUNNING, "then writes a new plan"),
         (State.REJECTED, "Set `status: pending`"),
         (State.REVIEW, ""),
     ],

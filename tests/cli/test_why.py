@@ -139,7 +139,7 @@ def test_a_failure_is_told_in_four_sentences() -> None:
     rows = of_last_mission([*MISSION[:2], *MISSION])
     saved = {"kept": "refs/placet/failed/x", "files_changed": ["a.py"], "files_more": 1}
     assert what_happened(facts(End.ITERATION_CAP, **saved), MENDING, rows) == [
-        "The agent had as many iterations as the plan allows. It ended after 3 iterations. Cost: $0.5000; "
+        "The agent used all iterations that the plan allows. It ended after 3 iterations. Cost: $0.5000; "
         "no estimate (fewer than three similar missions are known); no limit in the plan.",
         "Last tool error: `run_command make: exit code 2`.",
         "Refused: `write_file x`, `write_file y`.",
@@ -347,7 +347,7 @@ def test_every_state_says_why_and_what_next(
 def test_work_that_stands_still_says_what_starts_it() -> None:
     case = replace(CASE, state=State.PLANNING)
     assert explain_state(case, [], daemon_runs=False, paused=False)[1] == ("Start it: placet run",)
-    assert explain_state(case, [], daemon_runs=True, paused=True)[1] == ("Go on: placet resume",)
+    assert explain_state(case, [], daemon_runs=True, paused=True)[1] == ("Resume: placet resume",)
 
 
 # --- through the daemon
@@ -417,7 +417,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         summary = report.split("## Error Summary\n")[1].split("\n\n")[0].splitlines()
         assert len(summary) == 4
         assert summary[0].startswith(
-            "- The agent said that the plan cannot be carried out. It ended after 2 iterations. "
+            "- The agent gave up. It ended after 2 iterations. "
             f"Cost: ${facts['cost_usd']:.4f}; no estimate"
         )
         assert "limit $2.5000" in summary[0]

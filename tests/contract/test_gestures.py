@@ -469,7 +469,7 @@ def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: 
             (vault.root / "System/Active" / name).write_text(text)
             run.settle()
             reason = rows(vault, "hello", "plan.refused")[-1]["metadata"]["reason"]
-            assert "carried out" in reason
+            assert "is done already" in reason
             assert not (vault.root / "System/Active" / name).exists(), "it goes to the archive"
     started = [row["entity_id"] for row in vault.rows("execution.started")]
     assert sorted(started) == ["hello", "later"]

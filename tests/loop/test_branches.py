@@ -1844,5 +1844,5 @@ def test_removing_a_portal_says_who_still_needs_it(done: tuple[TestVault, Path, 
     vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
     vault.here()
     said = vault.click("portal", "remove", "code").stderr
-    assert "again (review) names it, and cannot be carried out without it" in said
+    assert "again (review) needs it" in said
     assert f"say-hello has the branch {branch} there" in said

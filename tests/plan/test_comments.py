@@ -167,7 +167,10 @@ def test_comments_of_an_approved_plan_go_along_as_guidance(
         run.settle()
         beside = vault.root / "Inbox/Plans/hello_plan.md.placet.md"
         beside = beside if beside.exists() else plan.with_name("hello_plan.placet.md")
-        assert "Approved as it stands, the plan takes them along" in beside.read_text()
+        assert (
+            "If you approve the plan instead, the agent reads them as guidance."
+            in beside.read_text()
+        )
         bound = plan_digest(plan.read_bytes())
         if gesture == "move":
             plan.rename(vault.root / "System/Active/hello.md")

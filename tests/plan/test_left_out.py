@@ -349,7 +349,7 @@ def test_what_cannot_stand_is_refused_with_the_reason(
         plan = planned(run)
         before = plan.read_text()
         text = edit(run, plan, change(before))
-        assert "This text is no plan that can be carried out" in text
+        assert "placet cannot run this plan" in text
         assert told in text
         approve(run, plan)
         assert why in refused(vault, plan)
@@ -501,7 +501,7 @@ def test_a_failed_plan_is_approved_again_without_a_step(vault: TestVault) -> Non
         assert rows(vault, "execution.failed")
         text = edit(run, plan, leave_out(plan.read_text(), 2, 3))
         assert "> **Left out**: steps 2 and 3.\n" in text
-        assert "carried out and failed" in text
+        assert "]] failed\n" in text
         approve(run, plan)
     assert rows(vault, "plan.approved")[-1]["steps_left_out"] == [2, 3]
     assert not rows(vault, "plan.refused")

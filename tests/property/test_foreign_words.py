@@ -157,7 +157,7 @@ def test_no_scope_and_no_name_forges_or_hides_anything_in_the_callout(
     # the plan's TOML has it too
     warned = "> > [!warning] This note has text that reading view does not show" in callout
     # a permission that cannot be shown as it is
-    refused = "\n> This text is no plan that can be carried out: " in callout
+    refused = "\n> placet cannot run this plan: " in callout
     # ours, and the dangers in it
     assert_means_nothing(callout, headings=0, callouts=1 + (not refused) + warned)
     if refused:

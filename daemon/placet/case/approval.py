@@ -126,7 +126,7 @@ def _denial(case: Case, plan: NoteSeen) -> str:
     moment = plan.meta.get("approved_at")
     said = decision_of(plan)
     if case.state is State.COMPLETED:
-        return "This plan has been carried out. To have something done again, drop a new request."
+        return "This plan is done already. To have something done again, write a new request."
     if said == APPROVE and is_older(case, plan):
         return (
             f"This is revision {plan.meta['revision']} of the plan, and revision "

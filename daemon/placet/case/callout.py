@@ -43,10 +43,7 @@ HOW_TO_REVIEW = (
     "**Ask for changes**: write them under “Review Comments”, or at a step as `> @placet …`. Then "
     "set `decision: revise`.",
 )
-_APPROVE_AGAIN = (
-    "**Approve again**: set `decision: approve`, or move this note to `System/Active`; it is "
-    "carried out as it stands here."
-)
+_APPROVE_AGAIN = "**Approve again**: set `decision: approve`, or move this note to `System/Active`."
 _NEW_PLAN = (
     "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
 )
@@ -126,7 +123,7 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     ),
     State.APPROVED: _APPROVED,
     State.RUNNING: _APPROVED,
-    State.COMPLETED: ("success", "This plan for {} was carried out", ()),
+    State.COMPLETED: ("success", "This plan for {} is done", ()),
     State.REJECTED: ("quote", "This plan for {} was rejected", (_REVIEW_AGAIN,)),
     State.WITHDRAWN: ("quote", "This plan for {} was withdrawn", ()),
     State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
@@ -146,7 +143,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         case.acting, ("question", "A plan for {} awaits you", HOW_TO_REVIEW)
     )
     if case.state is State.FAILED and case.outcome.report_path:
-        title, below = "This plan for {} was carried out and failed", _AFTER_FAILURE
+        title, below = "This plan for {} failed", _AFTER_FAILURE
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     branch = new_branch(case)
@@ -369,7 +366,7 @@ def _about(
     except PlanProblems as found:
         problem = found.problems[0].message
     if problem:
-        lines.append(f"This text is no plan that can be carried out: {sentence(problem)}")
+        lines.append(f"placet cannot run this plan: {sentence(problem)}")
     unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
     warning = warning_callout(unseen).split("\n") if unseen else []
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []

@@ -385,8 +385,7 @@ _NOT_TO_BE_RUN = {
     EventKind.MODEL_CHANGED: ("Asked again", "To let that model work on it, approve it again."),
     EventKind.TEXT_LOST: (
         "The journal is damaged",
-        "Nothing of it was carried out since. Read the plan again, and move it to System/Active to "
-        "approve it as it stands here.",
+        "Nothing has run since. To approve the plan as it is now, move it to System/Active.",
     ),
 }
 

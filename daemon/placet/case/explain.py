@@ -39,8 +39,8 @@ def explain_state(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) ->
     if case.is_working and not daemon_runs:
         return _without_daemon(case, rows), ("Start it: placet run",)
     if case.is_working and case.acting is not State.RUNNING and paused:
-        why = f"It is {case.state.title}, and nothing new is taken up: work is paused."
-        return why, ("Go on: placet resume",)
+        why = f"It is {case.state.title}. placet is paused and starts no new work."
+        return why, ("Resume: placet resume",)
     return _STATES[case.state](case, rows)
 
 
@@ -69,11 +69,11 @@ def _asking(case: Case, _: Rows) -> Explained:
     asking, ident = case.asking, case.request_id
     assert asking is not None, "in this state something is asked"
     if asking.amended:
-        return f"Its mission asks for a wider scope, and stands still: {show(asking.path)}", (
+        return f"Its mission waits for you to decide on a wider scope: {show(asking.path)}", (
             f"Read it, then: placet approve {ident}, or: placet reject {ident} --reason R",
         )
     doing = "mission" if case.acting is State.RUNNING else "planning"
-    return f"Its {doing} asks you something, and stands still: {show(asking.path)}", (
+    return f"Its {doing} waits for your answer: {show(asking.path)}", (
         f"Answer in that note, or: placet answer {ident} TEXT",
     )
 
@@ -134,7 +134,7 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
 
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
-    why = f"It was carried out. Its report: {show(case.outcome.report_path)}"
+    why = f"Its mission is done. The report: {show(case.outcome.report_path)}"
     if case.outcome.tip:
         became = case.outcome.became or "nothing yet"
         why += f"\nWhat became of its branch {case.outcome.branch}: {became}"

@@ -49,8 +49,8 @@ from placet.note.frontmatter import plan_digest, plan_text, read_note, stamp
 from placet.note.paths import Folder
 
 EDITED_MEANWHILE = (
-    "> [!warning] The plan was changed during the run\n> What was carried out is the text that had "
-    "been approved. The changed text stands in the plan's note and had no effect.\n"
+    "> [!warning] The plan was changed during the run\n> The agent followed the approved text. The "
+    "changed text is in the plan's note and had no effect.\n"
 )
 STOPPED_TOO_LATE = (
     "> [!warning] You stopped this mission after its last step\n> Its work is complete, so placet "

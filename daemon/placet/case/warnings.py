@@ -120,8 +120,8 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
         return ""
     if approved:
         return (
-            "This request was changed after its plan had been approved. What was approved is "
-            "carried out; then a new plan follows. To have the change planned before, move the "
+            "This request was changed after its plan had been approved. placet does what you "
+            "approved, then writes a new plan. To have the change planned first, move the "
             f"plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
         )
     if case.state is State.REJECTED or (case.state is State.FAILED and case.outcome.report_path):
@@ -181,6 +181,6 @@ def _unsent_comments(note: NoteSeen) -> str:
         return ""
     return (
         f"No answer yet: {counted(unanswered, 'review comment')}. To have the plan changed set "
-        "`decision: revise`. Approved as it stands, the plan takes them along: guidance for the "
-        "agent that does not widen the scope."
+        "`decision: revise`. If you approve the plan instead, the agent reads them as guidance. "
+        "They do not widen the scope."
     )

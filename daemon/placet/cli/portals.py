@@ -228,7 +228,7 @@ def _naming(site: Site, portal: str) -> list[str]:
         ]
     return [
         *(
-            f"{case.request_id} ({case.state}) names it, and cannot be carried out without it."
+            f"{case.request_id} ({case.state}) needs it."
             for case in cases
             if case.request.portal == portal and case.state in OPEN
         ),

@@ -206,7 +206,7 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     if name and not site.env.get(KEY):
         say(f"It needs a key: export {KEY}=…, then start the daemon again.")
     if is_for_next_start(path) and site.daemon is not None:
-        say("the daemon takes that up at its next start")
+        say("the daemon uses this from its next start")
 
 
 @config_command.command("accept")
@@ -236,7 +236,7 @@ def config_accept_command(site: Site, yes: bool) -> None:
     if _unaccepted(held) != shown:
         raise UserError(f"{CONFIG_PATH} was changed meanwhile.", "Look again: placet config accept")
     accept(site.state, config, held.refused)
-    say("accepted; a daemon that runs takes them up, [notify] and [commands] at its next start")
+    say("accepted; a running daemon uses them, [notify] and [commands] from its next start")
 
 
 @click.command("pause")

@@ -785,7 +785,7 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
     if changed := changed_words(found["changed"]):
         rows.append((words("notes", "dim"), words(changed, "yellow")))
     if found["paused"]:
-        paused = "paused: nothing new is taken up (placet resume)"
+        paused = "paused: no new work starts (placet resume)"
         rows.append((words("work", "dim"), words(paused, "yellow")))
     if found["unaccepted"]:
         named = ", ".join(found["unaccepted"])

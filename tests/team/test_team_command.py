@@ -263,18 +263,18 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
 
 
 def test_daemon_and_worker_start_while_the_database_is_away(tmp_path: Path) -> None:
-    waits = "waits until it can be reached"
+    waits, tries = "waits until it can be reached", "placet keeps trying"
     with pgkit.server() as own, team(tmp_path, own) as found:
         found.role("ann"), found.role("bob")
         own.stop()
         began = [found.host(), found.worker("ann")]
-        until(lambda: waits in found.log("host") and waits in found.log("ann"), "the waits", 60)
+        until(lambda: tries in found.log("host") and waits in found.log("ann"), "the waits", 60)
         for process in began:
             process.send_signal(signal.SIGINT)
         assert [process.wait(10) for process in began] == [1, 0]
         found.host()
         found.worker("bob")
-        until(lambda: found.log("host").count(waits) > 1 and waits in found.log("bob"), "", 60)
+        until(lambda: found.log("host").count(tries) > 1 and waits in found.log("bob"), "", 60)
         own.start()
         until(lambda: "watching" in found.log("host"), found.logs(), 60)
         until(lambda: "takes work" in found.log("bob"), found.logs(), 60)

@@ -25,6 +25,7 @@ from boardhttp import Served
 from boardhttp import served as board
 from boardkit import ask, board_vault, planned
 from gitkit import git, settle_home
+from realplans import PLANS
 from vaultkit import ME, TestVault, meddling, running, until
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -84,6 +85,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         for name, value in settle_home(folder / "home").items():
             patch.setenv(name, value)
         vault = board_vault(folder)
+        for title, plan in PLANS.items():
+            word = re.sub(r"[^a-z0-9]+", "-", title.lower())[:20]
+            reply = [{"calls": [("submit_plan", plan)]}]
+            vault.script(("plan", reply), request=f"{word}*", more=True)
         with (
             meddling(),  # a merge on the board is a person's
             running(vault),
@@ -292,6 +297,67 @@ def test_what_is_typed_stays_and_what_changed_is_said_and_not_approved(seen: See
     assert ident not in {row["entity_id"] for row in seen.vault.rows("plan.approved")}
 
 
+FIRST_SCREEN = """() => {
+  const bottom = (name) => Math.max(...[...document.querySelectorAll(name)].map(e => e.getBoundingClientRect().bottom));
+  const broken = [];
+  const walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let node; node = walk.nextNode();) {
+    if (node.parentElement.closest('code, pre, .sheet, .hidden, details:not([open]) > :not(summary)')) continue;
+    for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+    }
+  }
+  return {summary: bottom('.summary'), told: bottom('#plan > .limits, #plan > .dangers'),
+          approve: bottom('.bar button.main'), screens: document.documentElement.scrollHeight / innerHeight, broken};
+}"""
+
+
+def test_plans_are_decided_on_from_the_first_screen(seen: Seen) -> None:
+    idents = [ask(seen.vault, title)[:48].rstrip("-") for title in PLANS]
+    with seen.context(viewport={"width": 390, "height": 844}, has_touch=True) as context:
+        page = context.new_page()
+        for ident in idents:
+            until(seen.vault.plan(ident).exists, ident, 60)
+            page.goto(f"{seen.served.url}/r/{ident}")
+            expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+            found = page.evaluate(FIRST_SCREEN)
+            assert found["summary"] < 844, (ident, found)
+            assert found["told"] < 844 - 62, (ident, found)  # above the bar
+            assert found["approve"] <= 844, (ident, found)
+            assert found["screens"] <= 4, (ident, found)
+            assert found["broken"] == [], (ident, found)
+            assert is_whole(page), ident
+            print(f"{ident}: {found['screens']:.2f} screens")
+            axe = Axe()
+            for button, sheet in (("Ask for changes", "#changes"), ("Approve", "#approve")):
+                page.get_by_role("button", name=button, exact=True).first.tap()
+                expect(page.locator(sheet)).to_be_visible()
+                if ident == idents[4]:  # with dangers
+                    assert page.locator("#approve .dangers li").count() == 4
+                    assert axe.run(page).violations_count == 0, sheet
+                page.locator(sheet).get_by_role("button", name="Close").tap()
+                expect(page.locator(sheet)).to_be_hidden()
+
+
+def test_the_board_finds_what_you_type_and_counts_what_waits(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix the needle")
+    seen.vault.click("reject", ident, "--reason", "No.")
+    with seen.context(viewport={"width": 390, "height": 844}) as context:
+        page = opened(context, seen, "/")
+        expect(page).to_have_title(re.compile(r"^(\(\d+\) )?Board"))
+        top = page.locator("#yours").bounding_box()
+        assert top is not None
+        assert top["y"] < 422, "what waits for you begins in the upper half"
+        page.get_by_label("Find").fill("needle")
+        expect(page.locator(".card")).to_have_count(1)
+        expect(page.locator("#ended .card", has_text="Fix the needle")).to_be_visible()
+        expect(page).to_have_url(re.compile(r"\?text=needle$"))
+        page.reload()
+        expect(page.locator(".card")).to_have_count(1)
+
+
 LOOK = """now => {
   Object.defineProperty(document, 'visibilityState', {value: now, configurable: true});
   document.dispatchEvent(new Event('visibilitychange'));
@@ -414,7 +480,7 @@ def test_every_page_is_accessible_whole_and_large_enough_to_touch(seen: Seen, sc
         "/journal?request=none",
     ]
     paths += ["/journal?action=tool.called", f"/journal/trace/{idents[0]}", "/r/nothing", "/none"]
-    paths += [f"/r/{ident}" for ident in idents]
+    paths += ["/browsers", *(f"/r/{ident}" for ident in idents)]
     axe = Axe()
     with seen.context(color_scheme=scheme, bypass_csp=True) as context:
         page = context.new_page()

@@ -49,6 +49,20 @@ from placet.note.paths import show as visible
 from placet.plan.parse import parse_plan
 
 
+def _request_after_failure(site: Site, found: Mapping[str, Any]) -> str:
+    """Return a request that continues the last mission that broke, also of a case since decided."""
+    mission = found["mission"]
+    if mission is None and "trace_id" in found:
+        with site.reader(found["trace_id"]) as reader:
+            case = find(reader, found["trace_id"])
+            rows = reader.activity(case.trace_id, limit=10_000, newest=True)
+            mission = failed_mission(reader, case, of_last_mission(rows))
+    if mission is None:
+        ident = found["request_id"]
+        raise UserError(f"No mission of {ident} broke.", f"See: placet why {ident}")
+    return str(mission["request"])
+
+
 def failed_mission(
     reader: Reader, case: Case, rows: Sequence[CommittedRow]
 ) -> dict[str, Any] | None:
@@ -106,10 +120,7 @@ def why_command(site: Site, ident: str, only_request: bool, as_json: bool) -> No
     """
     found = why(site, ident)
     if only_request:
-        if found["mission"] is None:
-            ident = found["request_id"]
-            raise UserError(f"{ident} has no mission that broke last.", f"See: placet why {ident}")
-        click.echo(found["mission"]["request"], nl=False)
+        click.echo(_request_after_failure(site, found), nl=False)
     else:
         out(why_text(found), found, as_json=as_json)
     site.raise_problem()

@@ -48,7 +48,6 @@ from placet.codec import sha256
 from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.plan.scope import Scope
-from placet_board import pages
 
 TOOLS = ("read_file", "write_file")
 NOW = "2026-11-21T12:00:00.000Z"
@@ -553,7 +552,7 @@ def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [explain._STATES, view.COLOURS, pages._OF_STATE])
+@pytest.mark.parametrize("table", [explain._STATES, view.COLOURS])
 def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 

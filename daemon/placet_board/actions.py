@@ -35,6 +35,8 @@ from placet_board.markdown import seen_name
 
 _PRIORITIES = frozenset(map(str, range(11)))
 
+_NOT_IN_NAMES = frozenset('\\/:*?"<>|#^[]')
+
 _SAVED = "saved"
 
 Fields = Mapping[str, str]
@@ -90,6 +92,9 @@ def ask_for(site: Site, fields: Fields) -> Submitted:
         # what is no number is refused when the note is read
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
     text = fields.get("text", "").replace("\r\n", "\n")
+    title = " ".join(fields.get("title", "").split())
+    if set(title) & _NOT_IN_NAMES:  # a file's name would lose them
+        text = f"# {title}\n\n{text}"
     return submit(site, text, title=fields.get("title"), meta=meta)
 
 

@@ -258,6 +258,9 @@ def test_reject_revise_answer_and_widen(seen: Seen) -> None:
         page.get_by_role("button", name="Answer").click()
         expect(page.locator("#state .state")).to_have_text("Done")
 
+        page.goto(f"{seen.served.url}/r/fix-the-menu")
+        expect(page.locator("#state .notice")).to_contain_text("The menu is right.")
+
         page.goto(f"{seen.served.url}/r/rename-the-settings-page")
         # `click` may try again where the page changes meanwhile, and decide twice
         page.get_by_role("button", name="Approve the wider scope").dispatch_event("click")
@@ -450,6 +453,10 @@ def test_without_javascript_reloading_does(seen: Seen) -> None:
     with seen.context(java_script_enabled=False) as context:
         page = opened(context, seen, "/")
         page.get_by_role("link", name="Fix without a script").click()
+        page.get_by_role("button", name="Do step 1").click()
+        expect(page).to_have_url(re.compile("#step-1$"))
+        page.get_by_role("button", name="Do step 1").click()
+        expect(page.locator("#step-1")).not_to_contain_text("left out")
         page.get_by_role("button", name="Approve", exact=True).click()
         page.get_by_label("A remark for the agent").fill("Slowly.")
         page.locator("#approve").get_by_role("button", name="Approve", exact=True).click()
@@ -463,8 +470,10 @@ def test_without_javascript_reloading_does(seen: Seen) -> None:
         expect(page.locator("#state .state")).to_have_text("Done")
         page.get_by_role("button", name="Merge", exact=True).click()
         expect(page.get_by_text("Merged.", exact=True)).to_be_visible()
-    assert "casefold" in git(seen.app, "show", "main:src/app/search.py")
-    git(seen.app, "revert", "-m", "1", "--no-edit", "HEAD")
+        assert "casefold" in git(seen.app, "show", "main:src/app/search.py")
+        page.get_by_role("button", name="Undo the merge").click()
+        expect(page.locator("#state .state")).to_have_text("Merge undone")
+    assert "casefold" not in git(seen.app, "show", "main:src/app/search.py")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -545,3 +554,19 @@ def kinds(vault: TestVault) -> list[str]:
         if action:
             until(lambda i=ident, a=action: i in {r["entity_id"] for r in vault.rows(a)}, ident, 30)
     return idents
+
+
+def test_a_plan_that_was_put_back_says_why(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix the put back plan")
+    (seen.app / "src/app/search.py").write_text("def find(people, text):\n    return []\n")
+    git(seen.app, "commit", "-qam", "Change what the plan was made from")
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        page.locator("#approve").get_by_role("button", name="Approve", exact=True).click()
+        expect(page.locator("#state .notice")).to_contain_text("src/app/search.py")
+        expect(page.locator(".said")).to_have_count(0)
+        page.goto(seen.served.url)
+        board_card = page.locator("#yours .card", has_text="Fix the put back plan")
+        expect(board_card.locator(".about")).to_contain_text("src/app/search.py")
+    git(seen.app, "revert", "--no-edit", "HEAD")

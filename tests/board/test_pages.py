@@ -516,3 +516,14 @@ def test_work_without_a_commit_is_not_offered_for_merging() -> None:
     ended = Case("t", "r", State.COMPLETED)
     assert acts(ended, case)["merge"] is acts(ended, case)["drop"] is False
     assert acts(ended, {**case, "commit": "c0ffee"})["merge"] is True
+
+
+def test_an_ended_request_is_found_though_it_is_not_shown(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("placet.cli.status._latest", lambda *_: [])
+    assert 'href="/r/no"' not in browser.get("/")
+    assert 'href="/r/no"' in browser.get("/?text=no")
+    assert 'href="/r/no"' not in browser.get("/?text=no+x")
+    for odd in ("%25", "_", "'", "%00", "x" * 5_000, "+".join("abcdefghijklmnop")):
+        assert 'href="/r/no"' not in browser.get(f"/?text={odd}"), odd

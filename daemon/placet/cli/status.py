@@ -237,7 +237,8 @@ def ended_about(site: Site, text: str, known: Collection[str]) -> list[dict[str,
 
     Those with a trace_id in `known` are left out.
     """
-    words = re.findall("[a-z0-9]+", text.lower())[:10]
+    slugs = [re.sub("[^a-z0-9]+", "-", word).strip("-") for word in text.lower().split()]
+    words = [slug for slug in slugs if slug][:10]
     if not words or not is_begun(site.state.journal):
         return []
     with Vault(site.vault) as folder, open_reader(site.state.journal) as reader:

@@ -30,7 +30,7 @@ from placet.host.plugins import WORKERS, plugin
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
-from placet.journal.writes import Conflict, JournalPaused
+from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.gestures import refuse
@@ -79,12 +79,7 @@ def daemon(
     until = ending or Ending()
     make_undumpable()
     sys.setswitchinterval(SWITCH_S)
-    if not (vault / CONFIG_PATH).is_file():
-        raise UserError(
-            f"{vault} has no {CONFIG_PATH}, so it is not a placet vault, or it is not mounted.",
-            f"Mount it. Or make it a vault: placet init {vault}",
-            exit_code=2,
-        )
+    _must_be_a_vault(vault)
     clock = Clock()
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault))
@@ -110,17 +105,7 @@ def daemon(
         if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
             distrust_journal(loop)
         _remove_leftovers(loop.ports)
-        model = config.model
-        facts = {
-            "version": __version__,
-            "pid": os.getpid(),
-            "watch": bell.mode.value,
-            "sandbox": loop.ports.sandbox.title,
-            "provider": model.provider,
-            "model": model.name,
-        }
-        started = of_daemon(clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
-        journal.commit([started])
+        journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
         settings.tell(journal)
         mark_end(journal, state.mark, folder)
@@ -132,6 +117,28 @@ def daemon(
         until.rings(end)
         with _ended(loop, state):
             yield Daemon(vault, journal, bell, loop, say, notify, until)
+
+
+def _must_be_a_vault(vault: Path) -> None:
+    if not (vault / CONFIG_PATH).is_file():
+        raise UserError(
+            f"{vault} has no {CONFIG_PATH}, so it is not a placet vault, or it is not mounted.",
+            f"Mount it. Or make it a vault: placet init {vault}",
+            exit_code=2,
+        )
+
+
+def _started(loop: Loop, bell: Watcher) -> AddActivity:
+    model = loop.ports.config.model
+    facts = {
+        "version": __version__,
+        "pid": os.getpid(),
+        "watch": bell.mode.value,
+        "sandbox": loop.ports.sandbox.title,
+        "provider": model.provider,
+        "model": model.name,
+    }
+    return of_daemon(loop.ports.clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
 
 
 def _journal(

@@ -298,7 +298,7 @@ def call_under_way(reader: Reader, case: Case) -> str:
 
     calls = (f"{CALL.key}:", f"{LITERAL.key}:")
     with suppress(BodyDamaged):
-        last = reader.last_record(case.trace_id, case.generation)
+        last = next(iter(reader.records(case.trace_id, case.generation, last=True)), None)
         if last is not None and last.kind == "intent":
             entry = Key(last.key, Begun)
             record = Recorded()

@@ -266,29 +266,19 @@ class Reader:
             )
         )
 
-    def records(self, trace_id: str, attempt: int) -> tuple[RecordEntry, ...]:
-        """Return a mission's record, by seq. Raises BodyDamaged for a damaged entry."""
+    def records(
+        self, trace_id: str, attempt: int, *, last: bool = False
+    ) -> tuple[RecordEntry, ...]:
+        """Return a mission's record, by seq, or its `last` entry. Raises BodyDamaged."""
         rows = self.connection.execute(
-            "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
-            "ORDER BY seq",
+            "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "  # noqa: S608 - literals
+            f"ORDER BY seq {'DESC LIMIT 1' if last else ''}",
             (trace_id, attempt),
         )
         return tuple(
             RecordEntry(seq, kind, key, checked_body(sha256, body))
             for seq, kind, key, sha256, body in rows
         )
-
-    def last_record(self, trace_id: str, attempt: int) -> RecordEntry | None:
-        """Return the newest entry of a mission's record. Raises BodyDamaged for a damaged one."""
-        row = self.connection.execute(
-            "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
-            "ORDER BY seq DESC LIMIT 1",
-            (trace_id, attempt),
-        ).fetchone()
-        if row is None:
-            return None
-        seq, kind, key, sha256, body = row
-        return RecordEntry(seq, kind, key, checked_body(sha256, body))
 
     def asked(self) -> tuple[tuple[str, int], ...]:
         """Return the conversations (trace_id, attempt) with an unanswered model call."""
@@ -313,17 +303,6 @@ class Reader:
                 "put it back from a backup",
             )
         return checked_body(*row) if row else None
-
-    def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
-        """Return whether a mission's record has an entry whose key begins so."""
-        return (
-            self.connection.execute(
-                "SELECT 1 FROM records "
-                "WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
-                (trace_id, attempt, len(beginning), beginning),
-            ).fetchone()
-            is not None
-        )
 
     def seen(self) -> tuple[SeenRow, ...]:
         """Return the acknowledged notes that belong to no case, by path."""

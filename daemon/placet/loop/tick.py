@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from placet.activity import Action
 from placet.agent.model_call import count_unseen
-from placet.agent.record import LIFE, Record
+from placet.agent.record import Record
 from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.lease import Owner
@@ -124,13 +124,7 @@ class Loop:
                 and last.action_type == Action.DAEMON_STOPPED
                 and last.details.get("orderly", False)
             )
-            left = [
-                case
-                for case in working
-                if ended_well
-                and self._has(reader, case.trace_id)
-                and reader.has_record(case.trace_id, case.generation, LIFE.key)
-            ]
+            left = [case for case in working if ended_well and self._has(reader, case.trace_id)]
             asked = [one for one in reader.asked() if self._has(reader, one[0])]
         # in any state: a case may have been decided before the daemon died
         for trace, attempt in asked:

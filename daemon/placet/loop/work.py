@@ -226,7 +226,7 @@ class Dispatch:
         if intake.is_draft(case) or not intake.left_s(case.request_path):
             return intake.is_draft(case)
         with self.book.ports.journal.read() as reader:
-            return reader.last_record(case.trace_id, case.generation) is None
+            return not reader.records(case.trace_id, case.generation, last=True)
 
     def _start_planning(self, case: Case, taker: Taker | None) -> None:
         book, token = self.book, None

@@ -15,6 +15,8 @@ PYTEST = ("-m", "pytest", "-q", "-n", "6", "--dist", "worksteal")
 def main(words: list[str]) -> None:
     """Run each tool. Run pytest if none of them failed, and end as it does."""
     programs = Path(sys.executable).parent
+    if missing := [tool[0] for tool in TOOLS if not (programs / tool[0]).exists()]:
+        sys.exit(f"{missing[0]} is missing. Type: pip install -c constraints.txt '.[dev]'")
     os.chdir(ROOT)
     failed = []
     for tool in TOOLS:

@@ -170,31 +170,6 @@ def test_every_ledger_is_asked_and_comes_before_the_patterns():
 # --- repetition
 
 
-@pytest.mark.parametrize(("earlier", "repeats"), [(0, False), (1, False), (2, True), (3, True)])
-@pytest.mark.parametrize(
-    "call", [read("a"), write("a", "x"), run("ls"), control("complete_step", step=1)]
-)
-def test_the_third_identical_call_is_a_repetition(call, earlier, repeats):
-    history = History()
-    for _ in range(earlier):
-        history = history.with_call(ok(call))
-    said = check_call(history, SETTINGS, call, ())
-    if not repeats:
-        assert said is None
-        return
-    assert isinstance(said, ToolError)
-    assert said.error_type == REPEATED
-    assert str(call) in said.message
-
-
-@pytest.mark.parametrize(("others", "repeats"), [(6, True), (7, True), (8, False)])
-def test_only_ten_calls_are_looked_at_the_new_one_included(others, repeats):
-    history = History()
-    for call in [read("a"), *distinct(others), read("a")]:
-        history = step(history, call)
-    assert isinstance(check_call(history, SETTINGS, read("a"), ()), ToolError) == repeats
-
-
 @pytest.mark.parametrize(
     ("call", "between", "repeats"),
     [
@@ -218,18 +193,6 @@ def test_only_ten_calls_are_looked_at_the_new_one_included(others, repeats):
 def test_looking_again_at_what_changed_is_no_repetition(call, between, repeats):
     history = step(step(step(History(), call), call), between)
     assert isinstance(check_call(history, SETTINGS, call, ()), ToolError) == repeats
-
-
-def test_after_a_change_the_count_begins_anew():
-    history = step(History(), read("a"), read("a"), write("a"), read("a"))
-    assert check_call(history, SETTINGS, read("a"), ()) is None
-    history = step(history, read("a"))
-    assert isinstance(check_call(history, SETTINGS, read("a"), ()), ToolError)
-
-
-def test_a_command_does_not_excuse_its_own_repetition():
-    history = step(step(History(), run("test")), run("test"))
-    assert isinstance(check_call(history, SETTINGS, run("test"), ()), ToolError)
 
 
 def test_the_first_repetition_is_answered_and_told_and_the_next_ends_the_mission():

@@ -180,7 +180,7 @@ def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
     patch, whole = diff(running.vault.site, "say-hello")
     assert b"\x1b[1A" in whole, "a program gets it as it is"
     assert "+\\x1b[1A\\x1b[2Kbad \\ \t.\n" in harmless(patch)
-    assert running.vault.cli("diff", "say-hello").stdout == whole.decode()
+    assert running.vault.click("diff", "say-hello").stdout == whole.decode()
 
 
 def test_finished_requests_cost_a_new_one_no_reading(

@@ -60,7 +60,7 @@ def test_a_mission_is_replayed_from_its_record(tmp_path: Path) -> None:
     done = vault.rows("execution.completed")[0]["metadata"]
     (vault.root / "System/replies.toml").unlink()  # no model could answer
     before, rows, refs = fingerprint(repo), len(vault.rows()), git(repo, "for-each-ref")
-    found = json.loads(vault.cli("replay", "say-hello", "--json").stdout)
+    found = json.loads(vault.click("replay", "say-hello", "--json").stdout)
     assert found["equal"] is True
     assert (found["calls"], found["steps"]) == (5, 3)
     assert found["tree"] == git(repo, "rev-parse", f"{done['branch']}^{{tree}}")
@@ -68,7 +68,7 @@ def test_a_mission_is_replayed_from_its_record(tmp_path: Path) -> None:
     assert len(git(repo, "worktree", "list").splitlines()) == 1
     assert list(vault.state.glob("*/worktrees/replay-*")) == []
     (tmp_path / "outside").write_text("something else\n")
-    other = vault.cli("replay", "say-hello", check=False)
+    other = vault.click("replay", "say-hello", check=False)
     assert other.returncode == 1
     assert "different from step 2 on" in other.stdout
     assert "hello.txt" in other.stdout
@@ -80,6 +80,6 @@ def test_what_was_never_a_mission_cannot_be_replayed(tmp_path: Path) -> None:
     vault.plays(PLAN)
     vault.drop("Say hello.\n")
     vault.once()
-    said = vault.cli("replay", "say-hello", check=False)
+    said = vault.click("replay", "say-hello", check=False)
     assert said.returncode == 1
     assert "never ran" in said.stderr

@@ -101,7 +101,7 @@ def test_what_waits_is_shown_with_its_dangers_and_approved(
 
 
 def test_a_pipe_is_no_terminal(tmp_path: Path) -> None:
-    done = planned(tmp_path).cli("review", check=False, stdin="a\n")
+    done = planned(tmp_path).click("review", check=False, stdin="a\n")
     assert done.returncode == 2
     assert "terminal" in done.stderr
     assert "placet plans" in done.stderr

@@ -73,10 +73,10 @@ def test_a_request_is_followed_across_a_daemon_that_is_killed(vault: TestVault) 
     ]
     assert err == "placet: the daemon runs again\n"
     # what is over is told, with its result, also without a daemon
-    again = vault.cli("watch", "say-hello")
+    again = vault.click("watch", "say-hello")
     assert without_times(again.stdout)[-1].startswith("say-hello: report: ")
     assert "\x1b" not in again.stdout
-    assert vault.cli("watch", "nothing-such", check=False).returncode == 3
+    assert vault.click("watch", "nothing-such", check=False).returncode == 3
 
 
 def test_events_as_json_are_the_rows_of_the_journal(vault: TestVault) -> None:
@@ -193,7 +193,7 @@ def test_a_title_ends_in_no_md(vault: TestVault) -> None:
 
 def test_a_dash_is_standard_input(vault: TestVault) -> None:
     for args in (("-",), ("--file", "-")):
-        path = vault.cli("submit", *args, stdin="Say hello ☃\n").stdout.strip()
+        path = vault.click("submit", *args, stdin="Say hello ☃\n").stdout.strip()
         assert (vault.root / path).read_text() == "Say hello ☃\n"
     assert vault.cli("submit", check=False).returncode == 2
     assert vault.cli("submit", "x", "--file", "-", check=False).returncode == 2

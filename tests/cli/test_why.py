@@ -457,7 +457,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         )
         assert failed(vault, 2)["metadata"]["base"] == facts["kept_commit"]
 
-        path = vault.cli("submit", "--file", "-", stdin=request).stdout.strip()
+        path = vault.click("submit", "--file", "-", stdin=request).stdout.strip()
         assert path == "Inbox/Requests/Go on with Say hello.md"
         vault.await_action("plan.created", 2)
 

@@ -82,8 +82,8 @@ def shown(vault: TestVault) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     with pgkit.server() as server:
         before = all_of(vault)
         address = server.fresh()
-        vault.cli("team", "init", address)
-        vault.cli("journal", "move")
+        vault.click("team", "init", address)
+        vault.click("journal", "move")
         yield before, all_of(vault)
 
 

@@ -76,7 +76,7 @@ def approve_and_answer(vault: TestVault) -> None:
 
 def told(vault: TestVault) -> str:
     sql = "SELECT action_type, metadata->>'tool' AS tool FROM activity"
-    return vault.cli("journal", "--sql", sql, "--json", check=False).stdout
+    return vault.click("journal", "--sql", sql, "--json", check=False).stdout
 
 
 PLAYS: Mapping[str, tuple[Said, Callable[[TestVault], None]]] = {
@@ -121,8 +121,8 @@ def played(way: Any, play: str, folder: Path, server: pgkit.Server) -> dict[str,
         gestures(vault)
         until(lambda: "report.written" in told(vault), told(vault), 90)
         sql = "SELECT action_type, actor, metadata->>'tool' AS tool, metadata->>'ok' AS ok FROM activity ORDER BY id"
-        rows = vault.cli("journal", "--sql", sql, "--json").stdout
-        assert vault.cli("journal", "verify").stdout
+        rows = vault.click("journal", "--sql", sql, "--json").stdout
+        assert vault.click("journal", "verify").stdout
     found = Counter(
         (row["action_type"], row["actor"], row["tool"], f"{row['ok']}".lower() in ("1", "true"))
         for row in json.loads(rows)

@@ -131,7 +131,7 @@ def test_retry_waits_for_no_quiet(tmp_path: Path) -> None:
     config = vault.root / "System/placet.toml"
     config.write_text(config.read_text().replace("quiet_s = 0", "quiet_s = 600"))
     with running(vault):
-        vault.cli("retry", "say-hello", "--comment", "Longer, please.")
+        vault.click("retry", "say-hello", "--comment", "Longer, please.")
         vault.await_action("model.called", 2, 60)
 
 
@@ -193,7 +193,7 @@ def _watch_ends(vault: TestVault) -> None:
 
 def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
     vault = planned(tmp_path)
-    done = vault.cli("approve", "say-hello", "--yes", "--json")
+    done = vault.click("approve", "say-hello", "--yes", "--json")
     assert json.loads(done.stdout)["state"] == "pending"
     assert "Approved. The mission starts when the daemon runs: placet run" in done.stderr
     (waits,) = status(vault.site)["intents"]
@@ -223,7 +223,7 @@ def test_a_refusal_by_the_daemon_is_printed(tmp_path: Path) -> None:
             answered = decide._answer_to(vault.site, left_behind)
         assert answered is not None
         assert "was changed since you read it" in answered
-        done = vault.cli("approve", "say-hello", "--yes", "--json")
+        done = vault.click("approve", "say-hello", "--yes", "--json")
         assert json.loads(done.stdout) == {"path": "System/Active/say-hello.md", "state": "done"}
         vault.await_action("execution.completed")
 
@@ -234,7 +234,7 @@ def test_polling_daemon_answers_a_command(tmp_path: Path) -> None:
     vault.configure(f'{config}\n[daemon]\nwatch = "polling"\nscan_interval_s = 60\n')
     with running(vault):
         time.sleep(1)
-        done = vault.cli("approve", "say-hello", "--yes", "--json")
+        done = vault.click("approve", "say-hello", "--yes", "--json")
         assert json.loads(done.stdout)["state"] == "done"
 
 

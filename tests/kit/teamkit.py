@@ -189,9 +189,9 @@ def team(
     vault = vault or make_vault(folder)
     address = server.fresh()
     reached = address.replace(str(server.port), str(port or server.port))
-    vault.cli("team", "init", reached, "--remote", str(folder / "work.git"))
-    vault.cli("config", "set", "team.workers", "true")
-    vault.cli("config", "set", "team.lease_s", f"{lease_s}")
+    vault.click("team", "init", reached, "--remote", str(folder / "work.git"))
+    vault.click("config", "set", "team.workers", "true")
+    vault.click("config", "set", "team.lease_s", f"{lease_s}")
     found = Troupe(vault, address, folder, server, lease_s)
     try:
         yield found

@@ -141,7 +141,7 @@ def test_a_notifier_that_fails_or_hangs_stops_nothing(vault: TestVault) -> None:
 
 
 def test_notify_test_tries_every_way_that_is_on(vault: TestVault) -> None:
-    vault.cli("notify", "test")
+    vault.click("notify", "test")
     (sent,) = until(lambda: told(vault), "the notice")
     assert (sent["event"], sent["request_id"], sent["title"]) == (
         "test",
@@ -154,12 +154,12 @@ def test_notify_test_tries_every_way_that_is_on(vault: TestVault) -> None:
         config
         + '[notify]\ncommand = ["no-such-program"]\nwebhook = "http://127.0.0.1:9/hook?token=never-told"\n'
     )
-    done = vault.cli("notify", "test", check=False)
+    done = vault.click("notify", "test", check=False)
     assert done.returncode == 1
     assert "command: no-such-program cannot be started" in done.stderr
     assert "webhook: 127.0.0.1 cannot be reached" in done.stderr
     assert "never-told" not in done.stderr
     vault.configure(config)
-    done = vault.cli("notify", "test", check=False)
+    done = vault.click("notify", "test", check=False)
     assert done.returncode == 2
     assert "[notify]" in done.stderr

@@ -67,7 +67,7 @@ def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str)
     vault.once()
     kept = vault.root.parent / "kept"
     shutil.copytree(vault.state, kept, symlinks=True)
-    vault.cli("pause")
+    vault.click("pause")
     vault.approve()
     vault.once()
     assert "approved_at" in vault.active().read_text()
@@ -78,7 +78,7 @@ def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str)
         db = lose(vault)
         if how == "journal":
             shutil.copy(next(kept.rglob("journal.db")), db)
-    vault.cli("resume")
+    vault.click("resume")
     vault.once()
     assert not {"plan.approved", "execution.started"} & set(vault.actions())
     assert NO_RECORD in vault.plan().read_text()
@@ -91,13 +91,13 @@ def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str)
 def test_older_journal_with_an_approval_runs_nothing(vault: TestVault) -> None:
     request = vault.drop("Say hello.\n")
     vault.once()
-    vault.cli("pause")
+    vault.click("pause")
     vault.approve()
     vault.once()
     then = [(path, path.read_bytes()) for path in (request, vault.active())]
     kept = vault.root.parent / "kept"
     shutil.copytree(vault.state, kept, symlinks=True)
-    vault.cli("resume")
+    vault.click("resume")
     vault.once()
     before = {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()}
     refs = git(vault.root, "for-each-ref")

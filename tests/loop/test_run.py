@@ -272,7 +272,7 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
     until(lambda: Path(f"{trap}.caught").exists(), "git hangs")
     began = time.monotonic()
     if by_hand:
-        vault.cli("stop", "say-hello")
+        vault.click("stop", "say-hello")
         end = vault.await_action("execution.failed")
         assert (time.monotonic() - began) < 20
         assert end["metadata"]["reason"] == "stopped_by_person"

@@ -129,7 +129,6 @@ VALUE = Plan(
     ),
     risks=("The old form has no test.",),
 )
-SMALL = Plan("t", "", (Step("s"),), Scope())
 
 
 def problems(body, tools=TOOLS):

@@ -310,14 +310,6 @@ def test_a_kept_demo_names_its_state_folder(plain: TestVault) -> None:
     replace(plain, state=Path(export.partition("=")[2])).click("show", "hello")
 
 
-def test_a_setting_is_printed_as_it_can_be_set(plain: TestVault) -> None:
-    plain.click("config", "set", "limits.day_usd", "2.5")
-    said = plain.click("config", "get", "limits.day_usd").stdout.strip()
-    assert said == "2.5"
-    plain.click("config", "set", "limits.day_usd", said)
-    assert "limits.day_usd = 2.5\n" in plain.click("config").stdout
-
-
 def test_status_shows_what_runs_and_waits_before_notes_with_remarks(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         vault.drop("Please say hello.\n", "done.md")

@@ -48,7 +48,7 @@ def test_the_command_line_says_who_approved_in_every_place(
     vault = planned(tmp_path)
     if is_running:
         with running(vault):
-            vault.cli("approve", "say-hello", "--yes")
+            vault.click("approve", "say-hello", "--yes")
             vault.await_action("report.written")
             until((vault.root / "Inbox/Archive/say-hello_plan.md").exists, "the archive")
     else:

@@ -523,13 +523,6 @@ def test_the_host_is_killed_everywhere(squad: Squad) -> None:
 # --- workers
 
 
-def under_way(squad: Squad, kind: str, row: str, count: int = 1) -> str:
-    """Return a mission that has got so far: it has a number of rows of a kind."""
-    (ident,) = planned(squad, kind, 1)
-    squad.approve(ident)
-    return ident if row == "" else reached(squad, ident, row, count)
-
-
 def reached(squad: Squad, ident: str, row: str, count: int = 1) -> str:
     try:
         until(lambda: squad.count(ident)[row] >= count, f"{ident}: {count} {row}", 40)

@@ -202,9 +202,9 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
         with running(vault):
             fill_up(disk / "fill")
             for said in (
-                vault.cli("status"),
-                vault.cli("why", "say-hello"),
-                vault.cli("doctor", check=False),
+                vault.click("status"),
+                vault.click("why", "say-hello"),
+                vault.click("doctor", check=False),
             ):
                 assert (
                     "where the journal is, is full. What cannot be written down waits"
@@ -212,11 +212,12 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
                 )
             (disk / "fill").unlink()
             assert (
-                "is full" not in vault.cli("status").stdout + vault.cli("why", "say-hello").stdout
+                "is full"
+                not in vault.click("status").stdout + vault.click("why", "say-hello").stdout
             )
         fill_up(disk / "fill")
         for command in (("status",), ("why", "say-hello")):
-            said = vault.cli(*command, check=False)
+            said = vault.click(*command, check=False)
             assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
 
 

@@ -42,7 +42,7 @@ def test_a_worker_plans_and_carries_out_what_the_daemon_hands_it(hello: Troupe) 
     branch = git(vault.root, "branch", "--list", "feat/*").strip()
     assert git(vault.root, "show", f"{branch}:hello.txt") == "hello"
     assert hello.sql("SELECT count(*) FROM team_work") == [(0,)]
-    assert vault.cli("journal", "verify").stdout
+    assert vault.click("journal", "verify").stdout
     print(hello.logs())
 
 
@@ -69,7 +69,7 @@ def test_a_worker_whose_clock_is_a_day_ahead_goes_by_the_databases(hello: Troupe
 
 def portal_of(vault: TestVault, folder: Path) -> Path:
     code = make_repo(folder / "code", {"a.txt": "one\n"})
-    vault.cli("portal", "add", "code", str(code))
+    vault.click("portal", "add", "code", str(code))
     return code
 
 

@@ -344,7 +344,7 @@ def test_nothing_names_a_commit_that_nobody_has(tmp_path: Path) -> None:
 def work(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
-    vault.cli("portal", "add", "code", str(code))
+    vault.click("portal", "add", "code", str(code))
     vault.script(plan(agent("One")), ("execute", SLOW))
     with team(tmp_path, server, 10, vault) as found:
         yield found
@@ -447,27 +447,27 @@ def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Troupe) -> Non
     work.worker("bob", "--remote", str(work.folder / "nowhere.git"))
     work.vault.approve("hello-1")
     until(lambda: "a worker cannot fetch from" in work.log("host"), work.logs(), 60)
-    work.vault.cli("stop", "hello-1")
+    work.vault.click("stop", "hello-1")
     work.until("report.written", 1, 40)
 
 
 @needs_server
 def test_work_waits_without_a_remote_and_the_doctor_says_so(work: Troupe) -> None:
-    work.vault.cli("config", "set", "team.work_remote", "")
+    work.vault.click("config", "set", "team.work_remote", "")
     work.host()
     work.worker("ann")
     work.vault.drop("---\nportal: code\n---\n# Say hello\n")
     until(lambda: "placet config set team.work_remote" in work.log("host"), work.logs(), 30)
 
     def doctor() -> str:
-        return " ".join(work.vault.cli("doctor", check=False).stdout.split())
+        return " ".join(work.vault.click("doctor", check=False).stdout.split())
 
     assert "none is set, so its work waits" in doctor()
     away = str(work.folder / "away.git")
-    work.vault.cli("config", "set", "portals.code.work_remote", away)
+    work.vault.click("config", "set", "portals.code.work_remote", away)
     until(lambda: f"cannot push to {away}" in work.log("host"), work.logs(), 60)
     assert f"{away} cannot be reached" in doctor()
-    work.vault.cli("config", "set", "portals.code.work_remote", str(work.remote))
+    work.vault.click("config", "set", "portals.code.work_remote", str(work.remote))
     until(work.vault.plan().exists, work.logs(), 60)
     assert f'it answers; each worker needs [remotes] "code" = "{work.remote}"' in doctor()
 
@@ -488,11 +488,11 @@ def test_the_remote_takes_references_of_placet_alone_and_moves_none(work: Troupe
     assert {*git(work.remote, "for-each-ref", "--format=%(objectname)").split()} == {one}
     assert git(work.remote, "config", "receive.fsckObjects") == "true"
     again = ("team", "init", work.address, "--remote")
-    work.vault.cli(*again, str(work.remote))
+    work.vault.click(*again, str(work.remote))
     assert git(work.remote, *refs) == said
     git(code, "push", "-q", str(work.remote), f":refs/placet/base/t/{one}")
     assert git(work.remote, *refs) == f"refs/placet/work/t/7/{one}"
-    refused = work.vault.cli(*again, str(code / ".git" / "objects"), check=False)
+    refused = work.vault.click(*again, str(code / ".git" / "objects"), check=False)
     assert "is not empty and not a git repository" in refused.stderr
-    refused = work.vault.cli(*again, "https://git.example.org/work.git", check=False)
+    refused = work.vault.click(*again, "https://git.example.org/work.git", check=False)
     assert "placet config set team.work_remote https://git.example.org/work.git" in refused.stderr

@@ -18,7 +18,7 @@ def vault_at(folder: Path, **portals: Path) -> TestVault:
     folder.mkdir(exist_ok=True)
     vault = make_vault(folder)
     for name, path in portals.items():
-        vault.cli("portal", "add", name, str(path))
+        vault.click("portal", "add", name, str(path))
     vault.plays(PLAN, *DONE)
     return vault
 
@@ -110,8 +110,8 @@ def test_a_clone_follows_a_repository_whatever_becomes_of_it(
         found.vault.drop("---\nportal: code\n---\n# Say hello\n", "other.md")
         until(lambda: "cannot push to" in found.log("host"), found.logs(), 60)
         git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", "other.git")
-        found.vault.cli("config", "set", "portals.code.work_remote", str(tmp_path / "other.git"))
-        found.vault.cli("team", "drain", "ann")
+        found.vault.click("config", "set", "portals.code.work_remote", str(tmp_path / "other.git"))
+        found.vault.click("team", "drain", "ann")
         found.worker("bob", "--remote", str(tmp_path / "other.git"))
         until(found.vault.plan("other").exists, found.logs(), 60)
         found.vault.approve("other")

@@ -85,7 +85,7 @@ def test_a_standby_takes_over_and_the_team_goes_on(tmp_path: Path) -> None:
                 squad.ended(*idents, patience_s=90)
                 bad = [f"{i}: {w}" for i in idents for w in squad.judge(i, *EXPECTED["slow"])]
                 squad.fire(*workers)
-                said = vault.cli("journal", "verify", check=False)
+                said = vault.click("journal", "verify", check=False)
                 print(f"all ended {time.monotonic() - began:.0f} s after the server died")
                 assert (bad, said.returncode) == ([], 0), f"{said.stdout}{said.stderr}"
         finally:

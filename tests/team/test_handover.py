@@ -29,7 +29,7 @@ SLOW = [
 def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
-    vault.cli("portal", "add", "code", str(code))
+    vault.click("portal", "add", "code", str(code))
     vault.script(plan(agent("One")), ("execute", SLOW))
     with team(tmp_path, server, 5, vault) as found:
         yield found
@@ -60,11 +60,11 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
     end_the_daemon_after_a_step(troupe)
     if done:
         until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
-    troupe.vault.cli("config", "set", "team.workers", "false")
-    troupe.vault.cli("config", "set", "team.database", "")
-    refused = troupe.vault.cli("journal", "move", check=False)
+    troupe.vault.click("config", "set", "team.workers", "false")
+    troupe.vault.click("config", "set", "team.database", "")
+    refused = troupe.vault.click("journal", "move", check=False)
     assert "Only the database has the commits of 1 unfinished mission." in refused.stderr
-    troupe.vault.cli("config", "set", "team.database", troupe.address)
+    troupe.vault.click("config", "set", "team.database", troupe.address)
     troupe.host()
     ended(troupe)
 
@@ -77,7 +77,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
     (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
     commit_all(code, "Take a while")
     end_the_daemon_after_a_step(troupe)
-    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.click("config", "set", "team.workers", "false")
     troupe.until("model.called", 3)  # the command begins, and takes its time
     troupe.host()
     ended(troupe)
@@ -85,13 +85,13 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
 
 
 def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:
-    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.click("config", "set", "team.workers", "false")
     host = troupe.host()
     troupe.approve_hello()
     troupe.until("step.completed")
     host.terminate()
     host.wait(30)
-    troupe.vault.cli("config", "set", "team.workers", "true")
+    troupe.vault.click("config", "set", "team.workers", "true")
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
@@ -144,7 +144,7 @@ def test_a_branch_that_left_the_scope_does_not_appear(
     end_the_daemon_after_a_step(troupe)
     until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
     forged = forge(troupe, what)
-    troupe.vault.cli("config", "set", "team.workers", workers)
+    troupe.vault.click("config", "set", "team.workers", workers)
     troupe.host()
     troupe.until("report.written")
     assert FORGED[what][1] in str(troupe.rows("execution.failed")), troupe.logs()
@@ -164,7 +164,7 @@ def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
         f"UPDATE records SET body = convert_to('{forged}', 'utf-8'), size = {len(forged)}, "
         f"sha256 = '{sha256(forged.encode()).hexdigest()}' WHERE key = 'place'"
     )
-    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.click("config", "set", "team.workers", "false")
     troupe.host()
     until(lambda: "the record's entry `place` cannot be read" in troupe.log("host"), "", 60)
     assert (theirs / "text.md").exists()
@@ -203,10 +203,10 @@ def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe)
     host.terminate()
     host.wait(30)
     for workers, address in (("false", ""), ("true", troupe.address)):
-        troupe.vault.cli("config", "set", "team.workers", "false")
-        troupe.vault.cli("config", "set", "team.database", address)
-        troupe.vault.cli("journal", "move")
-        troupe.vault.cli("config", "set", "team.workers", workers)
+        troupe.vault.click("config", "set", "team.workers", "false")
+        troupe.vault.click("config", "set", "team.database", address)
+        troupe.vault.click("journal", "move")
+        troupe.vault.click("config", "set", "team.workers", workers)
     troupe.host()
     until(lambda: "has no worker named ann" in troupe.log("ann"), troupe.logs(), 60)
     troupe.roles.clear()
@@ -245,7 +245,7 @@ def test_a_worker_moves_no_reference_but_its_missions(
 ) -> None:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code")
-    vault.cli("portal", "add", "code", str(code))
+    vault.click("portal", "add", "code", str(code))
     vault.plays(PLAN, *DONE)
     before = git(code, "for-each-ref")
     with team(tmp_path, server, 10, vault) as found:

@@ -43,7 +43,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Squad, Net]
         served = f"http://{machines.address('remote')}:8080/work.git"
         words = (str(folder), machines.address("remote"), "8080")
         troupe.start(*words, log="remote", program=(str(kit),))
-        vault.cli("config", "set", "team.work_remote", served)
+        vault.click("config", "set", "team.work_remote", served)
         squad = Squad(troupe, repo, server, unused)
         squad.host()
         for name in ("one", "two"):
@@ -104,5 +104,5 @@ def test_a_line_is_cut(five: tuple[Squad, Net], ends: tuple[str, str], way: str)
 
 
 def test_all_of_it_is_on_the_record(five: tuple[Squad, Net]) -> None:
-    said = five[0].vault.cli("journal", "verify", check=False)
+    said = five[0].vault.click("journal", "verify", check=False)
     assert said.returncode == 0, f"{said.stdout}\n{said.stderr}"

@@ -556,7 +556,7 @@ def test_a_request_is_carried_out_with_its_journal_there(
         [("finish", {"summary": "Said."})],
     )
     address = own_server.fresh()
-    assert vault.cli("team", "init", address).stdout == f"{address}\n"
+    assert vault.click("team", "init", address).stdout == f"{address}\n"
     vault.drop("# Say hello\n")
     with daemon_of(vault) as daemon:
         until(lambda: asked(vault, "plan.created"), "a plan")
@@ -574,7 +574,7 @@ def test_a_request_is_carried_out_with_its_journal_there(
             until(lambda: asked(vault, "report.written"), "its report")
     assert len(asked(vault, "execution.completed")) == 1
     assert len(asked(vault, "step.completed")) == 1
-    assert vault.cli("journal", "verify").stdout
+    assert vault.click("journal", "verify").stdout
     assert not list(vault.state.glob("*/journal.db"))
     report = next((vault.root / "Knowledge/Reports").rglob("*.md")).read_text()
     assert "Said." in report
@@ -594,24 +594,24 @@ def daemon_of(vault: TestVault) -> Iterator[subprocess.Popen[bytes]]:
 def asked(vault: TestVault, action: str) -> list[Any]:
     """The rows of an action, as a person asks for them."""
     sql = f"SELECT id FROM activity WHERE action_type = '{action}'"
-    done = vault.cli("journal", "--sql", sql, "--json", check=False)
+    done = vault.click("journal", "--sql", sql, "--json", check=False)
     return list(json.loads(done.stdout)) if done.returncode == 0 else []
 
 
 def test_settings_and_place_must_agree(tmp_path: Path, server: pgkit.Server) -> None:
     vault = carried_out(make_vault(tmp_path))
     address = server.fresh()
-    said = vault.cli("team", "init", address).stderr
+    said = vault.click("team", "init", address).stderr
     assert "placet journal move" in said
     hint = re.search(r"Move it: placet (.*)", vault.once(code=1))
     assert hint is not None
-    moved = vault.cli(*hint[1].split())
+    moved = vault.click(*hint[1].split())
     assert moved.stdout == f"{address}\n"
     vault.once()
-    assert "completed" in vault.cli("status").stdout
-    assert f"ok    journal        {address}" in vault.cli("doctor", check=False).stdout
-    vault.cli("config", "set", "team.database", "")
-    vault.cli("journal", "move")
+    assert "completed" in vault.click("status").stdout
+    assert f"ok    journal        {address}" in vault.click("doctor", check=False).stdout
+    vault.click("config", "set", "team.database", "")
+    vault.click("journal", "move")
     vault.once()
 
 
@@ -620,15 +620,15 @@ def test_a_journal_that_was_moved_is_no_other_vaults(tmp_path: Path, server: pgk
     (tmp_path / "other").mkdir()
     vault, other = carried_out(make_vault(tmp_path)), make_vault(tmp_path / "other")
     address = server.fresh()
-    vault.cli("team", "init", address)
-    vault.cli("journal", "move")
+    vault.click("team", "init", address)
+    vault.click("journal", "move")
     count = len(vault.rows())
-    refused = other.cli("team", "init", address, check=False)
+    refused = other.click("team", "init", address, check=False)
     assert refused.returncode == 2
     assert "holds the journal of another vault" in refused.stderr
     assert address not in (other.root / "System/placet.toml").read_text()
-    other.cli("config", "set", "team.database", address)
+    other.click("config", "set", "team.database", address)
     assert "holds the journal of another vault" in other.once(code=2)
     assert len(vault.rows()) == count
     vault.once()
-    assert "completed" in vault.cli("status").stdout
+    assert "completed" in vault.click("status").stdout

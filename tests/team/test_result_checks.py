@@ -65,7 +65,7 @@ def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code")
     write_files(code, {"draft.txt": "not committed\n"})
-    vault.cli("portal", "add", "code", str(code))
+    vault.click("portal", "add", "code", str(code))
     vault.plays(PLAN, *DONE)
     with team(tmp_path, server, 10, vault) as found:
         found.host()
@@ -96,7 +96,7 @@ def test_a_plan_of_a_worker_approves_nothing(troupe: Troupe) -> None:
     assert "1 uncommitted file" in text, "of the person's checkout"
     ((*_, facts),) = troupe.rows("plan.created")
     assert "another plan" not in facts
-    troupe.vault.cli("status")
+    troupe.vault.click("status")
     assert not troupe.rows("plan.approved")
 
 
@@ -138,7 +138,7 @@ def test_the_recorded_end_of_a_worker_deletes_no_branch(troupe: Troupe) -> None:
     for process in troupe.processes:
         process.terminate()
         process.wait(30)
-    troupe.vault.cli("config", "set", "team.workers", "false")
+    troupe.vault.click("config", "set", "team.workers", "false")
     troupe.host()
     troupe.until("report.written")
     refs = git(code, "for-each-ref", "--format=%(refname)", "refs/heads").split()

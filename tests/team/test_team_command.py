@@ -563,7 +563,7 @@ def test_a_daemon_whose_database_refuses_says_so_and_ends(troupe: Troupe) -> Non
     troupe.until("request.detected")
     troupe.change("ALTER TABLE team_members RENAME COLUMN beat_s TO heard_s")
     assert host.wait(60) == 1
-    for said in (troupe.log("host"), troupe.vault.cli("team", "workers", check=False).stderr):
+    for said in (troupe.log("host"), troupe.vault.click("team", "workers", check=False).stderr):
         assert "Traceback" not in said
         assert 'The database of the journal refuses: column "beat_s" does not exist.' in said
 
@@ -624,7 +624,7 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert found["clock"][0] == "warn"
     assert re.search(r"is (299|300)\.\d s ahead of the database's", found["clock"][1])
     assert found["workers"] == ("warn", "of another version: bob (9.1.0)")
-    said = vault.cli("doctor", check=False).stdout
+    said = vault.click("doctor", check=False).stdout
     assert "ok    workers        1 worker running\n" in said
     assert re.search(r"(?m)^ok    model          .*: the workers ask it, each with a key", said)
     assert "note  workers        of another version: bob (9.1.0)\n" in said
@@ -684,7 +684,7 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
         found.host()
         until(lambda: "done by workers" in found.log("host"), "the daemon", 60)
         words = ("team", "init", "--worker", "build-1", "--labels", "gpu,any")
-        assert vault.cli(*words).stdout == roles
+        assert vault.click(*words).stdout == roles
         server.sql(roles, database)
         theirs = found.address.replace("//placet@", "//build-1@")
         where = ("--config", found.config, "--remote", str(found.remote))

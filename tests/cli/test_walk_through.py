@@ -17,7 +17,7 @@ from placet.note.frontmatter import read_note, stamp
 from placet.plan.left_out import with_other_tick
 from placet.plan.parse import parse_plan
 from ptykit import Person, terminal
-from vaultkit import ME, PLAN, TestVault, make_vault, running, until
+from vaultkit import DONE, ME, PLAN, TestVault, make_vault, running, until
 
 TWO = {
     **PLAN,
@@ -47,18 +47,7 @@ def planned(folder: Path, plan: Any = PLAN, *names: str) -> TestVault:
     vault.script(
         ("plan", [{"calls": [("submit_plan", plan)]}]),
         ("revise", [{"calls": [("submit_plan", plan)]}]),
-        (
-            "execute",
-            [
-                {
-                    "calls": [
-                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                        ("complete_step", {"step": 1, "summary": "Hello"}),
-                        ("finish", {"summary": "Done."}),
-                    ]
-                }
-            ],
-        ),
+        ("execute", DONE),
     )
     for name in names or ("Say hello",):
         vault.drop(f"# {name}\n", f"{name}.md")

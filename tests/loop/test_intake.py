@@ -16,7 +16,7 @@ from placet.case.settle import Fingerprint, Quiet
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Reply
 from placet.disk.vault import Vault
 from placet.note.paths import Folder
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
 
 PATH = "Inbox/Requests/Say hello.md"
 WALL_S = 1_000_000.0
@@ -271,19 +271,7 @@ def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails
     say that they are ready.
     """
     vault = make_vault(tmp_path)
-    work = (
-        [{"calls": [("give_up", {"reason": "no"})]}]
-        if fails
-        else [
-            {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-            {
-                "calls": [
-                    ("complete_step", {"step": 1, "summary": "Hello"}),
-                    ("finish", {"summary": "Done."}),
-                ]
-            },
-        ]
-    )
+    work = [{"calls": [("give_up", {"reason": "no"})]}] if fails else DONE
     vault.script(
         *((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")),
         ("execute", work),

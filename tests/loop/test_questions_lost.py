@@ -167,13 +167,13 @@ def test_a_weaker_sandbox_is_not_approved_by_an_answer(vault: TestVault, sort: s
 # --- the journal
 
 
-def real_vault(tmp_path: Path, call: tuple[str, Any]) -> TestVault:
+def real_vault(tmp_path: Path, *calls: tuple[str, Any]) -> TestVault:
     """A vault with its daemon's own start, whose mission asks this."""
     vault = make_vault(tmp_path)
     vault.configure('[commands]\nsandbox = "none"\n')
     vault.plays(
         PLAN,
-        [WRITE, call],
+        [WRITE, *calls],
         [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})],
     )
     vault.drop("Say hello.\n", "hello.md")
@@ -281,27 +281,8 @@ def test_a_mission_that_asked_is_replayed_without_asking(
     if sort == "question":
         vault = real_vault(tmp_path, ASK)
     else:
-        vault = real_vault(tmp_path, ("request_scope", WIDER))
-        vault.script(
-            (
-                "execute",
-                [
-                    {
-                        "calls": [
-                            WRITE,
-                            ("request_scope", WIDER),
-                            ("write_file", {"path": "test_hello.py", "content": "x\n"}),
-                        ]
-                    },
-                    {
-                        "calls": [
-                            ("complete_step", {"step": 1, "summary": "Hello"}),
-                            ("finish", {"summary": "Done."}),
-                        ]
-                    },
-                ],
-            )
-        )
+        more = ("write_file", {"path": "test_hello.py", "content": "x\n"})
+        vault = real_vault(tmp_path, ("request_scope", WIDER), more)
     vault.here()
     decided(vault)
     vault.here()

@@ -18,7 +18,7 @@ from gitkit import commit_all, git, make_repo, write
 from placet.git.commit import not_kept_here
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import DONE, PLAN, TestVault, make_vault
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -118,14 +118,7 @@ def serve(tmp_path: Path, places: dict[str, Path]) -> TestVault:
     vault = make_vault(tmp_path / "v")
     portals = "".join(f'[portals.{name}]\npath = "{place}"\n' for name, place in places.items())
     vault.configure(f"[daemon]\nplans_at_once = 8\nmissions_at_once = 8\n{portals}")
-    vault.plays(
-        PLAN,
-        [
-            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-            ("complete_step", {"step": 1, "summary": "Hello"}),
-            ("finish", {"summary": "Done."}),
-        ],
-    )
+    vault.plays(PLAN, *DONE)
     for name in places:
         vault.drop(f"---\nportal: {name}\n---\nSay hello.\n", f"{name}.md")
     vault.here()

@@ -36,20 +36,13 @@ from placet.host.state import vault_state
 from placet.loop.app import daemon
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe, probe
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
 
 
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.plays(
-        PLAN,
-        [
-            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
-            ("complete_step", {"step": 1, "summary": "Hello"}),
-            ("finish", {"summary": "Done."}),
-        ],
-    )
+    vault.plays(PLAN, *DONE)
     return vault
 
 

@@ -124,6 +124,7 @@ def test_a_report_shows_what_git_and_the_record_have(troupe: Troupe, how: str) -
 def test_a_worker_cannot_say_that_files_changed_under_a_plan(troupe: Troupe) -> None:
     forged(troupe, DRIFT)
     ended(troupe)
+    until(troupe.vault.plan().exists, troupe.logs(), 60)  # it moves after the report is written
     assert not troupe.rows("plan.drifted")
     assert "A file was changed" not in troupe.vault.plan().read_text()
 

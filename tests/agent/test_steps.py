@@ -108,15 +108,6 @@ def test_steps_are_done_in_their_order_and_none_is_passed_over(
     assert vault.click("replay", "say-hello").returncode == 0
 
 
-def test_who_passes_over_a_step_is_told_which_one_is_open(tmp_path: Path) -> None:
-    vault = carried_out(
-        tmp_path, [own("Write it"), LICENCE, own("Look")], [[WRITE, FINISH], [done(3)], [GIVE_UP]]
-    )
-    assert completed(vault) == []
-    assert "LICENCE" not in vault.rows("execution.failed")[0]["metadata"]["files_changed"]
-    assert errors(vault) == ["step_open", "step_open"]
-
-
 def test_a_silent_turn_ends_no_mission_that_has_an_open_step(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {**PLAN, "steps": [own("Write it"), LICENCE], "scope": {"write": ["*.txt", "LICENCE"]}}

@@ -109,7 +109,7 @@ def test_changes_that_are_asked_for_wait_for_a_request_that_cannot_be_used(tmp_p
     changes_asked(vault)
     vault.here()
     assert "priority: 99" in side(note).read_text()
-    assert "The changes wait for the request" in side(vault.plan()).read_text()
+    assert "placet revises this plan once the request" in side(vault.plan()).read_text()
     edit(note, ("priority: 99", "priority: 9"))
     vault.here()
     assert vault.rows("plan.revised")

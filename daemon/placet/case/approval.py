@@ -162,7 +162,7 @@ def _denial(case: Case, plan: NoteSeen) -> str:
         )
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
-        return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
+        return f"It says `complexity: {size}`, not one of {', '.join(Complexity)}."
     return lost_keys(case, plan)
 
 

@@ -80,7 +80,7 @@ def read_request(
         try:
             complexity = Complexity(word.lower())
         except ValueError:
-            problems.append(f"`complexity: {word}` is none of {', '.join(Complexity)}.")
+            problems.append(f"`complexity: {word}` is not one of {', '.join(Complexity)}.")
     budget = _money(meta.get("budget_usd"), problems)
     if problems:
         raise RequestProblems(tuple(problems))

@@ -210,8 +210,8 @@ def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
     for note in several:
         if note is not chosen:
             why = (
-                f"This note has the same `trace_id` as `{show(chosen.path)}`, so it is taken for a "
-                "copy and nothing is done with it. To make it a request of its own, remove its "
+                f"This note has the same `trace_id` as `{show(chosen.path)}`, so placet treats "
+                "it as a copy and ignores it. To make it a separate request, remove its "
                 "`trace_id` and `status` lines."
             )
             found.tell(note, why + _difference(chosen, note))
@@ -241,7 +241,7 @@ def _not_asking(note: NoteSeen) -> str:
     if note.status in {*ASKS, DRAFT, "planning"}:
         return ""
     what = (
-        "says that this request was taken up, but the journal does not know it"
+        "says that placet has planned this request, but the journal does not know it"
         if note.status in _KNOWN_STATUS
         else "is not a status that placet knows"
     )

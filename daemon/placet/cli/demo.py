@@ -94,7 +94,7 @@ def _play(folder: Path, *, live: bool) -> None:
     def run(sentence: str, command: str) -> None:
         _run(sentence, command, vault, env)
 
-    click.echo(f"vault   {vault}, and beside it a repository whose test fails")
+    click.echo(f"vault   {vault}, and next to it a repository whose test fails")
     click.echo(f"model   {model_line(*(('anthropic', 'real') if live else ('scripted', 'demo')))}")
     with _daemon(site) as is_alive:
         note = "'../Fix the median.md'"

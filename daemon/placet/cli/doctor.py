@@ -299,9 +299,9 @@ def _journal(state: StateFolder) -> Iterator[Line]:
 
 
 _HELPS_WITH_DAMAGE = (
-    "See which row it is: placet journal verify. To begin anew from what vault and branches say, "
-    "stop the daemon, move journal.db away (placet journal path) with its -wal and -shm, and "
-    "start it again."
+    "See which row it is: placet journal verify. To begin with an empty "
+    "journal, stop the daemon, move journal.db away (placet journal path) with its -wal and -shm, "
+    "and start it again."
 )
 
 

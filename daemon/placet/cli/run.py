@@ -130,7 +130,7 @@ def replay_mission(
 
 def replay_text(found: Mapping[str, Any]) -> str:
     """Return `placet replay` for people."""
-    done = f"{counted(found['calls'], 'call')} carried out again, "
+    done = f"{counted(found['calls'], 'call')} run again, "
     done += f"{counted(found['steps'], 'step')} compared"
     if found["equal"]:
         return f"equal: {done}; tree {found['tree']} of commit {found['commit'][:12]}"

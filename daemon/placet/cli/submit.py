@@ -220,7 +220,7 @@ def _number(given: str | None) -> float | str | None:
 
 def _read(file: str) -> str:
     if file == "-" and sys.stdin.isatty():
-        say("write the request, then end it with Ctrl-D on a line of its own")
+        say("write the request, then press Enter and Ctrl-D")
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except OSError as error:

@@ -387,7 +387,7 @@ def _with_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture | None:
     )
     if isinstance(gesture, RevisionAsked):
         book.intake.unplanned[gesture.note.path] = (
-            "The changes wait for the request: beside it stands what is wrong with "
-            f"`{show(note.path)}`."
+            f"placet revises this plan once the request `{show(note.path)}` is fixed. The note "
+            "next to the request says what is wrong."
         )
     return None

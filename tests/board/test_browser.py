@@ -417,6 +417,7 @@ def test_the_keyboard_is_enough(seen: Seen) -> None:
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         expect(page.get_by_label("A remark for the agent")).to_be_visible()
+        expect(page.locator("#approve h2")).to_be_focused()
         tab_to(page, "Approve")
         page.keyboard.press("Enter")
         expect(page.locator("#state .state")).to_have_text(re.compile("Starts soon|Running|Done"))

@@ -11,7 +11,6 @@ from vaultkit import PLAN, TestVault, make_vault
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
 FINISH = ("finish", {"summary": "Done."})
-GIVE_UP = ("give_up", {"reason": "No."})
 LICENCE = {
     "title": "Licence",
     "tools": ["write_file"],

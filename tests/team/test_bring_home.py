@@ -431,7 +431,7 @@ def test_work_waits_for_a_commit_that_the_remote_lost(work: Troupe) -> None:
     git(work.remote, "update-ref", "--stdin", stdin=f"{names}\n".encode())
     git(work.remote, "gc", "-q", "--prune=now")
     work.worker("bob")
-    until(lambda: "a worker cannot fetch from" in work.log("host"), work.logs(), 60)
+    until(lambda: "the worker cannot fetch from" in work.log("host"), work.logs(), 60)
     git(work.folder / "kept.git", "push", "-q", str(work.remote), f"{WORK}/*:{WORK}/*")
     ended(work)
 
@@ -446,7 +446,7 @@ def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Troupe) -> Non
     one.wait(30)
     work.worker("bob", "--remote", str(work.folder / "nowhere.git"))
     work.vault.approve("hello-1")
-    until(lambda: "a worker cannot fetch from" in work.log("host"), work.logs(), 60)
+    until(lambda: "the worker cannot fetch from" in work.log("host"), work.logs(), 60)
     work.vault.click("stop", "hello-1")
     work.until("report.written", 1, 40)
 

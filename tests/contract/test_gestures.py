@@ -197,7 +197,7 @@ def test_an_edit_is_planned_whenever_it_comes(vault: TestVault) -> None:
         assert "The second wish." in opening(model)
         assert "with my own words" in opening(model), "the edited plan is what is revised"
         text = says_all(plan, "status: review", "revision: 2", "Attempt 2.")
-        assert "> - gone: `Attempt 1, with my own words.`" in text
+        assert "> -Attempt 1, with my own words." in text
 
         def goes_on() -> bool:
             run.loop.ports.clock.sleep(0.5)

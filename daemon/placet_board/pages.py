@@ -224,7 +224,7 @@ def money(usd: float) -> str:
 def ago(moment: str) -> Markup:
     """Return how long ago a moment was; the exact one shows on demand."""
     exact = local(moment)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+    return Markup('<time datetime="{}" title="{}">{} ago</time>').format(
         moment, exact, age(age_s(moment))
     )
 

@@ -318,7 +318,7 @@ def test_every_state_says_which_decisions_it_refuses(state: State) -> None:
         State.REVISING: {"approve", "reject", *changes},
         State.APPROVED: {"stop"},
         State.RUNNING: {"stop"},
-        State.FAILED: {"approve", "reject", *ended},
+        State.FAILED: {"approve", "reject", "revise", *ended},
         State.COMPLETED: ended,
         State.REJECTED: ended,
         State.WITHDRAWN: ended,

@@ -67,7 +67,8 @@ class Conversation:
 class Round:
     """One turn of the model. Iterating over `calls` runs them, in order.
 
-    An outcome with `ends` set ends the conversation: stop iterating then.
+    Iterate to the end, or the model misses results. An outcome with `ends` set ends the
+    conversation: stop iterating then.
     """
 
     iteration: int
@@ -126,9 +127,10 @@ def rounds(
     """Let the model work, round by round, until the caller stops iterating.
 
     Limits are checked before each round and before each call. `restore` brings the worktree to its
-    state after the first calls of a turn, and returns whether it could. If the record is carried,
-    `kept` is called after each call that may have changed files; what it records is committed with
-    the call's outcome. Raises Stop at a limit, and what `ask_model` raises.
+    state after the first calls of a turn, and returns whether it could. With a team
+    (`record.carrier`), `kept` is called after each call that may have changed files; what it
+    records is committed with the call's outcome. Raises Stop at a limit, and what `ask_model`
+    raises.
     """
     record = limits.record
     case, specs = record.case, tuple(tool.spec() for tool in talk.tools.values())
@@ -257,7 +259,7 @@ def _reads_at_once(
 ) -> dict[int, Outcome]:
     """Run consecutive reads from `start` on in parallel, if there are at least two.
 
-    If the machine has no thread left for one, it has no outcome here.
+    A read that got no thread is missing; it runs later, in its turn.
     """
     end = start
     if record.halt is not None:

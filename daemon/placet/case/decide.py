@@ -281,7 +281,9 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     )
     d.set_plan(path=plan.path, keys=d.case.request.keys)
     d.text(text)
-    edited = plan.digest != d.case.plan.digest and _uncommented(g.written) != _uncommented(text)
+    edited = plan.digest != d.case.plan.digest and _without_comments(
+        g.written
+    ) != _without_comments(text)
     d.by_human(
         Action.PLAN_APPROVED,
         Entity.PLAN,
@@ -318,7 +320,7 @@ def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
         # did not approve it
         if any(plan.meta.get(key) is not None for key in NO_APPROVAL):
             changes |= NO_APPROVAL
-    elif case.state is State.FAILED:  # it rests there as any failed plan does
+    elif case.state is State.FAILED:  # the note stays in Inbox/Plans
         changes = {**d.plan_status, **NO_APPROVAL}
     home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
     d.put_back(plan, "Not approved", g.why, changes, home)
@@ -335,9 +337,9 @@ def _superseded(d: DecisionBuilder, g: PlanSuperseded) -> None:
 
 
 def _deliver(d: DecisionBuilder, plan: NoteSeen, newest: bytes, heading: str, why: str) -> None:
-    """Publish the newest revision, which an older one kept from its place.
+    """Archive the older revision `plan`, and publish the newest one in its place.
 
-    The older one is archived. Its comments that the newest does not have are put into that.
+    Comments of the older one that the newest does not have are added to the newest.
     """
     case, kept = d.case, archived_path(d.case, f"_r{plan.meta['revision']}_edited")
     known = {comment.text for comment in comments(body_of(newest))}
@@ -370,7 +372,7 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
     if running:
         d.set(reported_edit=plan.digest)
         return
-    _void(d)
+    _void_approval(d)
     why = (
         "The text was changed after it had been approved, so the approval is void. Read it again "
         "and move it to System/Active to approve it as it is now."
@@ -393,7 +395,7 @@ _NOT_TO_BE_RUN = {
 def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
     plan = g.note
     heading, hint = _NOT_TO_BE_RUN[g.kind]
-    _void(d)
+    _void_approval(d)
     d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
     d.put_back(plan, heading, f"{g.why}\n{hint}")
@@ -401,7 +403,7 @@ def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
 
 def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
     plan, drift = g.note, g.drift
-    _void(d)
+    _void_approval(d)
     d.set_plan(based_on=drift.based_on)
     d.row(
         Action.PLAN_DRIFTED,
@@ -425,14 +427,14 @@ def _box_stale(d: DecisionBuilder, g: BoxStale) -> None:
     plan = g.note
     d.write_box(plan)
     if plan.folder is Folder.PLANS and not NO_APPROVAL.keys().isdisjoint(plan.meta):
-        # of a failed plan from an older placet: it would be refused for them
+        # stamps that an older placet left would refuse the next approval
         d.stamp_plan(plan, NO_APPROVAL)
 
 
 def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
     plan, person = g.note, g.person
     found = rejection_in(plan, Rejection())
-    _void(d)
+    _void_approval(d)
     d.set_plan(path=plan.path)
     d.set(rejection=found)
     claimed = _claimed(plan, "rejected_by")
@@ -461,7 +463,7 @@ def _rejection_explained(d: DecisionBuilder, g: RejectionExplained) -> None:
 def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
     plan, person, request = g.note, g.person, g.request
     claimed = _claimed(plan, "reviewed_by", d.case.reviewed.by)
-    _void(d)
+    _void_approval(d)
     d.set_plan(path=plan.path)
     d.set(reviewed=Reviewed(person.who, d.now))
     if request is not None and g.asked is not None and request.digest != d.case.request_digest:
@@ -500,13 +502,13 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     plan = g.note
     # a plan of a stopped mission has been here since it was stopped
     person = d.case.stopped_by if d.case.stopped_by.via else g.person
-    _void(d)
+    _void_approval(d)
     if d.case.spent_approvals:
-        # An older copy of the note, with the decision that was used, does not say this.
+        # This notice tells the note from an older copy, whose decision was used.
         d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     own = str(plan.meta.get("rejection_reason") or "").strip()
-    stamped = own == d.case.rejection.reason.strip()  # another one is yours, and stays
+    stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it
     rejection = _NO_REJECTION if stamped else dict.fromkeys(_REJECTED)
     d.set(rejection=Rejection())
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest)
@@ -528,7 +530,7 @@ def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
 
 
 def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:
-    _void(d)
+    _void_approval(d)
     d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan.path)
     d.set_plan(path="")
     d.stamp_request(g.request)
@@ -542,7 +544,7 @@ def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     used = _STOPS_WITH.get(g.person.via)
     d.set(stop=f"{g.person.who} used {used}" if used else g.why, stopped_by=g.person)
     d.set_plan(path=note.path if note is not None else "")
-    # a property says no: the note is moved to where that is decided
+    # a property of the note says no: move it to the folder where the next look decides that
     if note is not None and note.folder is Folder.ACTIVE:
         said = decision_of(note) or note.status
         rejected = said in (REJECT, "rejected")
@@ -553,7 +555,7 @@ def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, g.person, running=True)
 
 
-def _void(d: DecisionBuilder) -> None:
+def _void_approval(d: DecisionBuilder) -> None:
     """Make the approval and the work that rests on it void."""
     d.void_work()
     d.spend_approval()
@@ -561,15 +563,12 @@ def _void(d: DecisionBuilder) -> None:
 
 
 def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
-    """Return for a row who decided, as a note says itself.
-
-    Anybody may have written that, but for the daemon's `own` word.
-    """
+    """Return who the note says decided, unverified; nothing for the daemon's `own` stamp."""
     said = str(note.meta.get(key) or "")[:200]
     return {"claimed": said} if said not in ("", own, SOMEONE) else {}
 
 
-def _uncommented(text: bytes) -> tuple[bytes, str]:
+def _without_comments(text: bytes) -> tuple[bytes, str]:
     """Return a plan's properties, and its text without people's comments, which are no edit."""
     body = read_note(text).body
     return text[: len(text) - len(body.encode())], uncommented(body)

@@ -1,4 +1,4 @@
-"""Tick: scan, observe, decide, record, perform, start work, collect results.
+"""Tick: collect results, scan, read notes, decide, record, perform, start work.
 
 A file event or a timer starts a tick. It lists the watched folders and lets pure functions decide
 what changed and what follows. It records each decision in one transaction, performs the commands,
@@ -84,7 +84,7 @@ class Loop:
         that entered a new state and with each hold. `reload` returns the ports with the current
         configuration, and in how many seconds to look again. `draft` and `carry_out` do the work in
         threads that `start` starts. With a `team` its workers do it, and `draft` and `carry_out`
-        wait for them. `no_wait`: do not wait until a request is finished.
+        wait for them. `no_wait`: plan a request at once, even if somebody still writes in it.
         """
         self.reload = reload
         self.stopping = False
@@ -124,19 +124,21 @@ class Loop:
                 and last.action_type == Action.DAEMON_STOPPED
                 and last.details.get("orderly", False)
             )
-            left = [case for case in working if ended_well and self._has(reader, case.trace_id)]
-            asked = [one for one in reader.asked() if self._has(reader, one[0])]
+            abandoned = [
+                case for case in working if ended_well and self._is_ours(reader, case.trace_id)
+            ]
+            asked = [one for one in reader.asked() if self._is_ours(reader, one[0])]
         # in any state: a case may have been decided before the daemon died
         for trace, attempt in asked:
             if (record := self._record(cases[trace], attempt)) is not None:
                 count_unseen(record)
         # a worker that did not return in time was abandoned, and did not crash
-        for case in left:
+        for case in abandoned:
             if (record := self._record(case, case.generation)) is not None:
                 record.end_run()
 
-    def _has(self, reader: Reader, trace_id: str) -> bool:
-        """Return whether nobody else works on a case: a team's worker may."""
+    def _is_ours(self, reader: Reader, trace_id: str) -> bool:
+        """Return whether a case is this daemon's own work, and no worker's."""
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self) -> Tick:
@@ -171,7 +173,7 @@ class Loop:
         return self._next(min((s for s in again if s is not None), default=None), began_s)
 
     def _say_if_away(self, present: bool) -> None:
-        if self.away is not present:
+        if self.away == (not present):
             return
         self.away = not present
         where = show(str(self.book.vault.root))
@@ -190,7 +192,7 @@ class Loop:
             if path
         }
         view = intake.look(scan, expected)
-        book.dirty |= view.changed or not all(map(intake.left_s, intake.unfinished))
+        book.dirty |= view.changed or any(not intake.left_s(path) for path in intake.unfinished)
         return view
 
     def _settle_branches(self) -> None:
@@ -254,13 +256,13 @@ class Loop:
         goes_on = book.dirty or book.intents.more
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
-        waits = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
+        sleeps_s = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
         written = [*self.intake.unfinished, *(c.request_path for c in drafting)]
         written += [c.asking.path for c in book.cases.values() if c.asking is not None]
-        waits += [left_s for path in written if (left_s := self.intake.left_s(path))]
-        waits += [settle_in_s] if settle_in_s is not None else []
-        waits += [0.0] if goes_on else []
-        waits += [HEARTBEAT_S] if jobs else []
+        sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
+        sleeps_s += [settle_in_s] if settle_in_s is not None else []
+        sleeps_s += [0.0] if goes_on else []
+        sleeps_s += [HEARTBEAT_S] if jobs else []
         at_rest = (
             settle_in_s is None and not jobs and not book.outbox.pending and not self.branches.asks
         )
@@ -271,8 +273,8 @@ class Loop:
         ]
         unjudged = [c for c in working if at_rest and not self.decisions.is_judged(c)]
         idle = at_rest and not goes_on and not book.intents.waiting
-        if not self.ports.config.daemon.paused:
-            idle &= len(working) == len(unjudged)
+        if len(working) > len(unjudged) and not self.ports.config.daemon.paused:
+            idle = False  # work can start
         hold = book.waits.holding()
         waiting_for = (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
@@ -284,4 +286,4 @@ class Loop:
                 for case in unjudged
             ),
         )
-        return Tick(max(0.0, min(waits)), idle, waiting_for, settling=settle_in_s is not None)
+        return Tick(max(0.0, min(sleeps_s)), idle, waiting_for, settling=settle_in_s is not None)

@@ -24,8 +24,8 @@
   addEventListener("toggle", ({ target, newState }) => { if (newState === "open" && target.matches(".sheet")) target.querySelector("h2").focus(); }, true);
 
   // A tap on a relative time shows the exact one.
-  const ago = (s) => s < 60 ? `${Math.max(0, Math.floor(s))} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
-  const tell = (time) => { time.textContent = time.dataset.exact ? time.title : ago((Date.now() - new Date(time.dateTime)) / 1000); };
+  const age = (s) => s < 60 ? `${Math.max(0, Math.floor(s))} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+  const tell = (time) => { time.textContent = time.dataset.exact ? time.title : `${age((Date.now() - new Date(time.dateTime)) / 1000)} ago`; };
   document.addEventListener("click", ({ target }) => {
     const time = target.closest?.("time[title]");
     if (time) { time.dataset.exact = time.dataset.exact ? "" : "1"; tell(time); }

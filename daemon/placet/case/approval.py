@@ -31,8 +31,8 @@ NO_TOOLS = (
     '`tools = ["read_file"]`.'
 )
 OUTDATED = (
-    "The scope, the portal or the summary box of this plan changed after you last saw it. placet "
-    "updated the box. Read it, then approve the plan again."
+    "What this plan may do changed after placet wrote its summary box: a step, the scope, the "
+    "portal or the box itself. placet updated the box. Read it, then approve the plan again."
 )
 
 

@@ -66,7 +66,9 @@ def demo_command(kept: str | None, live: bool) -> None:
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    if keep is not None:
+    if keep is None:
+        click.echo("\nThe demo deleted its vault. To keep one: placet demo --keep DIR")
+    else:
         click.echo(
             f"\nKept: {keep}. To look around, and for the commands in its report:\n"
             f"  export PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))}\n"
@@ -103,7 +105,7 @@ def _play(folder: Path, *, live: bool) -> None:
         run("The agent wrote a plan. Read it.", f"cat Inbox/Plans/{IDENT}_plan.md")
         run(
             "Approve it: move it to System/Active.",
-            f"mv Inbox/Plans/{IDENT}_plan.md System/Active/{IDENT}.md",
+            f"mv Inbox/Plans/{IDENT}_plan.md System/Active/",
         )
         _await(site, is_alive, "review")
         run("Follow the work.", f"placet watch {IDENT}")

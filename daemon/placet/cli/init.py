@@ -244,12 +244,13 @@ def ask_for_portal(vault: Path) -> dict[str, str]:
 
 
 def repository_here(vault: Path) -> Path | None:
-    """Return the repository that we are in, unless it is placet's, or the vault is in it."""
+    """Return the repository that we are in, unless it is placet's, a vault, or has the vault."""
     for folder in (here(), *here().parents):
         if os.path.lexists(folder / ".git"):
             root = folder.resolve()
             is_own = vault.resolve().is_relative_to(root) or (root / "daemon" / "placet").is_dir()
-            return None if is_own or not is_repository(folder) else folder
+            is_vault = (root / CONFIG_PATH).exists()
+            return None if is_own or is_vault or not is_repository(folder) else folder
     return None
 
 

@@ -44,7 +44,19 @@ LAST = 50
 """Rows of the journal that are shown unless another number is asked for."""
 
 
-@click.group("journal", invoke_without_command=True)
+class _Journal(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; to somebody who typed a request's ID, name the option."""
+        if self.get_command(ctx, args[0]) is None:
+            ctx.fail(
+                f"No such command {args[0]!r}. Is it a request? placet journal --trace {args[0]}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group("journal", cls=_Journal, invoke_without_command=True)
 @click.option(
     "--trace",
     metavar="ID",

@@ -284,7 +284,7 @@ def test_what_is_followed_fits_a_terminal_and_nothing_gets_out(vault: TestVault)
 
 def test_who_is_to_type_a_request_is_told_how_it_ends(vault: TestVault) -> None:
     with terminal(vault, "submit", "-") as screen:
-        screen.sees("end it with Ctrl-D")
+        screen.sees("then press Enter and Ctrl-D")
         screen.types("Say hello\n\x04")
         screen.sees("Inbox/Requests/Say hello.md")
         assert screen.ends() == 0

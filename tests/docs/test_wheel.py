@@ -92,7 +92,10 @@ def see_demo(placet: Installed, extras: tuple[str, ...]) -> None:
         assert loads is (extra in extras)
 
 
-def test_wheel_runs_demo_and_first_request(built: Path, tmp_path: Path) -> None:
+def test_wheel_runs_demo_and_first_request(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "ROOT", ROOT)
     (wheel,) = built.glob("*.whl")
     (_sdist,) = built.glob("*.tar.gz")
     assert wheel.name == f"placet-{version.of_checkout()}-py3-none-any.whl"

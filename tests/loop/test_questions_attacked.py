@@ -156,7 +156,8 @@ def test_nothing_that_a_model_writes_decides(vault: TestVault) -> None:
         assert [line for line in lines if line.startswith("#")] == ["## Options", "## Answer"]
         assert [line[:5] for line in lines if "- [" in line[:5]] == ["- [ ]", "- [ ]"]
         assert not any(line.lstrip().startswith(("```", "~~~")) for line in lines)
-        assert sum(line.startswith("> [!") for line in lines) == 1
+        callouts = [line.partition("]")[0] for line in lines if line.startswith("> [!")]
+        assert callouts == ["> [!question|placet", "> [!tip"], "placet's own"
         choose(note, 2)
         run.settle()
         assert state(run) is State.REVIEW

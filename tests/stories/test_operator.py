@@ -707,7 +707,6 @@ def test_the_vault_may_be_named_before_the_command_and_after_it(
         ["status", "--json"],
         ["plans"],
         ["journal", "path"],
-        ["events"],
         ["portal", "list"],
     ):
         assert vault.click(*command, check=False).returncode == 2

@@ -222,7 +222,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
         browser.chmod(0o755)
         environment = {
             "PATH": f"{programs}:/usr/bin:/bin",
-            "PYTHONPATH": str(Path(__file__).parents[1] / "kit"),
+            "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1] / 'kit'}",
             "AS_NOBODY": "1" if nobody else "",
         }
         done = subprocess.run(

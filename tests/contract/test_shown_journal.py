@@ -100,7 +100,7 @@ def said(vault: TestVault, words: tuple[str, ...]) -> str:
 
 
 def plain(page: str) -> str:
-    ages = r"\d+ (?:s|min)(?=</time>)"
+    ages = r"\d+ (?:s|min)(?= ago</time>)"
     return re.sub(rf'(name="token" value=|nonce=|\?v=)"?[^"\s>]*|{ages}', r"\1", page)
 
 

@@ -253,6 +253,11 @@ def test_a_revision_has_the_keys_of_its_request_though_that_was_not_read_again()
     play(21221)
 
 
+def test_a_renamed_request_that_keeps_changing_is_waited_for() -> None:
+    """A request was moved and is edited for longer than YOUNG_S, and another note took its name."""
+    play(231)
+
+
 NAIVE = [
     ForgetsTheOutbox,
     RunsTheFile,

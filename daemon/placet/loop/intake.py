@@ -198,10 +198,14 @@ class Intake:
         if now_s - since_s < SETTLE_S:
             self._again_at_s = min(self._again_at_s, since_s + SETTLE_S)
             return False
-        if any(self._may_be(trace_id, path) for path in self._written):
+        if self.is_being_written(trace_id):
             self._again_at_s = min(self._again_at_s, now_s + SETTLE_S)
             return False
         return True
+
+    def is_being_written(self, trace_id: str) -> bool:
+        """Return whether a changing file that was never read can be a note of this case."""
+        return any(self._may_be(trace_id, path) for path in self._written)
 
     def _may_be(self, trace_id: str, path: str) -> bool:
         """Return whether a restless file can be a note of this case, by what it says now."""

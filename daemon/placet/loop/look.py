@@ -135,9 +135,14 @@ class Decisions:
         written = {
             c.trace_id for c in self.book.cases.values() if not view.unread.isdisjoint(c.places)
         }
-        if self.book.intake.is_certain:
-            return astray | written
-        return astray | written | {t for t, its in found.of_case.items() if is_by_place(its)}
+        # the note in the place of a renamed one is another, even if the renamed one keeps changing
+        intake = self.book.intake
+        by_place = {
+            trace
+            for trace, its in found.of_case.items()
+            if is_by_place(its) and (not intake.is_certain or intake.is_being_written(trace))
+        }
+        return astray | written | by_place
 
     def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
         book, cases = self.book, self.book.cases

@@ -728,6 +728,8 @@ def test_counts_have_the_form_of_their_noun() -> None:
     assert facts("execution.completed", done) == "completed: 1 file changed on feat/x"
     many = {**done, "files_more": 39_999}
     assert facts("execution.completed", many) == "completed: 40,000 files changed on feat/x"
+    lost = {"purpose": "execute", "attempt": 1, "reason": "the daemon was killed", "kind": "x"}
+    assert facts("model.failed", lost) == "execute: attempt 1 failed: the daemon was killed"
 
 
 @pytest.mark.parametrize("found", ["/bin/placet", None])

@@ -46,7 +46,7 @@ _NEXT_STEPS = {
     State.PLANNING: "its plan is written",
     State.REVISING: "its plan is revised",
     State.APPROVED: "its mission begins",
-    State.RUNNING: "its mission goes on",
+    State.RUNNING: "its mission continues",
 }
 
 

@@ -103,6 +103,7 @@ def _short(digest: object) -> str:
 
 _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.MODEL_CALLED: _model_called,
+    Action.MODEL_FAILED: lambda d: f"{d['purpose']}: attempt {d['attempt']} failed: {d['reason']}",
     Action.TOOL_CALLED: _tool_called,
     Action.TOOL_REFUSED: _tool_called,
     Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",

@@ -225,9 +225,8 @@ def decide(
     if asking is not None and (what == "answer" or is_wider):
         source = asking.path
     path = source or case.plan.path
-    if (
-        what in ("comment", "tick") and site.daemon is None
-    ):  # the next decision is on what it writes
+    # the next decision is about what the daemon writes
+    if what in ("comment", "tick") and site.daemon is None:
         raise UserError(
             "The daemon is not running, so it cannot change the plan.",
             "Start it: placet run. Or change the note yourself.",

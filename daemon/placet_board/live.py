@@ -46,13 +46,16 @@ class Live:
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._follow, name="live", daemon=True).start()
 
-    def answer(self) -> Response | None:
-        """Return the answer to one browser that listens, which is to be sent; None for too many."""
+    def answer(self, is_logged_in: Callable[[], bool]) -> Response | None:
+        """Return the answer to one browser that listens, which is to be sent; None for too many.
+
+        It ends once the browser is logged out.
+        """
         if len(self._ears) >= MAX_LISTENING:
             return None
         ear = _Ear()
         self._ears.add(ear)  # before the answer begins, or many at once would all find room
-        return _Events(ear, lambda: self._ears.discard(ear))
+        return _Events(ear, is_logged_in, lambda: self._ears.discard(ear))
 
     def _follow(self) -> None:
         was_there = self._site.daemon is not None
@@ -82,8 +85,10 @@ class _Events(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, ear: _Ear, gone: Callable[[], None]) -> None:
-        super().__init__(_told(ear))
+    def __init__(
+        self, ear: _Ear, is_logged_in: Callable[[], bool], gone: Callable[[], None]
+    ) -> None:
+        super().__init__(_told(ear, is_logged_in))
         self._gone = gone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,16 +99,20 @@ class _Events(StreamingResponse):
             self._gone()
 
 
-async def _told(ear: _Ear) -> AsyncIterator[str]:
+async def _told(ear: _Ear, is_logged_in: Callable[[], bool]) -> AsyncIterator[str]:
     yield "retry: 1000\n: hello\n\n"
     while True:
         try:
             async with asyncio.timeout(BEAT_S):
                 await ear.bell.wait()
         except TimeoutError:
+            if not is_logged_in():
+                return
             yield ": still here\n\n"
             continue
         await asyncio.sleep(GATHER_S)
+        if not is_logged_in():
+            return
         about, ear.about = sorted(ear.about), set()
         ear.bell.clear()
         yield f"data: {json.dumps(about)}\n\n"

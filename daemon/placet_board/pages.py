@@ -474,7 +474,11 @@ def _browsers(board: Board, request: Request) -> Response:
 def _live(board: Board, request: Request) -> Response:
     if request.method == "HEAD":
         return PlainTextResponse("", media_type="text/event-stream")
-    return board.live.answer() or PlainTextResponse("too many browsers", 503)
+
+    def is_logged_in() -> bool:
+        return board.door.session(request.headers, request.cookies) is not None
+
+    return board.live.answer(is_logged_in) or PlainTextResponse("too many browsers", 503)
 
 
 def _fields(request: Request) -> dict[str, str]:

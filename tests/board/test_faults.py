@@ -334,6 +334,28 @@ def test_a_browser_is_listed_and_logged_out(vault: TestVault) -> None:
     assert Tokens(b"k" * 32, "run", path).logged_in() == {}
 
 
+def test_a_logged_out_browser_gets_no_events(vault: TestVault) -> None:
+    with served(vault) as board:
+        anna = board.browser()
+        anna.login(board.link)
+        cookie = "; ".join(f"{name}={value}" for name, value in anna.cookies.items())
+        asked = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1:{board.port}\r\nCookie: {cookie}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", board.port), timeout=60) as sock:
+            sock.sendall(asked.encode())
+            said = b""
+            while b"hello" not in said:
+                said += sock.recv(4096)
+            state = vault.site.state.folder
+            tokens = Tokens((state / KEY).read_bytes(), "x", state / SESSIONS)
+            (name,) = tokens.logged_in()
+            tokens.log_out(name)
+            vault.drop("A secret wish.\n", "secret.md")
+            vault.once()
+            while b"0\r\n\r\n" not in said:  # the end of the events
+                said += sock.recv(4096)
+        assert b"secret" not in said
+
+
 def test_a_session_that_ends_keeps_your_words(vault: TestVault) -> None:
     with served(vault) as board:
         anna = board.browser()

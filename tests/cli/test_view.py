@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -382,3 +383,27 @@ def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> No
     assert all(path in text for text in shown[1:6])
     told = "\n".join(shown).replace(path, "").replace("`say\\nhello", "")
     assert not re.search(r"say(\n|\\\\n| )hello.md", told)
+
+
+@pytest.mark.parametrize("thing", ["folder", "link", "pipe", "too large"])
+def test_one_plan_that_is_no_note_hides_no_request(tmp_path: Path, thing: str) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        for name in ("one", "two"):
+            vault.drop("Say hello.\n", f"{name}.md")
+            run.settle()
+    plan = vault.plan("one")
+    plan.unlink()
+    match thing:
+        case "folder":
+            plan.mkdir()
+        case "link":
+            plan.symlink_to("elsewhere")
+        case "pipe":
+            os.mkfifo(plan)
+        case _:
+            plan.write_bytes(b"x" * 20_000_000)
+    names = [case["request_id"] for case in status(vault.site)["cases"]]
+    assert sorted(names) == ["one", "two"]
+    assert show(vault.site, "one")["plan_text"] is None
+    assert plans(vault.site)

@@ -253,6 +253,14 @@ def test_missing_file_damages_only_its_body(vault: TestVault) -> None:
     assert vault.plan("killed").exists(), "its plan is back for review"
 
 
+def test_no_file_outside_of_the_blobs_is_read(vault: TestVault, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("theirs")
+    edit(vault, f"INSERT INTO texts VALUES ('d1', '{outside}', 6, NULL)")
+    upgrade.upgrade(vault.db, vault.db.with_name(COPY))
+    assert found(vault.db, "SELECT CAST(body AS TEXT) FROM texts WHERE digest = 'd1'") == [("",)]
+
+
 def test_old_command_for_a_box_is_dropped(vault: TestVault) -> None:
     edit(
         vault,

@@ -4,6 +4,7 @@ costs money.
 
 from __future__ import annotations
 
+import os
 import time as real_time
 from collections.abc import Callable
 from pathlib import Path
@@ -326,3 +327,23 @@ def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_
     vault.configure(config)
     vault.here()
     assert vault.plan().exists()
+
+
+def test_a_file_that_never_rests_delays_a_removal_for_a_minute(tmp_path: Path) -> None:
+    """While it is empty it could be the note that is missing."""
+    vault, time = bare_vault(tmp_path), Time()
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as run:
+        vault.drop("Say hello.\n")
+        run.settle()
+        vault.plan().unlink()
+        restless = vault.root / "Inbox/Requests/p.md"
+        restless.touch()
+        counted_at_s = []
+        for number in range(400):
+            os.utime(restless, (number, number))
+            time.pass_time(0.2)
+            run.loop.tick()
+            if vault.rows("plan.withdrawn"):
+                break
+            counted_at_s = [0.2 * number]
+    assert 55 < counted_at_s[0] < 65

@@ -35,7 +35,7 @@ from placet.cli.view import (
     plans_screen,
     show_screen,
     status_screen,
-    text_of,
+    text_if_readable,
     waits_for_model,
     waits_for_you,
     words,
@@ -256,19 +256,23 @@ def show(site: Site, ident: str) -> dict[str, Any]:
     """Return all there is about one case: its state, request, plan, report and journal rows."""
     asks = {one.trace_id: one for one in waiting_in(site.state.intents)}
     with Vault(site.vault) as folder, site.reader(ident) as reader:
+
+        def text(path: str) -> bytes | None:
+            return text_if_readable(folder, path) if path else None
+
         case = find(reader, ident)
         rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
         line = case_line(site, folder, reader, case, asks)
         approved = _plan_kept(reader, case.approval.digest) if case.approval.digest else None
         asked = kept(reader, case.request_digest) if case.request_digest else None
-        plan = approved or (text_of(folder, case.plan.path) if case.plan.path else None)
+        plan = approved or text(case.plan.path)
         # emptied or taken away: whoever did may want it back
         is_emptied = plan is not None and not body_of(plan).strip()
         if is_emptied or (plan is None and case.state is State.WITHDRAWN):
             plan = _last_written(reader, case) or plan
-        report = text_of(folder, case.outcome.report_path) if case.outcome.report_path else None
-        asking = text_of(folder, case.asking.path) if case.asking is not None else None
-        request = (text_of(folder, case.request_path) if case.request_path else None) or asked
+        report = text(case.outcome.report_path)
+        asking = text(case.asking.path) if case.asking is not None else None
+        request = text(case.request_path) or asked
     texts = {"asking": asking, "request": request, "plan": plan, "report": report}
     digest = case.approval.digest
     if not digest and plan and case.plan.path.startswith(QUEUES):

@@ -31,7 +31,7 @@ from placet.chat.budget import Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
 from placet.cli.site import Site
 from placet.cli.terminal import colour, harmless, local_times, shown_time
-from placet.disk.errors import Gone, NotSettled
+from placet.disk.errors import Gone, NotSettled, Unreadable
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
 from placet.errors import UserError, age, counted, dollars, one_line
@@ -70,6 +70,16 @@ def text_of(folder: Vault, path: str) -> bytes | None:
         return folder.read(path)[0]
     except Gone:
         return None
+
+
+def text_if_readable(folder: Vault, path: str) -> bytes | None:
+    """Return a note's text, None where no text can be read, such as of a folder or a link.
+
+    A screen that lists requests is there for all of them; a side note says what is wrong with one.
+    """
+    with suppress(Unreadable):
+        return text_of(folder, path)
+    return None
 
 
 def note_text(site: Site, case: Case, path: str) -> bytes:
@@ -184,7 +194,7 @@ def asked_line(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | No
     """
     if (asking := case.asking) is None:
         return None
-    raw = text_of(folder, asking.path)
+    raw = text_if_readable(folder, asking.path)
     is_question = not asking.amended
     asked = question_in(raw) if raw is not None and is_question else ""
     return {
@@ -343,7 +353,7 @@ def _summary(folder: Vault, case: Case) -> dict[str, Any] | None:
     """Return what the plan of a case may do, None without a plan that can be read."""
     if case.state not in (State.REVIEW, State.FAILED) or not case.plan.path:
         return None
-    found = plan_summary(text_of(folder, case.plan.path) or b"")
+    found = plan_summary(text_if_readable(folder, case.plan.path) or b"")
     return None if found is None else asdict(found)
 
 
@@ -354,7 +364,7 @@ def _estimate(folder: Vault, reader: Reader, case: Case) -> dict[str, Any] | Non
     """
     if case.acting not in (State.REVIEW, State.APPROVED, State.RUNNING) or not case.plan.path:
         return None
-    raw = text_of(folder, case.plan.path)
+    raw = text_if_readable(folder, case.plan.path)
     note = read_note(raw or b"")
     given = str(note.meta.get("complexity") or Complexity.STANDARD)
     if given not in [one.value for one in Complexity]:

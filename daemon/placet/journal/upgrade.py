@@ -79,8 +79,9 @@ def _take_files_in(connection: sqlite3.Connection, blobs: Path) -> None:
         missing = f"SELECT rowid, sha256 FROM {table} WHERE body IS NULL"  # noqa: S608 - a name from here
         for row, name in connection.execute(missing).fetchall():
             body = b""
-            with contextlib.suppress(OSError):
-                body = (blobs / name[:2] / name).read_bytes()
+            if re.fullmatch("[0-9a-f]{64}", name):  # else it could be a path
+                with contextlib.suppress(FileNotFoundError):
+                    body = (blobs / name[:2] / name).read_bytes()
             connection.execute(f"UPDATE {table} SET body = ? WHERE rowid = ?", (body, row))  # noqa: S608 - as above
 
 

@@ -25,8 +25,8 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 YOUNG_S = 5.0
 # after so many looks an unread file counts as restless; looks may be seconds apart
 RESTLESS_LOOKS = 5
-# how long a restless file in Inbox/Plans delays approvals: it may be a second plan of the case
-SECOND_PLAN_S = 60.0
+# how long a restless file counts as any note: a second plan of a case, or one that is missing
+RESTLESS_S = 60.0
 READ_AGAIN_S = 5.0  # retry interval of a note that could not be read
 
 
@@ -115,7 +115,7 @@ class Intake:
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
         young, second = (
             any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
-            for some, most_s in ((unread, YOUNG_S), (plans, SECOND_PLAN_S))
+            for some, most_s in ((unread, YOUNG_S), (plans, RESTLESS_S))
         )
         was_certain, all_were_read = self.is_certain, self.all_plans_read
         self.is_certain = self._all_listed(scan.problems) and not young
@@ -198,14 +198,18 @@ class Intake:
         if now_s - since_s < SETTLE_S:
             self._again_at_s = min(self._again_at_s, since_s + SETTLE_S)
             return False
-        if self.is_being_written(trace_id):
-            self._again_at_s = min(self._again_at_s, now_s + SETTLE_S)
-            return False
-        return True
+        return not self.is_being_written(trace_id)
 
     def is_being_written(self, trace_id: str) -> bool:
-        """Return whether a changing file that was never read can be a note of this case."""
-        return any(self._may_be(trace_id, path) for path in self._written)
+        """Return whether a file that was never read can be a note of this case.
+
+        One that keeps changing can be any note, but for no longer than RESTLESS_S.
+        """
+        now_s = self.clock.monotonic()
+        written = [p for p in self._written if now_s - self._restless[p][0] < RESTLESS_S]
+        if is_written := any(self._may_be(trace_id, path) for path in written):
+            self._again_at_s = min(self._again_at_s, now_s + SETTLE_S)
+        return is_written
 
     def _may_be(self, trace_id: str, path: str) -> bool:
         """Return whether a restless file can be a note of this case, by what it says now."""

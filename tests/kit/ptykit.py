@@ -70,7 +70,8 @@ class Terminal:
             piece = os.read(self.main, 65536)
         except OSError:  # EIO: the other end is closed
             return False
-        self.shown += self.decoder.decode(piece).replace("\r\n", "\n")
+        # a read may end between the two characters of a line end
+        self.shown = (self.shown + self.decoder.decode(piece)).replace("\r\n", "\n")
         return bool(piece)
 
 

@@ -443,8 +443,10 @@ def test_a_server_that_is_restarted_loses_nothing_and_readers_wait(
             with journal.read() as reader:
                 seen = reader.last()[0]
                 own_server.stop(how)
-                threading.Timer(0.5, own_server.start).start()
+                starts = threading.Timer(0.5, own_server.start)
+                starts.start()
                 assert reader.last()[0] >= seen  # waits, and sees a later moment
+                starts.join()
         over.set()
         writer.join()
         assert ns(world.path) == kept

@@ -576,7 +576,7 @@ def test_what_a_worker_gave_back_is_taken_though_both_it_and_the_daemon_ended(
 ) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker(f"one-{done}")
+    one = squad.troupe.worker(f"one-{int(done)}")
     reached(squad, ident, "model.called", 2)
     squad.boss.kill()
     squad.boss.wait()
@@ -584,7 +584,7 @@ def test_what_a_worker_gave_back_is_taken_though_both_it_and_the_daemon_ended(
         until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "", 30)
     squad.fire(one)
     squad.host()
-    two = squad.troupe.worker(f"two-{done}")
+    two = squad.troupe.worker(f"two-{int(done)}")
     squad.ended(ident)
     bad = squad.judge(ident, *EXPECTED["slow"])
     squad.fire(two)

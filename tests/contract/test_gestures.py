@@ -359,7 +359,7 @@ def test_illegal_moves_are_explained_and_put_right(vault: TestVault) -> None:
         strange = active / "straight.md"
         strange.write_text("Please do this at once.\n")
         run.settle()
-        says_all(active / "straight.placet.md", "nothing of it runs", "Inbox/Requests")
+        says_all(active / "straight.placet.md", "Nothing runs", "Inbox/Requests")
         request = strange.rename(request_of(vault, "straight"))
         run.settle()
         says_all(vault.plan("straight"), "status: review")

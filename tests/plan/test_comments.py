@@ -415,7 +415,9 @@ def test_a_revision_without_a_change_says_so() -> None:
     assert changes_since(1, same, same, []) == (
         "> [!abstract] What changed since revision 1\n> - **Nothing** in the plan changed\n"
     )
-    assert "> +## Steps" in changes_since(1, "# no plan", same, [])
+    told = changes_since(1, "# no plan", same, [])
+    assert "> - It had no open comments. This is the difference:\n" in told
+    assert "> +## Steps" in told
 
 
 HOSTILE = (

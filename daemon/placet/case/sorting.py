@@ -15,34 +15,37 @@ from placet.note.paths import Folder, plan_name, show
 from placet.plan.differences import diff_callout
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
-_NO_PLAN = "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it."
+_NO_PLAN = "placet did not write this note (it has no `trace_id`), so it ignores the note."
 _STRANGER = {
     Folder.PLANS: _NO_PLAN,
     Folder.ACTIVE: (
-        "This note has no `trace_id`, so it is no plan that was reviewed, and nothing of it runs. "
-        f"Drop a request into `{Folder.REQUESTS}`, and move its plan here once you have read it."
+        "Nothing runs: this note has no `trace_id`, so it is not a plan that you reviewed. Drop a "
+        f"request into `{Folder.REQUESTS}`. When you have read its plan, move the plan here."
     ),
     Folder.REJECTED: _NO_PLAN,
     Folder.QUESTIONS: (
-        "This note asks nothing of placet's, so nothing is done with it. Move it to another folder."
+        "placet asks nothing in this note, so it ignores the note. Move it to another folder."
     ),
 }
+_EMPTY = (
+    "This note is empty. If it was a plan, put its text back: `placet show ID --plan`. If not, "
+    "delete it."
+)
 _ANSWERED = (
-    "What this note asks is not open any more, so nothing is done with it. Delete it, or move it "
-    f"to `{Folder.ARCHIVE}`."
+    "This question is closed, so placet ignores the note. Delete it, or move it to "
+    f"`{Folder.ARCHIVE}`."
 )
 _UNKNOWN = (
-    "The journal does not know what this note asks, so nothing is done with it: the journal was "
-    f"lost, or put back from a backup. Delete this note, or move it to `{Folder.ARCHIVE}`; what "
-    "still has to be known is asked again."
+    "The journal does not know this question: it was lost, or restored from a backup. Delete this "
+    f"note, or move it to `{Folder.ARCHIVE}`. placet asks again for what it needs."
 )
 _NO_TRACE = (
-    "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows "
-    "whose plan it is. Put its `trace_id` back, or remove these lines as well."
+    "`trace_id` is missing, so placet cannot tell which request this plan answers. Restore it, or "
+    "delete `request_id` and `revision` too."
 )
 _NO_APPROVAL = (
-    "This is a request, not a plan: nothing is approved by moving it here. Move it back to "
-    f"`{Folder.REQUESTS}`; its plan is what you approve."
+    "This is a request, not a plan: moving it here approves nothing. Move it back to "
+    f"`{Folder.REQUESTS}`. You approve its plan."
 )
 
 
@@ -120,8 +123,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             found.tell(note, _not_asking(note))
     for trace_id, several in requests.items():
         _choose(cases[trace_id], several, found)
-    for trace_id, its in found.of_case.items():
-        _tell_of_several_plans(trace_id, its.plans, found)
+    for its in found.of_case.values():
+        _tell_of_several_plans(its.plans, found)
     return found
 
 
@@ -182,7 +185,7 @@ def _sort_unowned(note: NoteSeen, found: Sorted, strangers: list[NoteSeen]) -> N
     elif note.asks and note.trace_id:
         found.tell(note, _UNKNOWN)
     elif note.folder is not Folder.REQUESTS:
-        found.tell(note, _STRANGER[note.folder])
+        found.tell(note, _STRANGER[note.folder] if note.raw.strip() else _EMPTY)
     elif _not_asking(note):
         strangers.append(note)
     elif note.status != DRAFT:
@@ -217,13 +220,13 @@ def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
             found.tell(note, why + _difference(chosen, note))
 
 
-def _tell_of_several_plans(trace_id: str, plans: list[NoteSeen], found: Sorted) -> None:
+def _tell_of_several_plans(plans: list[NoteSeen], found: Sorted) -> None:
     if len(plans) < 2:
         return
     places = ", ".join(f"`{show(n.path)}`" for n in sorted(plans, key=lambda n: n.path))
     why = (
-        f"There are {len(plans)} plans with the trace_id {trace_id}: {places}. None of them counts "
-        "until only one is left: delete the others, or move them out of these folders."
+        f"There are {len(plans)} plans for one request: {places}. placet ignores all of them until "
+        "you delete all but one, or move the others out of these folders."
     )
     for note in plans:
         other = plans[0] if note is not plans[0] else plans[1]

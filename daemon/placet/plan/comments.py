@@ -521,6 +521,8 @@ def changes_since(
     difference = diff_callout(before, now)
     if not difference:
         lines.append("> - **Nothing** in the plan changed")
+    elif not answered:
+        lines.append("> - It had no open comments. This is the difference:")
     return "\n".join([*lines, difference and f"\n{difference}"])
 
 

@@ -185,7 +185,8 @@ class WorkRow:
 
     `worker` is who took it, empty for nobody; `token` its lease, 0 before it was handed over;
     `kind` what came of it, empty while it is under way. `expired` says that its lease ran out,
-    `queued` that it is in the queue still. `since` is when its lease began, empty without one.
+    `queued` that its job waits, or is with a worker that lives. `since` is when its lease began,
+    empty without one.
     """
 
     trace_id: str
@@ -253,8 +254,10 @@ _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(wo
   w.token IS NOT NULL AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token AND held
     AND l.expires_s > extract(epoch FROM clock_timestamp())),
-  EXISTS (SELECT 1 FROM procrastinate_jobs WHERE status = 'todo' AND args =
-    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation)),
+  EXISTS (SELECT 1 FROM procrastinate_jobs j LEFT JOIN procrastinate_workers p
+    ON p.id = j.worker_id WHERE args =
+    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation) AND (status = 'todo'
+    OR status = 'doing' AND p.last_heartbeat > now() - interval '30 s')),
   coalesce((SELECT acquired_at FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token), '')
   FROM team_work w"""

@@ -64,8 +64,9 @@ class WorkerId:
 class Worker:
     """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
 
-    `under_way` has the token of each piece of work, and what stops it, by trace_id. `failed` is
-    a lasting fault: the database refuses, or another worker has its name.
+    `taken` has each piece of work, by trace_id, with the job that brought it. `under_way` has the
+    token of what was handed over, and what stops it. `failed` is a lasting fault: the database
+    refuses, or another worker has its name.
     """
 
     ident: WorkerId
@@ -73,6 +74,7 @@ class Worker:
     machine: Machine
     say: Callable[[str], None]
     owner: str
+    taken: dict[str, object] = field(default_factory=dict)
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
     lease_s: float = LEASE_S
     draining: bool = False
@@ -146,10 +148,15 @@ class Worker:
             isinstance(trace_id, str) and isinstance(generation, int) and 0 < generation < 1 << 63
         ):
             return
+        job = object()
+        if self.taken.setdefault(trace_id, job) is not job:
+            return  # a second job for it: the daemon queued it again meanwhile
         try:
             self._take(trace_id, generation)
         except psycopg.Error as error:  # who calls this tells nobody
             self.failed = error
+        finally:
+            del self.taken[trace_id]
 
     def _take(self, trace_id: str, generation: int) -> None:
         try:

@@ -200,14 +200,16 @@ LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $
 $$;
 
 -- Reserve a model call in the day's budget. Return FALSE unless `seen` is its latest version. `key_`
--- names the caller: trace_id, number of the conversation, token of the lease.
+-- names the caller: trace_id, number of the conversation, token of the lease. Error: PL001 the lease
+-- is lost.
 CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint)
-    OR tokens_ NOT BETWEEN 0 AND 1e9 OR usd_::numeric NOT BETWEEN 0 AND 1e5 THEN
-    RETURN FALSE;
+  IF NOT worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint) THEN
+    RAISE EXCEPTION '% does not hold the lease', key_ USING ERRCODE = 'PL001';
+  ELSIF tokens_ NOT BETWEEN 0 AND 1e9 OR usd_::numeric NOT BETWEEN 0 AND 1e5 THEN
+    RAISE EXCEPTION 'no call uses so much' USING ERRCODE = 'PL003';
   END IF;
   UPDATE team_day SET version = version + 1 WHERE version = seen;
   IF NOT FOUND THEN

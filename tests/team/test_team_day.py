@@ -17,7 +17,7 @@ from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
-from placet.journal.writes import ReleaseLease
+from placet.journal.writes import LeaseLost, ReleaseLease
 from placet_team.worker_journal import TeamDay, WorkerJournal
 from teamkit import Workers, handed, journal_in, journal_of, team_database
 
@@ -88,3 +88,11 @@ def test_what_a_dead_machine_held_counts_no_more(four: Team) -> None:
         journal, Clock(), Ledger("own", Limits()), limits, four.keys[0], CALL, Cancel()
     ) as found:
         assert isinstance(found, Room)
+
+
+def test_a_worker_that_lost_its_lease_reserves_nothing(four: Team) -> None:
+    journal, book = four.machines[0]
+    four.daemon.commit([ReleaseLease("t0", int(four.keys[0].split(":")[2]))])
+    asked = Ledger("own", Limits()), Limits(tokens=3_000), four.keys[0], CALL, Cancel()
+    with pytest.raises(LeaseLost), book.room(journal, Clock(), *asked):
+        pass

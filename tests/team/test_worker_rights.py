@@ -26,6 +26,7 @@ from placet.journal.writes import (
 )
 from placet_team.postgres import PostgresConnection
 from placet_team.team_tables import PutRefs, PutResult, PutWork, queue_of, work_rows
+from placet_team.worker import Worker, WorkerId
 from teamkit import Workers, handed, journal_in, journal_of, team_database
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -301,3 +302,38 @@ def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> N
     )
     with closing(PostgresConnection(theirs)) as connection, refused:
         connection.execute("SELECT placet.worker_beat('{}', 3, '0.1.0', 1, '', '{}')")
+
+
+def test_a_fetched_job_counts_as_queued_while_its_worker_lives(
+    daemon: Journal, workers: Workers
+) -> None:
+    queue = queue_of("any", 2)
+    daemon.commit([PutWork("t1", 1, planning=False, queue=queue, priority=0)])
+
+    def is_queued() -> bool:
+        with daemon.read() as reader:
+            return work_rows(reader.connection)[0].queued
+
+    assert is_queued()
+    with closing(PostgresConnection(workers.address)) as line:
+        (worker,) = line.execute("SELECT procrastinate_register_worker_v1()").fetchone()
+        fetched = line.execute("SELECT procrastinate_fetch_job_v2(?, ?)", ([queue], worker))
+        assert fetched.fetchone()
+        assert is_queued()
+        line.execute("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 min'")
+        assert not is_queued()
+
+
+def test_a_second_job_for_the_same_work_does_nothing() -> None:
+    begun = list[str]()
+
+    class Twice(Worker):
+        def _take(self, trace_id: str, generation: int) -> None:
+            begun.append(trace_id)
+            if len(begun) == 1:
+                self.take(trace_id, generation)
+
+    worker: Any = Twice(WorkerId("ann", 2), *[None] * 4)  # type: ignore[arg-type] # unused here
+    worker.take("t1", 1)
+    worker.take("t1", 1)
+    assert begun == ["t1", "t1"]

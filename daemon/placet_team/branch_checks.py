@@ -71,7 +71,13 @@ def _commits(repo: Repo, base: str, tip: str) -> Iterator[list[str]]:
 
 
 def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool:
-    """Check what one commit changes; return whether symbolic links are among it."""
+    """Check what one commit changes; return whether symbolic links are among it.
+
+    Raises GitError for a commit with more names than git may print.
+    """
+    # Else git could take all memory for the difference: ten trees, of ten entries each, have ten
+    # thousand million paths.
+    ask(repo, "ls-tree", "-r", "--name-only", "--end-of-options", commit)
     asked = ("diff-tree", "-r", "--no-renames", "--raw", "-z", "--end-of-options", parent, commit)
     items = items_of(ask(repo, *asked))
     there, links = list[str](), False

@@ -9,6 +9,7 @@ import pytest
 from gitkit import commit_all, git, make_repo, write
 from placet.disk.confine import ALWAYS
 from placet.git.repository import identity, open_repo
+from placet.git.run import GitError
 from placet.plan.scope import Scope
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 
@@ -156,3 +157,15 @@ def test_every_commit_is_placets_and_follows_the_one_before(code: Path) -> None:
     git(code, "checkout", "-q", "base~1")
     with pytest.raises(BranchRefused, match="does not begin at"):
         checked(code)
+
+
+def test_a_tree_of_ten_thousand_million_paths_is_refused(code: Path) -> None:
+    row = f"100644 blob {git(code, 'hash-object', '-w', 'top.txt')}"
+    for _ in range(10):  # each tree has ten times the one before
+        rows = "".join(f"{row}\t{'n' * 40}{n}\n" for n in range(10))
+        row = f"040000 tree {git(code, 'mktree', stdin=rows.encode())}"
+    top = f"{git(code, 'ls-tree', 'HEAD')}\n{row}\tbomb\n"
+    tree = git(code, "mktree", stdin=top.encode())
+    tip = git(code, "commit-tree", "-p", "HEAD", "-m", "Many", tree, **WHO)
+    with pytest.raises(GitError, match="bytes of output"):
+        checked(code, tip)

@@ -407,3 +407,12 @@ def test_one_plan_that_is_no_note_hides_no_request(tmp_path: Path, thing: str) -
     assert sorted(names) == ["one", "two"]
     assert show(vault.site, "one")["plan_text"] is None
     assert plans(vault.site)
+
+
+def test_a_note_with_two_lines_counts_once(vault: TestVault) -> None:
+    vault.plays(PLAN)
+    vault.drop("Say hello.\n")
+    vault.here()
+    vault.active().write_text(vault.plan().read_text())
+    vault.here()
+    assert "Notes (2)" in vault.click("status").stdout

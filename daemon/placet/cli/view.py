@@ -752,7 +752,9 @@ def status_screen(found: Mapping[str, Any], height: int = 0) -> str:
         sections.items(), _shares([*map(len, sections.values())], height - used), strict=True
     ):
         some = rows if not height else rows[:fit]
-        count = f"{len(rows)}" if len(some) == len(rows) else f"{len(some)} of {len(rows)}"
+        # a note has a line for each problem, and its sort only in the first
+        here, there = (sum(bool(str(row[0])) for row in part) for part in (some, rows))
+        count = f"{there}" if here == there else f"{here} of {there}"
         if rows:
             parts += ["", heading(f"{title} ({count})"), table(some, right=(3,), whole=(0, 3))]
     return "\n".join([head, drawn(*parts, "", *ends)])

@@ -141,7 +141,7 @@ def _answer(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
         raise UserError(
-            "Nothing is asked here any more. It was answered, or the mission ended.",
+            "This question is closed: it was answered, or the mission ended.",
             "Open it as it is now.",
         )
     said = _said(fields, "own") or _said(fields, "option")
@@ -191,7 +191,7 @@ def _undo(site: Site, ident: str, fields: Fields) -> None:
 
 def _drop(site: Site, ident: str, fields: Fields) -> None:
     reason = _said(fields, "reason")
-    must_say_something("reason", [reason], "Say why", "it is not needed any more")
+    must_say_something("reason", [reason], "Say why", "no longer needed")
     drop(site, ident, reason)
 
 
@@ -243,9 +243,7 @@ def _seen(site: Site, case: Case, fields: Fields) -> bytes:
 def _wider(site: Site, ident: str) -> Case:
     case = site.case(ident)
     if case.asking is None or not case.asking.amended:
-        raise UserError(
-            "The mission does not ask for a wider scope any more.", "Open it as it is now."
-        )
+        raise UserError("The mission no longer asks for a wider scope.", "Open it as it is now.")
     return case
 
 

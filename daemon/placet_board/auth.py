@@ -435,7 +435,7 @@ class Guarded:
                 words = [fields[name][0] for name in fields if name in TYPED]
                 typed = "".join(f'<pre tabindex="0">{escape(seen(text))}</pre>' for text in words)
         return refusal(
-            "You are not logged in any more, so nothing was done. Ask for a link: "
+            "You are no longer logged in, so placet did nothing. Ask for a link: "
             "<code>placet board login</code>. Then send it again."
             + (f"</p><p>What you wrote:</p>{typed}<p>" if typed else ""),
             403,

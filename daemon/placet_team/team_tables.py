@@ -83,7 +83,7 @@ class HandWork(Change):
         f"UPDATE team_work SET token = :token, turn = 0, item = :item {_OF_WORK} "  # noqa: S608 - our own
         "AND worker = :worker AND token IS NULL",
     )
-    ELSE = "{trace_id} is not with {worker} any more"
+    ELSE = "{worker} no longer has {trace_id}"
 
 
 @dataclass(frozen=True, slots=True)

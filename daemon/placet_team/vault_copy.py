@@ -101,7 +101,7 @@ def _bodies(journal: JournalAccess, digests: list[str]) -> Iterator[bytes]:
             found = bodies_of(reader.connection, some)
         for digest in some:
             if sha256(body := found.get(digest, b"")).hexdigest() != digest:
-                raise LookupError(f"{digest} is not in the database any more")
+                raise LookupError(f"{digest} is no longer in the database")
             yield body
 
 

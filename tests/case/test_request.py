@@ -152,9 +152,7 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
 )
 def test_a_key_that_is_near_one_of_placets_is_asked_about(key: str, meant: str) -> None:
     note = read_note(f"---\n{key}: 5\n---\nHi\n".encode())
-    with pytest.raises(
-        RequestProblems, match=f"`{key}` is not a key of placet's; did you mean `{meant}`"
-    ):
+    with pytest.raises(RequestProblems, match=f"the key `{key}`. Did you mean `{meant}`"):
         read_request("x.md", note, {"default", "5"}, ("5",), "default")
     assert read_request("x.md", note, {"default"}, (), "default", (key,)).portal == ""
 
@@ -193,7 +191,7 @@ def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_pa
     note = vault.drop("---\nporta: app\n---\nSay hello\n")
     vault.here()
     assert not vault.plan().exists()
-    assert "did you mean `portal`?" in side(note).read_text()
+    assert "Did you mean `portal`?" in side(note).read_text()
     vault.configure(
         (vault.root / "System/placet.toml").read_text() + '\n[vault]\nown_keys = ["porta"]\n'
     )

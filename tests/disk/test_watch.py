@@ -390,7 +390,7 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
     )
     lines = done.stdout.splitlines()
     assert lines[0] == "polling", done.stderr
-    assert lines[1].startswith("file events cannot be had: inotify")
+    assert lines[1].startswith("The system gives no file events: inotify")
     assert "fs.inotify" in lines[1]
     assert lines[2] == "1"
 

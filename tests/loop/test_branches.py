@@ -660,7 +660,7 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert not (repo / "one.txt").exists()
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert not marker.exists()
-    with pytest.raises(UserError, match="taken back already"):
+    with pytest.raises(UserError, match="Already undone"):
         undo(vault.site, "say-hello", yes)
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
 
@@ -680,9 +680,9 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
     refused("uncommitted changes: 'a.txt'")
     git(repo, "checkout", "-q", "a.txt")
     (repo / "one.txt").write_text("mine\n")
-    refused("one.txt is in the way")
+    refused("one.txt is not committed")
     (repo / ".git/info/exclude").write_text("one.txt\n")
-    refused("one.txt is in the way")  # git would write over an ignored file without a word
+    refused("one.txt is not committed")  # git would write over an ignored file without a word
     (repo / "one.txt").unlink()
     (repo / ".git/info/exclude").unlink()
     git(repo, "checkout", "-q", "--detach")

@@ -250,7 +250,7 @@ def test_an_answer_in_a_copy_counts_and_the_other_note_is_explained(vault: TestV
         assert written(vault) == "Hello"
         assert question(vault).exists()
         side = question(vault).with_name("hello_1.placet.md").read_text()
-        assert "not open any more" in side
+        assert "question is closed" in side
 
 
 def test_slices_of_the_network_and_of_commands_show_their_sum(vault: TestVault) -> None:

@@ -307,7 +307,7 @@ def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
         b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000,
         "cleo",
     )
-    assert f"no more than {2 * MAX_NOTE_CHARACTERS:,} of a plan are read" in note.problem
+    assert f"at most {2 * MAX_NOTE_CHARACTERS:,}." in note.problem
     long = look_at(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo"
     )

@@ -103,5 +103,5 @@ def test_a_copy_is_named_by_its_digest_alone(tmp_path: Path, name: str) -> None:
 def test_a_text_that_is_gone_or_another_one_is_not_written(tmp_path: Path) -> None:
     copy, journal = listed("Knowledge/a.md")
     journal[sha256(b"hello").hexdigest()] = b"another"
-    with journal.asked(), pytest.raises(LookupError, match="not in the database any more"):
+    with journal.asked(), pytest.raises(LookupError, match="no longer in the database"):
         unpacked(journal, tmp_path / "vaults", copy)  # type: ignore[arg-type]

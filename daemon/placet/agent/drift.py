@@ -63,7 +63,7 @@ def what_changed(paths: Sequence[str], repo: Repo, base: str, tip: str, *, lost:
         return "The plan's base commit is gone from the repository" + (
             f", and these files differ now: {named}{more}."
             if named
-            else ", so nobody can say what changed since."
+            else ". placet cannot say what changed since."
         )
     return (
         "Since the plan was written these files changed, which it read or names: "

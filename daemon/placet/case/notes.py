@@ -160,8 +160,8 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     problem = note.problem if is_utf8(path) else NOT_UTF8
     if len(raw) > MAX_PLAN_BYTES and folder is not Folder.REQUESTS:
         problem = problem or (
-            f"It is {len(raw):,} bytes long, and no more than {MAX_PLAN_BYTES:,} of a plan are "
-            "read. Shorten it, or delete it and ask for several smaller ones."
+            f"It is {len(raw):,} bytes long, and placet reads plans of at most {MAX_PLAN_BYTES:,}. "
+            "Shorten it, or delete it and ask for several smaller ones."
         )
     said, trace_id = _trace_said(note), trace_of(raw)
     if said and not trace_id:

@@ -35,8 +35,8 @@ HOW_TO_ANSWER = (
 )
 HOW_TO_WIDEN = (
     "**Approve**: set `decision: approve`, or move this note to `System/Active`.",
-    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`; a reason under a heading "
-    "“Rejection” is told to the agent.",
+    "**Reject**: set `decision: reject`, or move it to `Inbox/Rejected`. The agent reads a reason "
+    "that you write under a heading “Rejection”.",
 )
 TAKEN_AWAY = "the note that asked for it was taken away"
 _LINE = re.compile(r"(\r\n|\n|\r)")

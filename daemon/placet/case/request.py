@@ -93,8 +93,8 @@ def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
     What they meant to say would be left out unsaid.
     """
     return [
-        f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a "
-        "property of your own, give it another name, or name it in `own_keys` under [vault] in "
+        f"placet does not know the key `{key}`. Did you mean `{near[0]}`? Then rename it. If it is "
+        "a property of your own, give it another name, or name it in `own_keys` under [vault] in "
         "System/placet.toml."
         for key in map(str, meta)
         if key not in KEYS

@@ -311,7 +311,7 @@ def check_call(
         return None
     if Pattern.REPETITION in history.nudged:
         return _ended(Pattern.REPETITION, detail)
-    why = f"Not carried out: {detail}. The result would be the same as before."
+    why = f"Not run: {detail}. The result would be the same as before."
     return ToolError(REPEATED, why, refused=True)
 
 
@@ -391,11 +391,11 @@ RULES: Mapping[Pattern, Rule] = {
     Pattern.TOOL_REJECTION_LOOP: Rule(
         "Stay within the plan's scope. If the plan cannot be done there, call `give_up` and say"
         " what is missing.",
-        seen="Every call in the last {turns} iterations was refused; none was carried out.",
+        seen="placet refused every call of the last {turns} iterations.",
     ),
     Pattern.NO_PROGRESS: Rule(
-        "More of the same will bring no more: look elsewhere, or go on to the plan's next step.",
-        seen="The last {turns} iterations brought the same results, or none.",
+        "The same calls bring nothing new. Look elsewhere, or continue with the plan's next step.",
+        seen="The last {turns} iterations brought nothing new.",
     ),
     Pattern.MAX_STEPS_APPROACHING: Rule(
         "Use it to call `finish` if the plan is done, or `give_up` with what is missing.",

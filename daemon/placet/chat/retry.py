@@ -92,7 +92,7 @@ def _after_transient(
     backoff_s = policy.first_wait_s * policy.factor ** min(attempt - 1, 60)
     wait_s = min(backoff_s, policy.longest_backoff_s) * (1 - jitter / 2)
     wish_s = error.retry_after_s
-    asked = wish_s is not None and wish_s > wait_s
+    asked = wish_s is not None and wish_s >= wait_s
     if wish_s is not None and asked:
         wait_s = min(wish_s, policy.longest_rest_s)
     return Retry(wait_s) if wait_s <= policy.longest_wait_s else Sleep(wait_s, asked)

@@ -335,7 +335,7 @@ def _repo_of(site: Site, case: Case) -> Repo:
     place = portal_path(site.vault, config, portal)
     if not is_repository(place):
         raise UserError(
-            f"The repository of {case.request_id} is not at {place} any more.",
+            f"The repository of {case.request_id} is no longer at {place}.",
             f"Put it back, or fix the path of {portal or 'the vault'} in {CONFIG_PATH}.",
             exit_code=2,
         )
@@ -372,7 +372,7 @@ def _agreed(what: str) -> bool:
 @json_option
 def drop_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     """Delete a mission's branch; its commits stay reachable at a ref."""
-    must_say_something("reason", [reason], "Say why", "it is not needed any more")
+    must_say_something("reason", [reason], "Say why", "no longer needed")
     kept = drop(site, ident, reason)
     say(_DROPPED)
     out(kept, {"kept": kept}, as_json=as_json)
@@ -408,8 +408,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                 f"{case.outcome.branch} is checked out in {where}, or being rebased there.",
                 f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
                 if where.is_dir()
-                else "That folder is not there any more; tell git so: "
-                f"{repo.by_hand} worktree prune",
+                else f"That folder is gone. Tell git: {repo.by_hand} worktree prune",
             )
         kept = _free_ref(repo, case, tip)
         with Vault(site.vault) as folder:
@@ -511,7 +510,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         with one_at_a_time(repo):
             if must_be_ready(repo, sha) != onto:
                 raise UserError(
-                    f"{repo.path} is not on {onto} any more.", "Look at it, then try again."
+                    f"{repo.path} is no longer on {onto}.", "Look at it, then try again."
                 )
             made = revert_in_checkout(repo, onto, commits, message, Clock().wall())
     except Conflicts as found:

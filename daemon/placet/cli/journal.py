@@ -180,7 +180,7 @@ def journal_move_command(site: Site) -> None:
             else database_of(there).move_out(state.journal)
         )
     click.echo(wanted or state.journal)
-    say(f"moved; what it was before is kept as {kept}")
+    say(f"moved; the old one is kept as {kept}")
 
 
 @journal_command.command("path")
@@ -608,7 +608,7 @@ def _look(
 def _case(found: Sequence[CaseRow]) -> Case:
     if not found:
         raise UserError(
-            "The journal does not know this request any more.",
+            "The journal no longer knows this request.",
             "See all: placet status",
             exit_code=3,
         )

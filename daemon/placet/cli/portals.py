@@ -233,8 +233,8 @@ def _naming(site: Site, portal: str) -> list[str]:
             if case.request.portal == portal and case.state in OPEN
         ),
         *(
-            f"{case.request_id} has the branch {branch.name} there: what becomes of it is not "
-            "seen any more."
+            f"{case.request_id} has the branch {branch.name} there. placet no longer sees what "
+            "becomes of it."
             for case in cases
             for branch in case.watched
             if branch.portal == portal and not branch.became

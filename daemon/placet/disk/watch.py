@@ -148,7 +148,7 @@ class Watcher(FileSystemEventHandler):
                 self.mode = Mode.POLLING
                 if self._wanted is Mode.EVENTS:
                     raise UserError(
-                        f"file events cannot be had: {error.strerror or error}.",
+                        f"The system gives no file events: {error.strerror or error}.",
                         "Raise fs.inotify.max_user_watches and max_user_instances, or set "
                         '[daemon] watch = "auto".',
                     ) from error

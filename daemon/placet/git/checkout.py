@@ -207,9 +207,9 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
         if os.path.lexists(repo.path / path) or any(
             folder.is_symlink() or folder.is_file() for folder in above
         ):
+            there = show(str(repo.path / path))
             raise UserError(
-                f"{show(str(repo.path / path))} is in the way: it is in no "
-                "commit, and would be written over.",
+                f"{there} is not committed, and the merge would overwrite it.",
                 "Move it away first.",
             )
     try:
@@ -317,7 +317,7 @@ def revert_in_checkout(
             _commit(place, tree_of(repo, parents[0]), "theirs", base),
         )
     if tree == was:
-        raise UserError(f"{branch} has nothing of it any more: it was taken back already.")
+        raise UserError(f"Already undone: {branch} no longer contains this mission.")
     return _bring_forward(repo, place, before, _commit(place, tree, message, before))
 
 

@@ -401,7 +401,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
     """
     failed = known.without_answer(branches)
     if not is_repository(path):
-        return BranchNews(path, failed, problem=f"{path} is not there, or no repository any more")
+        return BranchNews(path, failed, problem=f"{path} is gone, or is no longer a repository")
     calls: list[GitCall] = []
     try:
         repo = open_repo(path, on_call=calls.append)

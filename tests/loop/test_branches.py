@@ -605,7 +605,7 @@ def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str
 def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     away = repo.rename(repo.parent / "away")
-    assert any("is not there" in line for line in vault.here())
+    assert any("is gone" in line for line in vault.here())
     away.rename(repo)
     vault.here()
     assert not [a for a in vault.actions() if a.startswith("pr.")]

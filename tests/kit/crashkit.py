@@ -280,6 +280,7 @@ def _alike(text: str) -> str:
     """
     text = re.sub(r" \(of which at most \$[\d.]+ for interrupted calls\)", "", text)
     text = re.sub(r"\b\d+ (?:s|min)\b", "# s", text)  # two minutes, on a machine that is busy
+    text = re.sub(r"digest `[0-9a-f]{8}`", "digest `H`", text)  # it may be letters alone
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
 
 

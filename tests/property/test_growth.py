@@ -300,7 +300,7 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
         text=True,
         check=True,
     )
-    assert HEAVY & set(done.stderr.split()) == set()
+    assert HEAVY & set(done.stderr.splitlines()) == set()
 
 
 def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):

@@ -189,7 +189,9 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
         ):
             target = f"{where}/{name}"
             if target != path and target not in files:
-                put = plan_digest(raw) if where is Folder.ACTIVE else ""
+                # an earlier `decision: approve` counts where the note lies now
+                counts = where is not Folder.REQUESTS and b'decision: "approve"' in raw
+                put = plan_digest(raw) if counts or where is Folder.ACTIVE else ""
                 yield after(f"move {path} to {target}", {**rest, target: raw}, put)
         yield after(f"delete {path}", rest)
         if path.startswith(Folder.PLANS) and not any(p.startswith(Folder.ACTIVE) for p in files):
@@ -197,7 +199,7 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
                 "reject and approve at once",
                 {**rest, "System/Active/r.md": stamped(raw, (("status", "rejected"),))},
             )
-        commented = raw if b"@placet" in raw else raw + b"\n> @placet Not so.\n"
+        commented = raw if b"Not so." in raw else raw + b"\n> @placet Not so.\n"
         for status in ("review", "needs_revision", "rejected", "approved"):
             text = commented if status == "needs_revision" else raw
             yield after(
@@ -214,6 +216,7 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
         if b"It is A." in raw:
             edited = raw.replace(b"It is A.", b"It is edited.")
             yield after(f"edit {path}", {**rest, path: edited})
+            yield after(f"comment in {path}", {**rest, path: commented})
         if b"|placet] " in raw and not path.startswith((Folder.ARCHIVE, Folder.REQUESTS)):
             yield after(
                 f"edit the callout of {path}",
@@ -283,7 +286,8 @@ def events(world: World) -> Iterator[Event]:
     if case.state in (State.PLANNING, State.REVISING):
         text = plan_text("A", case.plan.revision + 1)
         there = world.by_path.get(case.plan.path)
-        note = None if there is None else seen(case.plan.path, there)
+        is_there = there is not None and case.plan.path.startswith(Folder.PLANS)
+        note = seen(case.plan.path, there) if is_there else None
         yield Drafted(case.generation, text, case.plan.revision + 1, note=note)
         yield PlanningFailed(case.generation, "no", "X")
         if not case.asked:
@@ -438,7 +442,7 @@ def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
         if isinstance(event, Started):
             assert world.case.approval.digest in world.approved
 
-    print(search(40_000, look), "worlds")
+    print(search(120_000, look), "worlds")
 
 
 def test_a_decision_settles_what_was_observed() -> None:
@@ -531,7 +535,7 @@ def test_the_table_has_no_dead_row() -> None:
     def look(world: World, event: Event, decision) -> None:
         used.discard((world.case.state, event.kind))
 
-    search(40_000, look)
+    search(120_000, look)
     assert used == set(), f"rows that nothing can reach: {used}"
 
 

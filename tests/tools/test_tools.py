@@ -29,7 +29,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchkit import EVERYTHING, TRACE, reading_us, real, recorded
+from benchkit import EVERYTHING, TRACE, real, recorded
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.agent import conversation
@@ -860,15 +860,3 @@ def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
         record.close()
         with journal.read() as reader:
             assert [row.key for row in reader.records(TRACE, 1)] == ["call:1:0", "call:1:1"]
-
-
-# --- figures
-
-
-@pytest.mark.sweep
-def test_reading_costs_at_most_three_times_a_bare_read(tmp_path: Path) -> None:
-    found = reading_us(tmp_path)
-    print(f"\n{found}")
-    assert found["with its row"] < 3 * found["Path.read_text"]
-    # a loaded machine's microseconds are longer
-    assert found["refused traversal"] < max(50, 2 * found["Path.read_text"])

@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
     Browser,
     BrowserContext,
+    Locator,
     Page,
     StorageState,
     expect,
@@ -157,36 +158,38 @@ def test_a_login_link_opens_one_session(seen: Seen) -> None:
 def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int) -> None:
     title, ident = f"Add a CSV export {width}", f"add-a-csv-export-{width}"
     viewport = {"width": width, "height": WIDTHS[width]}
+    press = Locator.tap if width < 500 else Locator.click
     with seen.context(viewport=viewport, has_touch=width < 500) as context:
         board_, page = opened(context, seen, "/"), opened(context, seen, "/new")
         page.get_by_label("Title").fill(title)
         page.get_by_label("What you want done").fill("People open the list in a spreadsheet.")
         page.get_by_label("Repository").select_option("app")
         assert is_whole(page)
-        page.get_by_role("button", name="Submit").click()
+        press(page.get_by_role("button", name="Submit"))
         # the board shows it without being reloaded
         expect(board_.locator("#yours .card", has_text=title)).to_be_visible()
         assert is_whole(board_)
-        board_.get_by_role("link", name=title).click()
+        press(board_.get_by_role("link", name=title))
         plan = board_
+        expect(plan).to_have_url(re.compile(ident))
         assert is_whole(plan)
-        plan.get_by_role("button", name="Do step 3").click()
+        press(plan.get_by_role("button", name="Do step 3"))
         expect(plan.get_by_role("button", name="Do step 3")).to_have_attribute(
             "aria-pressed", "false"
         )
         expect(plan.get_by_text("3. Say it in the README (left out)")).to_be_visible()
-        plan.get_by_role("button", name="Ask for changes").click()
+        press(plan.get_by_role("button", name="Ask for changes"))
         plan.get_by_label("What to change", exact=True).fill("Quote as RFC 4180 says.")
         plan.locator("select[name=step]").select_option("1")
-        plan.get_by_role("button", name="Only write the comment").click()
+        press(plan.get_by_role("button", name="Only write the comment"))
         expect(plan.get_by_text("The comment is in the plan.")).to_be_visible()
         expect(plan.locator("#step-1 .comment")).to_have_text("Quote as RFC 4180 says.")
-        plan.get_by_role("button", name="Approve", exact=True).click()
+        press(plan.get_by_role("button", name="Approve", exact=True))
         remark = plan.get_by_label("A remark for the agent")
         remark.fill("Keep it short.")
         remark.press("Enter")
         expect(remark).to_have_value("Keep it short.\n")
-        plan.locator("#approve").get_by_role("button", name="Approve", exact=True).click()
+        press(plan.locator("#approve").get_by_role("button", name="Approve", exact=True))
         expect(plan.locator("#state .state")).to_have_text(re.compile("Running|Done"))
         expect(plan.locator("#state .state")).to_have_text("Done")
         expect(plan.get_by_text("Approved.", exact=True)).to_have_count(0)
@@ -197,7 +200,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
         )
         assert colour not in ("rgba(0, 0, 0, 0)", "")
         assert is_whole(plan)
-        plan.get_by_role("button", name="Merge", exact=True).click()
+        press(plan.get_by_role("button", name="Merge", exact=True))
         expect(plan.get_by_text("Merged.", exact=True)).to_be_visible()
         expect(plan).to_have_url(f"{seen.served.url}/r/{ident}")
         plan.reload()  # what was said once is not said again, nor what was merged offered again
@@ -205,7 +208,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
         expect(plan.get_by_text("Merged.", exact=True)).to_have_count(0)
         expect(plan.get_by_role("button", name="Merge", exact=True)).to_have_count(0)
         assert "as_csv" in git(seen.app, "show", "main:src/app/export.py")
-        plan.get_by_role("button", name="Undo the merge").click()
+        press(plan.get_by_role("button", name="Undo the merge"))
         expect(plan.locator("#state .state")).to_have_text("Merge undone")
     row = seen.vault.rows("plan.approved")[-1]["metadata"]
     assert (row["via"], row["reviewed_by"], row["login"]) == ("board", ME, "Anna")
@@ -426,7 +429,12 @@ def test_the_keyboard_is_enough(seen: Seen) -> None:
             " || getComputedStyle(e).animationName !== 'none').length"
         )
         assert moves == 0
-    seen.vault.await_action("plan.approved")
+        expect(page.locator("#state .state")).to_have_text("Done")
+        for button, then in (("Merge", "Merged"), ("Undo the merge", "Merge undone")):
+            tab_to(page, button)
+            page.keyboard.press("Enter")
+            expect(page.locator("#state .state")).to_have_text(then)
+    until(lambda: ident in {row["entity_id"] for row in seen.vault.rows("pr.reverted")}, ident)
 
 
 def focused(page: Page) -> str:

@@ -94,6 +94,14 @@ def test_workflows_run_ci_on_every_python_that_is_promised() -> None:
     assert release["publish"]["permissions"] == {"id-token": "write"}
 
 
+def test_the_weekly_workflow_runs_every_sweep() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/sweep.yml").read_text())
+    paths = workflow["jobs"]["sweep"]["strategy"]["matrix"]["tests"]
+    named = {ROOT / word for words in paths for word in words.split() if word.endswith(".py")}
+    assert named == {*(ROOT / "tests/search").glob("test_*.py")}
+    assert "tests --ignore tests/search" in paths
+
+
 def test_constraints_name_no_host() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line

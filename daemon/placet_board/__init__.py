@@ -1,6 +1,6 @@
 """Show placet on one live page, and let you decide there.
 
-The board is a process of its own and holds no state. It reads the journal and the folders, and
+The board is a separate process and holds no state. It reads the journal and the folders, and
 leaves intents as the command line does (`cli.decide`). It keeps a key in the state folder, which
 signs login links and sessions.
 

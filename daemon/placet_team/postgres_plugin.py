@@ -147,6 +147,6 @@ def must_be_of(vault_id: str, kept: bytes | None) -> None:
     if kept not in (None, vault_id.encode()):
         raise UserError(
             "That database holds the journal of another vault, and was left as it is.",
-            "Each vault has a database of its own: placet team init ADDRESS",
+            "Each vault has its own database: placet team init ADDRESS",
             exit_code=2,
         )

@@ -19,7 +19,7 @@ from placet.git.repository import KEPT_MARK
 from placet.host.config import Config, plain
 
 LEFT = "left"
-"""The kind of a piece of work that was left to be taken up again."""
+"""The kind of a piece of work that was left, to be resumed."""
 MISTAKE = "mistake"
 """The kind of a piece of work that met a mistake of placet's; its text is the error's."""
 

@@ -102,7 +102,7 @@ def refusal(
     case alone is asked, which says what to offer. `tools` are the names that a plan may use.
     """
     if decision in ("approve", "reject") and case.asking is not None and case.asking.amended:
-        return None  # of a wider scope, which has a note of its own
+        return None  # of a wider scope, which has its own note
     states, what = _DECIDABLE[decision]
     there = case.acting in states
     if decision == "retry" and case.state is State.REVIEW:

@@ -43,7 +43,7 @@ from placet.note.paths import Folder
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The question, or the request for a wider scope, that work stands still for.
+    """The question, or the request for a wider scope, that work waits for.
 
     `work` is the state that goes on after it, `call` the record's key of the call that gets the
     answer. `path` and `digest` are the note's, as it was written. `amended` names the stored text
@@ -252,12 +252,12 @@ class Case:
     stopped_by: Person = SOMEBODY
     rejection: Rejection = field(default_factory=Rejection)
     outcome: LastOutcome = field(default_factory=LastOutcome)
-    # of missions that were completed before the request was planned anew, not merged yet
+    # of missions that were completed before the request was planned again, not merged yet
     earlier: tuple[Branch, ...] = ()
     since: str = ""  # when the state was entered
     # what the box of the plan tells besides: why it was put back, first line a heading
     notice: str = ""
-    asking: Asking | None = None  # what work stands still for, in the state `asking`
+    asking: Asking | None = None  # what work waits for, in the state `asking`
     asked: int = 0  # the number of questions so far, and of wider scopes that were asked for
     last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
     amendments: int = 0

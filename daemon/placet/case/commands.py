@@ -41,7 +41,7 @@ class Publish:
 class Rewrite:
     """Replace the note at `path` by the stored text `text`, while `seen` is its bytes' SHA-256.
 
-    Another note stays: the next look decides on it. One that is gone is written anew.
+    Another note stays: the next look decides on it. One that is gone is written again.
     """
 
     path: str

@@ -324,7 +324,7 @@ class PlanningFailed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of the model's that only a person can answer; its work stands still until then.
+    """A call of the model's that only a person can answer; its work waits until then.
 
     `call` is the call's key in the record. `wider` are the permissions that are asked for, None for
     a question; then `approved` is the plan's text as it is approved now, and `first` as it was

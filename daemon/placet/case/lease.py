@@ -29,7 +29,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A mission's lease as it stands in the journal.
+    """A mission's lease, as the journal has it.
 
     `token` grows by one with each holder, never shrinks. `heartbeat_s` and `expires_s` are seconds
     on the clock of the owner's boot (CLOCK_BOOTTIME), so a stepped wall clock changes nothing;

@@ -16,7 +16,7 @@ class State(StrEnum):
     REVISING = "revising"
     APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
     RUNNING = "running"  # the plan is leased and carried out
-    ASKING = "asking"  # work stands still until a person has answered it
+    ASKING = "asking"  # work waits until a person has answered it
     COMPLETED = "completed"
     FAILED = "failed"  # planning or the mission failed; inert until a person acts
     REJECTED = "rejected"
@@ -155,7 +155,7 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
 }
 """The whole life cycle; a pair that is not here is a no-op.
 
-What stands still for an answer can be decided on as before: see `target`.
+Work that waits for an answer can be decided on as before: see `target`.
 """
 
 

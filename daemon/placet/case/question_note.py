@@ -186,7 +186,7 @@ def _said(lines: Sequence[str]) -> str:
 
 
 def _property(note: NoteSeen, options: Sequence[str]) -> list[tuple[str, int]]:
-    """Return what the property `answer` means, as it stands there: YAML may read it as another.
+    """Return what the property `answer` means, as it is written: YAML may read it as another.
 
     Of a list the only item counts, or each that is an option.
     """

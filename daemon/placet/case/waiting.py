@@ -67,7 +67,7 @@ def told(why: Why, reason: str, after_s: float) -> str:
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:
         return f"waiting for {who}: {reason.rstrip('.')}."
-    # in whole minutes: the note that says so is not written anew for each try
+    # in whole minutes: the note that says so is not written again for each try
     within = age(-(-after_s // 60) * 60)
     return (
         f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within "

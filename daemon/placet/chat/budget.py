@@ -104,7 +104,7 @@ class Ledger:
     """One budget: its limits, the amount used, and the amounts held for calls under way.
 
     `name` stands in what people read: "the mission", "planning", "today's budget". One
-    that several workers use is a value behind a lock; each call has a key of its own in it.
+    that several workers use is a value behind a lock; each call has its own key in it.
     """
 
     name: str
@@ -286,7 +286,7 @@ def cost_usd(
 
     None where no row names the model. `usage` must be one reply's: prices may depend on the size of
     its prompt. A dated snapshot (`claude-opus-5-5-20261001`) costs what its model costs unless it
-    has a row of its own. Of several rows the one for the largest prompt that this one exceeds
+    has its own row. Of several rows the one for the largest prompt that this one exceeds
     holds, and of those the newest. `free` (see `is_free`): 0, whatever the model.
     """
     if free:

@@ -62,7 +62,7 @@ def model_line(site: Site, config: Config) -> Line:
         helps = "For a real one, with ANTHROPIC_API_KEY: placet config set model.provider anthropic"
         return finding("model", "warn", found, helps)
     if config.team.workers:
-        found = f"{model.name} ({model.provider}): the workers ask it, each with a key of its own"
+        found = f"{model.name} ({model.provider}): the workers ask it, each with its own key"
         return finding("model", "good", found)
     name = f"{model.name} ({model.provider})"
     try:

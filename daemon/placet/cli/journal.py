@@ -228,7 +228,7 @@ def journal_rows(
 
 # Print the daemon's lines on standard error, and keep them for `placet logs`.
 #
-# A thread of its own prints. A terminal that was stopped with Ctrl-S, or a pipe that nobody reads,
+# A separate thread prints. A terminal that was stopped with Ctrl-S, or a pipe that nobody reads,
 # holds up that thread only; a standard error that is gone stops nothing. Lines that do not fit into
 # the queue are left out, and counted.
 
@@ -362,7 +362,7 @@ class StderrWriter:
 
 
 def times_of_its_own(env: Mapping[str, str]) -> bool:
-    """Return whether standard error is the service manager's log, which has times of its own.
+    """Return whether standard error is the service manager's log, which has its own times.
 
     JOURNAL_STREAM, see systemd.exec(5).
     """

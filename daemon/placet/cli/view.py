@@ -569,7 +569,7 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 # Tables, colours and links for a terminal, drawn by rich.
 #
 # Everything that is shown passes `words` or `link`: text of notes, models and repositories moves no
-# cursor, hides nothing, and opens no link of its own. rich is imported only in functions that draw.
+# cursor, hides nothing, and opens no link. rich is imported only in functions that draw.
 
 LEAST_COLUMNS = 40
 """Columns below which nothing is laid out: a narrower terminal wraps by itself."""

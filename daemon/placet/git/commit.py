@@ -154,7 +154,7 @@ def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     }
     for module in _modules(wt):
         found |= {
-            path: f"it is in the submodule {module}, which is a repository of its own"
+            path: f"it is in the submodule {module}, which is another repository"
             for path in paths
             if path == module or path.startswith(f"{module}/")
         }

@@ -114,8 +114,8 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
         outer = next((parent for parent in top.parents if os.path.lexists(parent / ".git")), None)
         if outer is not None:
             raise UserError(
-                f"{top} is not a repository of its own; it is inside the one at {outer}",
-                f"Name {outer} instead, or make one of its own: git -C '{top}' init",
+                f"{top} is not a repository; it is inside the one at {outer}",
+                f"Name {outer} instead, or make one there: git -C '{top}' init",
                 exit_code=2,
             )
         raise UserError(

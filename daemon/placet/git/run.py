@@ -344,7 +344,7 @@ def start_git(
 
     Not by GitPython, which always adds the daemon's environment to the one given: its keys, and
     every `GIT_…` that somebody has set, would reach git, or a second program (`env -i`) would have
-    to be started for each. A session of its own, so that it is ended with whatever it has started.
+    to be started for each. A separate session, so that it is ended with whatever it has started.
     """
     path = os.environ.get("PATH", os.defpath)
     argv = [program_on(path), "-C", str(place.cwd)]
@@ -444,7 +444,7 @@ def items_of(raw: bytes) -> list[str]:
 # each costs up to four environment variables; the kernel's limit is some thousands
 _MAX_DRIVERS = 500
 
-# A repository may name programs for filters, merges and hooks under names of its own; all that it
+# A repository may name programs for filters, merges and hooks under its own names; all that it
 # names are given these values. `required=false` lets an emptied filter pass the file through. A
 # merge driver cannot be unset and an empty one would claim a clean merge, so it is made to fail:
 # the preview then says conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and

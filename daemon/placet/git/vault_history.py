@@ -429,7 +429,7 @@ def _stage_within(
         batch.append(change)
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
-            # Git would write each file into one of its own and flush it: what it takes for large
+            # Git would write each file into a separate pack and flush it: what it takes for large
             # goes into one pack. the rest the next call tries, and tells
             stage_possible(place, batch, config=("core.bigFileThreshold=1",))
             done, batch, size = done + size, [], 0

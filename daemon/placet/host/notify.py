@@ -236,7 +236,7 @@ LAST_S = 10.0
 
 
 class Messenger:
-    """Sends notices in order, in a thread of its own. A context manager.
+    """Sends notices in order, in a separate thread. A context manager.
 
     `say` is told what failed. On exit, notices are sent for LAST_S more; the rest is counted and
     dropped.

@@ -172,7 +172,7 @@ def vault_state(vault: Path, env: Mapping[str, str]) -> StateFolder:
     """Return the state of a vault: the same by any path, and after a move. Creates nothing.
 
     The vault's id decides (`MARKER`), or without one its path. A copy of a vault that is still at
-    its place has a folder of its own.
+    its place has its own folder.
     """
     return _find(vault, env)[0]
 

@@ -164,7 +164,7 @@ class ModelCalls:
     def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
         """Return the same of the calls that planned a case since its last mission began.
 
-        Revisions are included. Whoever asks for a plan again begins anew.
+        Revisions are included. Asking for a new plan begins again at 0.
         """
         # the plus keeps SQLite from walking all calls of the model
         return _amount(

@@ -159,7 +159,7 @@ def settle(book: Cases, found: BranchNews) -> None:
         became = fate.became
         is_away = became in ("dropped", "gone")
         by, reason = _why_dropped(book, fate.of) if is_away else ("", "")
-        # a drop has no commit of its own: the command names the one that the branch was at
+        # a drop makes no commit: the command names the one that the branch was at
         claim = book.intents.claims.get(fate.commit_sha or fate.of.tip)
         if became == "gone" and (reason or claim is not None):
             became = "dropped"

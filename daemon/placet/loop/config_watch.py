@@ -57,7 +57,7 @@ class ConfigWatch:
         say: Callable[[str], None],
     ) -> ConfigWatch:
         """Read the configuration; raises UserError for one that cannot be used."""
-        read = stamps(vault, state)  # before it is read: an edit while we start up is taken up too
+        read = stamps(vault, state)  # before it is read: an edit while we start up is read too
         return cls(vault, env, state, clock, say, read, holding(load(vault), state))
 
     def reload(self, ports: Ports) -> tuple[Ports, float | None]:

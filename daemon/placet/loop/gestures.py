@@ -175,7 +175,7 @@ def _asked_in_archive(book: Cases, case: Case, asking: Asking) -> list[NoteSeen]
 def _outcome(book: Cases, case: Case, gesture: Gesture) -> list[Write]:
     """Return the writes that give an answer to the call that waits for it, if it is one.
 
-    Nothing for a damaged record: the work finds that when it is taken up, and does not go on.
+    Nothing for a damaged record: the work finds that when it resumes, and stops.
     """
     if not isinstance(gesture, Answering):
         return []

@@ -250,7 +250,7 @@ T = TypeVar("T")
 
 
 class _Wire:
-    """A client of the SDK and its event loop, in a thread of its own. Needs the SDK."""
+    """A client of the SDK and its event loop, in a separate thread. Needs the SDK."""
 
     def __init__(self, server: ModelServer, timeout_s: float) -> None:
         import asyncio  # with ssl it costs 2.4 MB, which an idle daemon saves

@@ -789,7 +789,7 @@ class _FrontmatterHandler(YAMLHandler):
     """A handler of python-frontmatter for one note: both fences, our limits, every character kept.
 
     The library strips a text and makes its line ends LF before it asks a handler to split it: a
-    rule below an empty line would become a fence. So each note has a handler of its own, which
+    rule below an empty line would become a fence. So each note has its own handler, which
     splits the note as it was.
     """
 
@@ -823,9 +823,7 @@ def _edited(
         entry = entries.get(key)
         if entry is None:
             if value is None or (parts.kind is Frontmatter.TOML and key in parts.meta):
-                raise UnsafeEdit(
-                    f"The frontmatter's key '{key}' is not written as one line of its own."
-                )
+                raise UnsafeEdit(f"The frontmatter's key '{key}' does not have its own line.")
             new_lines += _new_line(parts, key, value)
         elif value is None:
             edits.append((entry.start, entry.end, ""))

@@ -194,7 +194,7 @@ def run(
     the wall cannot be built or breaks: no weaker level is tried.
     """
     began = time.monotonic()
-    # Below level 3 the temporary folder is on the machine's disk, without a limit of its own.
+    # Below level 3 the temporary folder is on the machine's disk, without its own limit.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
     usage = CommandUsage((box.worktree, *temporary), box.limits, began)
     with starting(argv, box, level, terminal=False) as start:

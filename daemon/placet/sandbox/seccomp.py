@@ -127,7 +127,7 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
     `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `network` allows internet
-    sockets. `shared_ipc`: the box has no IPC namespace of its own, so System V and POSIX queues are
+    sockets. `shared_ipc`: the box has no separate IPC namespace, so System V and POSIX queues are
     forbidden too.
     """
     column, arch = _ARCHES[machine]

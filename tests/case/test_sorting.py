@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from unicodedata import normalize
@@ -62,6 +63,15 @@ def test_the_trace_wins_over_the_place_in_every_order() -> None:
         assert found.of_case[TRACE].request is renamed
         assert found.of_case[TRACE].plans == [plan]
         assert found.new == [newer]
+
+
+def test_a_request_in_the_place_of_a_moved_plan_is_not_missing() -> None:
+    place = "Inbox/Requests/plan.md"
+    case = replace(CASE, plan=replace(CASE.plan, path=place))
+    raw = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
+    its = sort_notes({TRACE: case}, [look_at(place, raw, "ann")]).of_case[TRACE]
+    assert its.request is not None
+    assert (its.request.path, its.plans) == (place, [])
 
 
 def test_an_editor_that_drops_the_properties_makes_no_new_request_of_a_note() -> None:

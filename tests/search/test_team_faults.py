@@ -766,7 +766,7 @@ def killed_around_it(squad: Squad, kind: str, numbers: Sequence[int]) -> list[st
     for ident in idents:
         reached(squad, ident, asked)
         if kind != "fails":
-            answer = ("answer", ident, "Hello") if kind == "asks" else ("approve", ident)
+            answer = ("answer", ident, "Hello") if kind == "asks" else ("approve", ident, "--yes")
             until(
                 lambda answer=answer: not squad.vault.cli(*answer, check=False).returncode, "", 30
             )

@@ -109,7 +109,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             _sort_asked(owner, note, found)
             continue
         in_plans = note.folder is not Folder.REQUESTS
-        at_plan = in_plans and note.path == owner.plan.path
+        at_plan = note.path == owner.plan.path != owner.request_path
+        at_plan = at_plan and (in_plans or not note.trace_id)  # else it is the request, renamed
         # one that became unreadable as it was moved no longer says what it is; its place does
         if note.is_plan or at_plan or (in_plans and note.problem):
             found.its(owner.trace_id).plans.append(as_it_counts(owner, note))

@@ -250,17 +250,6 @@ def test_the_boards_unit_starts_the_board_without_a_key() -> None:
     assert "Credential" not in text
 
 
-def test_the_compose_file_defines_each_secret_and_a_valid_worker() -> None:
-    found = yaml.safe_load((ROOT / "daemon/compose.yaml").read_text())
-    services = found["services"]
-    assert {one for service in services.values() for one in service["secrets"]} == {
-        *found["secrets"]
-    }
-    words = services["worker"]["command"].split()
-    assert words[:2] == ["placet", "worker"]
-    worker_command.make_context("worker", [*words[2:], "postgresql://build-1@database/placet"])
-
-
 def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
     # as the service unit has it where there is no file
     (tmp_path / "anthropic_api_key").write_text("\n")

@@ -336,7 +336,9 @@ def test_a_plan_without_a_trace_id_is_no_case(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     assert "" not in calm.loop.cases
-    assert b"no `trace_id`" in (calm.root / "Inbox/Plans/theirs_plan.placet.md").read_bytes()
+    assert (
+        b"`trace_id` is missing" in (calm.root / "Inbox/Plans/theirs_plan.placet.md").read_bytes()
+    )
     assert rows(calm, "plan.created") == 1
 
 

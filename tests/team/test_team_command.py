@@ -626,7 +626,9 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert found["workers"] == ("warn", "of another version: bob (9.1.0)")
     said = vault.click("doctor", check=False).stdout
     assert "ok    workers        1 worker running\n" in said
-    assert re.search(r"(?m)^ok    model          .*: the workers ask it, each with a key", said)
+    assert re.search(
+        r"(?m)^ok    model          .*: the workers ask it, each with its own key", said
+    )
     assert "note  workers        of another version: bob (9.1.0)\n" in said
     assert found["rights"] == ("good", "workers can write only through placet's functions")
     troupe.change("GRANT UPDATE ON chain TO bob")
@@ -709,9 +711,8 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
             PostgresConnection(theirs)
 
 
-def test_the_containers_of_the_guide_start_workers_and_are_given_what_they_read() -> None:
-    (block,) = blocks("team.md", "yaml")
-    found = yaml.safe_load(block.text)
+def test_the_compose_file_starts_a_worker_and_gives_it_what_it_reads() -> None:
+    found = yaml.safe_load((Path(__file__).parents[2] / "daemon/compose.yaml").read_text())
     worker, database = found["services"]["worker"], found["services"]["database"]
     assert worker["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
     assert {KEY, CREDENTIAL} <= {*worker["secrets"]}

@@ -92,8 +92,8 @@ def test_daemon_updates_path_of_renamed_plan(vault: TestVault) -> None:
     vault.here()
     assert "Inbox/Plans/another name.md" in vault.click("plans").stdout
     vault.click("approve", "say-hello", "--yes")
-    vault.here()
-    assert vault.rows("plan.approved")
+    with running(vault):
+        vault.await_action("plan.approved")
 
 
 def test_command_waits_for_note_to_be_written(

@@ -172,10 +172,10 @@ class FailureClass(StrEnum):
     CIRCLES = "the agent went in circles"
     AGENT = "the agent gave up"
     TOOL = "a tool call failed"
-    MODEL = "the model could not go on"
-    REPOSITORY = "the repository stood in the way"
-    PERSON = "a person stopped it"
-    DAEMON = "the daemon could not go on"
+    MODEL = "the model could not continue"
+    REPOSITORY = "the repository could not be used"
+    PERSON = "you stopped it"
+    DAEMON = "the daemon could not continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.STOPPED_BY_PERSON: EndVerdict(
         FailureClass.PERSON,
-        "You, or somebody who can write the vault, stopped it.",
+        "You stopped it, or someone who can write the vault.",
         "The mission was stopped on purpose; nothing needs a fix.",
     ),
     End.LEASE_LOST: EndVerdict(

@@ -99,7 +99,7 @@ OTHERS = [
             "",
             "refusal",
             2,
-            "the model refused to go on",
+            "the model refused to continue",
         ),
     ],
 )

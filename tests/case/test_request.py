@@ -91,7 +91,7 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
     said = side(note).read_text()
     assert "`budget_usd: -3`" in said
     assert "`priority: 99`" in said
-    assert "`portal: nowhere`" in said
+    assert "no portal `nowhere`" in said
     assert len([a for a in vault.actions() if a in ("model.called", "model.failed")]) == before
     edit(note, ("budget_usd: -3\npriority: 99\nportal: nowhere", "budget_usd: 3"))
     vault.script(

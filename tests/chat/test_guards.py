@@ -322,7 +322,7 @@ def test_a_pattern_is_told_once_and_then_ends_the_mission(pattern, end, before, 
     assert nudge.text.startswith("Noticed: ")
     assert isinstance(halt, Halt)
     assert halt.stop.end is end
-    assert "after the model had been told" in halt.stop.detail
+    assert "despite a warning" in halt.stop.detail
 
 
 def test_three_rounds_of_the_same_calls_end_the_mission_and_two_are_told():

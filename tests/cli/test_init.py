@@ -169,7 +169,7 @@ def test_home_folder_becomes_no_vault_unasked(
     assert f"{place.root} is your home folder. Nothing was made." in done.stderr
     assert not list(place.root.iterdir())
     with at_a_terminal(place, "init", "--model", "demo") as person:
-        person.sees("Go on? [y/N]: ")
+        person.sees("Continue? [y/N]: ")
         person.writes("")
         assert person.ends() == 2
     assert not list(place.root.iterdir())

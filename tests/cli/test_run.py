@@ -235,7 +235,7 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
         )
     ) == (
         Verbosity.TROUBLE,
-        "say-hello: failed: model_error after 3 iterations: The server said no.",
+        "say-hello: failed: the model could not continue after 3 iterations: The server said no.",
     )
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
         Verbosity.EVENT,

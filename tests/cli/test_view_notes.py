@@ -134,7 +134,7 @@ def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_t
     process.wait()
     # a process that was being started at that instant has its locks until it is another program
     until(lambda: "its mission continues when a daemon runs: step 0 of 1" in told())
-    assert "no step of it is done. When one starts, it goes on." in told()
+    assert "no step of it is done. It resumes when one starts." in told()
 
 
 def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(

@@ -216,7 +216,7 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
     }
     done = [Row(1, "step.completed", {"step": 1})]
     text = ready_request(CASE, plan, facts, "no\n# money", done)
-    assert text.startswith("---\nagent: default\nportal: code\n---\n# Go on with: Mend it\n")
+    assert text.startswith("---\nagent: default\nportal: code\n---\n# Continue: Mend it\n")
     assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
     assert "base_commit: c0ffee" in text
     assert "\n# money" not in text
@@ -296,7 +296,7 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
             replace(CASE, state=State.PLANNING),
             [model(1), Row(2, "model.failed", {"reason": "529", "attempt": 3})],
             "asked 3 times, last at 2026-01-02T03:04:05.678Z: 529",
-            "goes on",
+            "resumes",
         ),
         (
             replace(CASE, state=State.PLANNING),
@@ -458,7 +458,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         assert failed(vault, 2)["metadata"]["base"] == facts["kept_commit"]
 
         path = vault.click("submit", "--file", "-", stdin=request).stdout.strip()
-        assert path == "Inbox/Requests/Go on with Say hello.md"
+        assert path == "Inbox/Requests/Continue Say hello.md"
         vault.await_action("plan.created", 2)
 
 

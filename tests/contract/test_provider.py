@@ -927,7 +927,7 @@ def test_an_unknown_provider_is_named_with_the_known_ones():
 
 def test_a_missing_key_says_what_to_do_and_becomes_no_mock():
     for env in ({}, {"ANTHROPIC_API_KEY": " "}, {"ANTHROPIC_BASE_URL": "https://gateway.example"}):
-        with pytest.raises(ModelError, match="Export ANTHROPIC_API_KEY=") as caught:
+        with pytest.raises(ModelError, match="export ANTHROPIC_API_KEY=") as caught:
             open_model(table("anthropic"), env)
         assert caught.value.kind is PERMANENT
         assert "LoadCredential=anthropic_api_key:" in str(caught.value)

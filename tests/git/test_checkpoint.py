@@ -288,7 +288,7 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
         git(path, "update-ref", "refs/heads/feat/deadbeef", moved[0])
         return found
 
-    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="moved by another program"):
         commit_changes(wt, "Change\n", BOB, WHEN, choose=move)
     assert git(path, "rev-parse", "feat/deadbeef") == moved[0]
     assert not (wt.git_dir / "index.lock").exists()

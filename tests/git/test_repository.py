@@ -986,7 +986,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
     git(path, "update-ref", "-d", wt.ref)
-    with pytest.raises(runner.RepositoryChanged, match="deleted by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="deleted by another program"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")

@@ -166,7 +166,7 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
     if config:
         with patch.object(Site, "daemon", "one that runs"):
             told = vault.click("why", "say-hello").stdout
-        assert "What is in its way, or was noticed:" in told
+        assert "What blocks it, or was noticed:" in told
         assert said in " ".join(told.split())
         assert "its plan is being written" not in told
 

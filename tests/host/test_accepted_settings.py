@@ -124,7 +124,7 @@ def test_portals_hold_with_the_path_that_was_accepted(tmp_path: Path) -> None:
     vault.here()
     assert vault.plan().exists()
     assert not vault.plan("more").exists()
-    assert "accepted on this machine" in (vault.root / "Inbox/Requests/More.placet.md").read_text()
+    assert "accept it on this machine" in (vault.root / "Inbox/Requests/More.placet.md").read_text()
     listed = json.loads(vault.click("portal", "list", "--json").stdout)
     assert [line["accepted"] for line in listed] == [False, False]
     assert "not accepted" in vault.click("portal", "check", check=False).stdout

@@ -1484,7 +1484,10 @@ def test_what_a_git_that_failed_had_written_is_taken_back(
     )
     refused = vault.click("merge", "say-hello", check=False)
     assert "git stopped in the middle" in refused.stderr
-    assert f"once {repo}/.git/index.lock is gone: git -C {repo} reset --hard" in refused.stderr
+    assert (
+        f"Once {repo}/.git/index.lock is gone, undo it: git -C {repo} reset --hard"
+        in refused.stderr
+    )
 
 
 def test_a_file_that_appears_in_the_last_moment_is_kept(

@@ -209,7 +209,9 @@ def test_what_is_asked_runs_nothing_after_the_journal_was_lost(
         path.unlink()
     vault.here()
     assert note.read_bytes() == answered
-    assert "journal does not know" in side_of(note) or "question is closed" in side_of(note)
+    assert "There is no record of this plan" in side_of(note) or "question is closed" in side_of(
+        note
+    )
     assert not vault.rows("execution.started")
     assert not vault.rows("plan.amended")
     assert vault.plan("hello").exists(), "its plan awaits review again"

@@ -283,7 +283,7 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(
         assert len(vault.rows("plan.created")) == 1, "the only slot was free for another"
     time.pass_time(300)
     with looping(vault, time=time, model=line.opened) as running:
-        assert "tried again" in running.settle().waiting[0]
+        assert "tries again" in running.settle().waiting[0]
         assert len(line.model.asks) == 2
         time.pass_time(300)
         running.settle()

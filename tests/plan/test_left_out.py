@@ -442,7 +442,7 @@ def test_a_failure_report_does_not_ask_for_what_was_left_out(vault: TestVault) -
     report = next(vault.root.glob("Knowledge/Reports/*failure.md")).read_text()
     assert "revision 1 for [[files]] (you left out: steps 2 and 3), approved" in report
     assert "Still to be done:\n> - 4. Four\n> - 5. Five\n>\n" in report
-    assert "not to be done:\n> - 2. Two\n> - 3. Three\n" in report
+    assert "Do not do it:\n> - 2. Two\n> - 3. Three\n" in report
     assert plan.read_text().count(UNTICKED) == 2  # and so it can be approved again
 
 

@@ -93,7 +93,7 @@ write = [
     "src/auth/**",
     "tests/test_auth.py",
 ]
-# commands that may run; each may go on with more words
+# commands that may run, each with any further words
 run = [
     "python -m pytest -q",
     "ruff check .",

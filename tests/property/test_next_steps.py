@@ -124,7 +124,7 @@ def test_the_commands_of_a_report_work_after_a_persons_stop(vault: TestVault, wa
             assert [(row["reviewed_by"], row["via"]) for row in by] == [(ME, "cli")] * 2
             assert f"a person stopped the mission: {ME} used `placet stop`" in report
         request = vault.click("why", "hello", "--request").stdout
-        assert "Go on with: Say hello" in request
+        assert "Continue: Say hello" in request
         assert "placet why hello --request | placet submit --file -" in report
         vault.click("submit", "--file", "-", stdin=request)
         assert "`placet retry hello`" in report
@@ -189,7 +189,7 @@ def test_what_waits_for_a_history_says_so_with_the_command_that_ends_it(plain: T
     plain.drop("Please say hello.\n", "hello.md")
     plain.once(code=1)
     why, status = plain.click("why", "hello").stdout, plain.click("status").stdout
-    assert "What is in its way" in why
+    assert "What blocks it" in why
     assert "when one starts, its plan is written" not in why
     assert "`placet config set vault.history true`" in why
     assert "- Start it: placet run" in why
@@ -292,7 +292,7 @@ def test_a_request_for_a_portal_that_is_not_accepted_is_refused(plain: TestVault
     plain.configure(config, accepted=False)
     done = plain.click("submit", "--portal", "other", "Say hello", check=False)
     assert done.returncode == 2
-    assert "`portal: other`" in done.stderr
+    assert "no portal `other`" in done.stderr
     assert "`placet config accept`" in done.stderr
     assert not plain.notes("Inbox/Requests")
     plain.click("config", "accept", "--yes")

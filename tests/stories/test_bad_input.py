@@ -51,7 +51,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "latin.md": "Ärger\n".encode("latin-1"),
     "big.md": (b"x" * 10_000_000, "large"),
     "agent.md": (b"---\nagent: nobody\n---\nDo it.\n", "System/Agents/nobody.md"),
-    "portal.md": (b"---\nportal: nowhere\n---\nDo it.\n", "portals.nowhere"),
+    "portal.md": (b"---\nportal: nowhere\n---\nDo it.\n", "no portal `nowhere`"),
     "priority.md": (
         b"---\npriority: 11\ncomplexity: huge\nbudget_usd: -1\n---\nDo it.\n",
         "complexity: huge",
@@ -129,7 +129,7 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
         ("complexity: standard", "complexity: huge", "huge"),
         ("agent: default", "agent: nobody", "System/Agents/nobody.md"),
         ("agent: default", "agent: default\nif_changed: perhaps", "neither `ask` nor `proceed`"),
-        ('portal: ""', "portal: nope", "[portals.nope]"),
+        ('portal: ""', "portal: nope", "no portal `nope`"),
     ],
 )
 @pytest.mark.thinned(3)

@@ -199,10 +199,7 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
                 vault.click("why", "say-hello"),
                 vault.click("doctor", check=False),
             ):
-                assert (
-                    "where the journal is, is full. What cannot be written down waits"
-                    in " ".join(said.stdout.split())
-                )
+                assert "where the journal is, is full. Work waits" in " ".join(said.stdout.split())
             (disk / "fill").unlink()
             assert (
                 "is full"
@@ -629,7 +626,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
     assert asked.returncode == 2
     for said in (
         "System/Agents/nobody.md",
-        "[portals.nope]",
+        "no portal `nope`",
         "budget_usd: abc",
         "Nothing was written",
     ):

@@ -52,7 +52,7 @@ from placet.errors import Interrupted, ToolError
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
-WATCH = "The model was told. Stop the work if it goes on like this."
+WATCH = "The model was told. Stop the mission if this continues."
 READ_THE_REPORT = "Read why the work ended. Then ask for something smaller, or try it again."
 
 

@@ -45,7 +45,7 @@ HOW_TO_REVIEW = (
 )
 _APPROVE_AGAIN = "**Approve again**: set `decision: approve`, or move this note to `System/Active`."
 _NEW_PLAN = (
-    "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
+    "**Have a new plan**: set `status: pending` in the request. It takes the report into account."
 )
 _REVIEW_AGAIN = (
     "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the "
@@ -392,9 +392,8 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
-            "Commands run code of the repository, which this plan may change: assume that any "
-            "code can run in the sandbox. They can change files outside `write` too; those are not "
-            "committed."
+            "This plan may change code that its commands run: assume that any code can run in the "
+            "sandbox. Commands can also change files outside `write`; placet does not commit those."
         )
     return lines + danger_lines(scope)
 

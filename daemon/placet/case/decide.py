@@ -83,9 +83,9 @@ from placet.plan.comments import (
 from placet.plan.differences import changed_lines, diff_callout
 
 HOW_AFTER_DRIFT = (
-    "`base_commit` names the new state now. Move the plan to System/Active again if it still fits, "
-    f"or ask for changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on "
-    "without asking."
+    "`base_commit` now names the new state. If the plan still fits, move it to System/Active "
+    f"again, or ask for changes. `{KEY}: {IfChanged.PROCEED}` in the properties lets a mission "
+    "continue without asking."
 )
 MAX_PATHS = 20
 """Maximum of files that a journal row names."""
@@ -505,7 +505,7 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     _void_approval(d)
     if d.case.spent_approvals:
         # This notice tells the note from an older copy, whose decision was used.
-        d.set(notice=f"**Taken back** ({local(d.now)}): what was approved before is void.")
+        d.set(notice=f"**Withdrawn** ({local(d.now)}): the former approval is void.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     own = str(plan.meta.get("rejection_reason") or "").strip()
     stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it

@@ -48,7 +48,7 @@ def _working(case: Case, rows: Rows) -> Explained:
     if trouble := _model_trouble(rows):
         return trouble, (
             "If it is not an outage of its server, fix the model: [model] in System/placet.toml, "
-            "or its key. It goes on by itself.",
+            "or its key. The work then resumes.",
         )
     return f"Since {case.since} it is {case.state.title}.", (
         "Wait; follow it with: placet journal --follow",
@@ -139,9 +139,9 @@ def _completed(case: Case, _: Rows) -> Explained:
         became = case.outcome.became or "nothing yet"
         why += f"\nWhat became of its branch {case.outcome.branch}: {became}"
     if case.outcome.became == "merged":
-        return why, (f"Take it back: placet undo {ident}",)
+        return why, (f"To undo the merge: placet undo {ident}",)
     if case.outcome.became == "reverted":
-        return why, (f"Bring it in again: placet merge {ident}",)
+        return why, (f"To merge it again: placet merge {ident}",)
     if case.outcome.became == "gone":
         why += "\nThe branch was deleted. placet does not know whether you merged it."
         ways = f"If its commits are kept, this says how to restore it: placet merge {ident}"
@@ -183,8 +183,8 @@ def _without_daemon(case: Case, rows: Rows) -> str:
             else f"step {step.details['step']} of {step.details['of']} is done"
         )
         return (
-            f"Its mission began at {case.since} and waits, because no daemon runs: {done}. When "
-            "one starts, it goes on."
+            f"Its mission began at {case.since} and waits, because no daemon runs: {done}. It "
+            "resumes when one starts."
         )
     did = "approved" if case.state is State.APPROVED else "asked for"
     return (
@@ -328,7 +328,7 @@ def ready_request(
     done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in steps if n <= len(plan.steps)]
     to_do = [f"- {n}. {_words(step.title)}" for n, step in plan.kept if n not in steps]
     lines = [
-        f"# Go on with: {_words(plan.title)}",
+        f"# Continue: {_words(plan.title)}",
         "",
         _words(plan.summary),
         "",
@@ -337,7 +337,7 @@ def ready_request(
     ]
     if plan.left_out:
         unwanted = (f"- {n}. {_words(plan.steps[n - 1].title)}" for n in plan.left_out)
-        lines += ["", "Left out by the person who approved it, so not to be done:", *unwanted]
+        lines += ["", "Left out when the plan was approved. Do not do it:", *unwanted]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
     if facts.get("kept"):

@@ -131,7 +131,7 @@ def unknown_agent(name: str, agents: Collection[str]) -> tuple[str, ...]:
     """
     if not name or name in agents:
         return ()
-    return (f"`agent: {name}`: there is no note System/Agents/{name}.md. There {_listed(agents)}.",)
+    return (f"There is no agent `{name}` (System/Agents/{name}.md). There {_listed(agents)}.",)
 
 
 def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
@@ -142,9 +142,8 @@ def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
     if not name or name in portals:
         return ()
     return (
-        f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this "
-        "machine. Where it has one, look at it and accept it: `placet config accept`. There "
-        f"{_listed(portals)}.",
+        f"There is no portal `{name}`. There {_listed(portals)}. To add one: `placet portal add`. "
+        f"If System/placet.toml has it, accept it on this machine: `placet config accept`.",
     )
 
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.errors import counted, dollars, numbered_steps, one_line
+from placet.errors import ENDS, counted, dollars, numbered_steps, one_line
 from placet.note.paths import Folder, show
 from placet.plan.differences import without_difference
 
@@ -226,6 +226,10 @@ def _answered(data: Mapping[str, Any]) -> str:
     return f"its question was answered {by(data)}, {answer_kind(data)}; the work continues"
 
 
+# By the reason in its row: an old journal may hold one that placet no longer knows.
+_ENDED = {str(end): verdict.kind for end, verdict in ENDS.items()}
+
+
 def _completed(data: Mapping[str, Any]) -> str:
     what = (
         f"{counted(files_changed(data), 'file')} changed on {data['branch']}"
@@ -346,8 +350,9 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']} done",
     Action.EXECUTION_COMPLETED: _completed,
     Action.EXECUTION_FAILED: lambda d: (
-        f"failed: {d['reason']} after {counted(d['iterations'], 'iteration')}"
-        f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
+        f"failed: {_ENDED.get(d['reason'], d['reason'])} "
+        f"after {counted(d['iterations'], 'iteration')}{_money(d.get('cost_usd'))}"
+        + (f": {d['detail']}" if d.get("detail") else "")
     ),
     Action.REPORT_WRITTEN: lambda d: f"report: {d['path']}",
     Action.FAILURE_DETECTED: lambda d: (

@@ -55,8 +55,8 @@ class Hold:
         if self.why is Why.DAY:
             return self.reason
         return (
-            f"{self.reason.rstrip('.')}. While the daemon runs it is tried again every minute; "
-            "once it is fixed, all work goes on by itself."
+            f"{self.reason.rstrip('.')}. placet tries again every minute while the daemon runs. "
+            "Once it is fixed, all work resumes."
         )
 
 
@@ -70,8 +70,8 @@ def told(why: Why, reason: str, after_s: float) -> str:
     # in whole minutes: the note that says so is not written again for each try
     within = age(-(-after_s // 60) * 60)
     return (
-        f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within "
-        f"{within}."
+        f"waiting for {who}: {reason.rstrip('.')}. placet tries again within {within}, while the "
+        "daemon runs."
     )
 
 

@@ -30,7 +30,7 @@ _NEW_PLAN = "For a new plan set `status: pending` in the request."
 _BACK = f"To review it again move it to `{Folder.PLANS}`."
 _APPROVED = (
     frozenset({"", "approved", "rejected", "needs_revision"}),
-    f"This plan is approved. To take that back, move it to `{Folder.PLANS}`.",
+    f"This plan is approved. To withdraw that, move it to `{Folder.PLANS}`.",
 )
 # Where a plan is, and its case's state: each `status` that means something there, and what to do
 # about another one.

@@ -283,7 +283,7 @@ def check(
         if told is None:
             new.append(sign)
         elif told < len(history.steps) and sign.count >= sign.halt_at:
-            return _ended(sign.pattern, f"{sign.seen}, after the model had been told of it")
+            return _ended(sign.pattern, f"{sign.seen}, despite a warning")
     if not new:
         return None
     text = " ".join(
@@ -291,7 +291,7 @@ def check(
         for sign in new
     )
     return Nudge(
-        tuple(sign.pattern for sign in new), f"{text} If it goes on, the work is ended here."
+        tuple(sign.pattern for sign in new), f"{text} If it continues, the work ends here."
     )
 
 
@@ -429,7 +429,7 @@ def _signs(history: History, settings: GuardSettings) -> Iterator[Sign]:
         return
     newest = history.steps[-1]
     if newest.stop_reason is StopReason.REFUSAL:
-        yield Sign(Pattern.REFUSAL, 1, 1, "the model refused to go on")
+        yield Sign(Pattern.REFUSAL, 1, 1, "the model refused to continue")
     if newest.stop_reason is StopReason.CONTEXT_FULL:
         seen = "the conversation no longer fits into the model's context"
         yield Sign(Pattern.CONTEXT_FULL, 1, 1, seen)

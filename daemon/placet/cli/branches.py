@@ -243,16 +243,15 @@ def _gone(repo: Repo, case: Case) -> UserError:
 
 
 def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
-    """Bring work in again that was taken back, by a revert of that; return the new commit.
+    """Merge work again after an undo, by reverting the undo; return the new commit.
 
-    Raises UserError where it was not taken back, or that conflicts.
+    Raises UserError if it was not undone, or if git reports a conflict.
     """
     last, sha = case.outcome, _taken_back_by(repo, case, tip)
     if not sha:
         raise UserError(
             f"{onto} has {last.branch} already.",
-            f"Look at it: placet diff {case.request_id}. "
-            f"Take it back: placet undo {case.request_id}",
+            f"Look at it: placet diff {case.request_id}. Undo it: placet undo {case.request_id}",
         )
     message = f"Merge {last.branch} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
     try:
@@ -389,11 +388,11 @@ def drop(site: Site, ident: str, reason: str) -> str:
     case, repo = mission_of(site, ident)
     with one_at_a_time(repo):
         if fate_of(repo, case.newest) is not None:
-            taken_back = case.outcome.became == "reverted"
-            fate = "was merged, and that was taken back," if taken_back else "is merged or gone"
+            undone = case.outcome.became == "reverted"
+            fate = "was merged and undone" if undone else "is merged or gone"
             raise UserError(
-                f"{case.outcome.branch} {fate} already, so there is no work to let go.",
-                ("" if taken_back else f"Take a merge back: placet undo {case.request_id}. ")
+                f"{case.outcome.branch} {fate} already, so there is no work to drop.",
+                ("" if undone else f"To undo a merge: placet undo {case.request_id}. ")
                 + f"A branch that is left over: {repo.by_hand} branch -D {case.outcome.branch}",
             )
         tip = resolve(repo, case.newest.ref)
@@ -522,7 +521,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         ) from found
     except GitError as error:
         raise UserError(
-            f"git does not take it back: {error.stderr}", "The checkout is as it was."
+            f"git cannot undo it: {error.stderr}", "The checkout is as it was."
         ) from error
     claim(site, case, "undo", made)
     return made, onto

@@ -149,7 +149,7 @@ def proposal_text(found: Mapping[str, Any]) -> str:
     day = f"${found['day_usd']:.2f} a day for all work" if found["day_usd"] else "no limit"
     budget = day if found["budget_usd"] is None else f"at most ${found['budget_usd']:.2f}"
     where = (
-        visible(found["repository"]) or f"a portal that there is not: {visible(found['portal'])}"
+        visible(found["repository"]) or f"a portal that does not exist: {visible(found['portal'])}"
     )
     base = f", from {visible(found['base'])}" if found["base"] else ""
     lines = [
@@ -240,7 +240,7 @@ def decide(
             raise UserError(
                 f"{visible(path)} is not what you read: its digest is {digest[:12]}, not "
                 f"{bound[:12]}.",
-                f"Somebody changed it. Read it as it is now: placet show {case.request_id}",
+                f"It was changed. Read it as it is now: placet show {case.request_id}",
             )
         if said:  # remarks are part of what is approved, and may make too much of it
             approvable(case, with_comments(raw, said, site.who, local(Clock().now())))
@@ -344,7 +344,7 @@ def awaiting(site: Site, ident: str, decision: What) -> Case:
     if case.asking is not None:
         helps = f"Answer it: placet answer {case.request_id} TEXT"
     elif case.acting in (State.APPROVED, State.RUNNING) and decision == "reject":
-        helps = f"Take it back first: placet stop {case.request_id}"
+        helps = f"Stop it first: placet stop {case.request_id}"
     must_allow(case, decision, helps)
     return case
 

@@ -75,7 +75,7 @@ def demo_command(kept: str | None, live: bool) -> None:
             f"  cd {shlex.quote(str(keep / 'vault'))} && {called()} status"
         )
     click.echo(
-        "\nTo go on with a real model (a server of your own: daemon/docs/models.md):\n"
+        "\nTo continue with a real model (a server of your own: daemon/docs/models.md):\n"
         "  export ANTHROPIC_API_KEY=…\n"
         f"  {called()} init ~/vault\n"
         f"  {called()} run --vault ~/vault"
@@ -166,7 +166,7 @@ def _await(site: Site, is_alive: Callable[[], bool], state: str) -> None:
                 return
         time.sleep(STEP_S)
     log = (site.vault.parent / "daemon.log").read_text(errors="replace")
-    raise UserError(f"The daemon does not go on. It says:\n{log}")
+    raise UserError(f"The daemon stopped making progress. It says:\n{log}")
 
 
 def _run(sentence: str, command: str, vault: Path, env: dict[str, str]) -> None:

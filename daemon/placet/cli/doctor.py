@@ -319,9 +319,9 @@ _NOT_YOURS = (
 )
 _HELPS_TO_WRITE = {
     errno.ENOSPC: "Its disk is full. See which one that is: df -h {place}. Free some space there; "
-    "what waits goes on by itself.",
+    "what waits then resumes.",
     errno.EDQUOT: "Your share of its disk is used up. See it: quota -s. Free some space there; "
-    "what waits goes on by itself.",
+    "what waits then resumes.",
     errno.EROFS: "Its file system is mounted read-only. See which one that is: df {place}. Then "
     "mount it writable: sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, "
     "the disk is failing: dmesg.",

@@ -428,7 +428,7 @@ def _confirm_home(place: Path, *, asks: bool) -> None:
     """Ask before the home folder becomes a vault. Raises UserError (exit code 2) without a yes."""
     if place.resolve() != Path.home().resolve():
         return
-    if not (asks and click.confirm("placet: That is your home folder. Go on?", err=True)):
+    if not (asks and click.confirm("placet: That is your home folder. Continue?", err=True)):
         raise UserError(
             f"{visible(str(place))} is your home folder. Nothing was made.",
             "Name a folder for the vault: placet init ~/vault. If you mean your home folder: "
@@ -527,9 +527,9 @@ def _ask_for_history(place: Path, named: str, *, asks: bool) -> bool | None:
             "and .trash."
         )
     say(
-        "To change notes of the vault itself, placet needs a history of it (git): each change "
-        "is then made aside, shown, and can "
-        "be taken back. Work in other repositories (`portal: NAME`) needs none."
+        "To change notes of the vault itself, placet needs a history of it (git). You then see "
+        "each change before it is made, and can undo it. Work in other repositories "
+        "(`portal: NAME`) needs none."
     )
     if asks:
         return click.confirm(

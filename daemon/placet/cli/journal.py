@@ -64,7 +64,7 @@ class _Journal(click.Group):
     help="Only this request's rows: a request_id or the beginning of a trace_id.",
 )
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
-@click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
+@click.option("--follow", is_flag=True, help="Print new rows as they are written.")
 @click.option(
     "--limit",
     type=click.IntRange(0, 2**62),
@@ -120,8 +120,8 @@ def journal_verify_command(site: Site) -> None:
         )
     click.echo(f"{row_id} {row_hash}")
     say(
-        f"No row was changed, up to row {row_id}. Somebody who can write the database could "
-        "rewrite it with new hashes. To notice that, keep this hash elsewhere and compare later."
+        f"No row was changed, up to row {row_id}. Whoever can write the database could "
+        "rewrite all rows with new hashes. To notice that, keep this hash elsewhere and compare it."
     )
 
 
@@ -328,7 +328,7 @@ class StderrWriter:
                 self._print(
                     datetime.now().astimezone(),
                     Verbosity.TROUBLE,
-                    f"Lines left out, as nobody read them: {left_out}. See: placet logs",
+                    f"Lines left out, because nothing read them: {left_out}. See: placet logs",
                 )
 
     def _print(self, at: datetime, loud: Verbosity, text: str) -> None:
@@ -410,7 +410,7 @@ LOG_POLL_S = 0.2
 
 @click.command("logs")
 @click.argument("ident", metavar="[ID]", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written.")
 @click.option(
     "-n",
     "--lines",

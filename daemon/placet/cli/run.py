@@ -37,9 +37,7 @@ from placet.sandbox.run import exec_in_box
 
 @click.command("run")
 @site_option
-@click.option(
-    "--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit."
-)
+@click.option("--once", is_flag=True, help="Work until everything left waits for you, then exit.")
 @click.option(
     "--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed."
 )

@@ -242,9 +242,9 @@ def config_accept_command(site: Site, yes: bool) -> None:
 @click.command("pause")
 @site_option
 def pause_command(site: Site) -> None:
-    """Take up no new work; missions under way come to their end. Nothing is forgotten."""
+    """Start no new work. Running missions continue to their end."""
     write_setting(site.vault, ("daemon", "paused"), value=True)
-    say("paused; go on with: placet resume")
+    say("Paused. To resume: placet resume")
 
 
 @click.command("resume")

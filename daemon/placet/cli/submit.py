@@ -118,7 +118,7 @@ def edited(body: str) -> Iterator[str]:
     except UserError as error:
         again = f"placet submit --edit --file {shlex.quote(str(path))}"
         raise UserError(
-            error.what, f"Your text is kept. Go on with it: {again}", exit_code=error.exit_code
+            error.what, f"Your text is kept. To continue: {again}", exit_code=error.exit_code
         ) from error
     shutil.rmtree(path.parent)
 

@@ -932,8 +932,8 @@ def disk_trouble(journal: Path) -> list[str]:
     else:
         return []
     return [
-        f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down "
-        "waits, nothing is lost, and it goes on by itself when that is fixed."
+        f"The disk of {journal.parent}, where the journal is, {why}. Work waits, and resumes when "
+        "that is fixed."
     ]
 
 

@@ -217,8 +217,8 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         reason = f"placet plans it once the note has stayed unchanged for {quiet_s:g} s."
     working = case.is_working and case.acting is not State.RUNNING
     if not config.daemon.paused and notices and working:
-        reason = f"Since {case.since} it is {case.state.title}. What is in its way, or was noticed:"
-        follow = "Do what is said there; it goes on by itself. Follow it: placet journal --follow"
+        reason = f"Since {case.since} it is {case.state.title}. What blocks it, or was noticed:"
+        follow = "Do what it says; the work then resumes. Follow it: placet journal --follow"
         helps = (follow,) if runs else helps
     if found is not None:
         with_worker = plugin(WORKERS, "status").with_worker

@@ -210,7 +210,7 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
             there = show(str(repo.path / path))
             raise UserError(
                 f"{there} is not committed, and the merge would overwrite it.",
-                "Move it away first.",
+                "Commit or move it, then run the command again.",
             )
     try:
         with _to_its_end():
@@ -284,8 +284,7 @@ def _put_back(
     ):
         raise UserError(
             f"git stopped in the middle: {error.stderr}",
-            f"See what it left: {at} status; take it back, once "
-            f"{repo.git_dir / 'index.lock'} is gone: "
+            f"See what it left: {at} status. Once {repo.git_dir / 'index.lock'} is gone, undo it: "
             f"{at} reset --hard {before[:12]}",
         )
 

@@ -295,7 +295,7 @@ def since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
 
 def branch_gone(wt: Worktree) -> RepositoryChanged:
     """Return the error for a mission's branch that is gone."""
-    return RepositoryChanged(f"the branch {wt.branch} was deleted by somebody else")
+    return RepositoryChanged(f"the branch {wt.branch} was deleted by another program")
 
 
 # --- what must not change while a mission runs

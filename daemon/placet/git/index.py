@@ -167,7 +167,7 @@ def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
         if now == new and (passing(error) or old != "0" * len(new)):
             return
         if old and now != old:
-            raise RepositoryChanged(f"{ref} was moved by somebody else") from error
+            raise RepositoryChanged(f"{ref} was moved by another program") from error
         raise
 
 

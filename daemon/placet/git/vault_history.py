@@ -213,10 +213,9 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
 def not_added(paths: Sequence[str]) -> str:
     """Return what people are told of notes that git cannot add to a vault's history."""
     return (
-        f"git cannot add to the vault's history, which goes on without it: "
-        f"{', '.join(map(show, paths))}. Agents do not see what was changed in it. Correct what "
-        "`.gitattributes` says of it (as working-tree-encoding), or leave it out by a line in "
-        "`.gitignore`."
+        f"git cannot add these notes to the vault's history: {', '.join(map(show, paths))}. Agents "
+        "do not see their changes. Correct `.gitattributes` (as working-tree-encoding), or name "
+        "them in `.gitignore`."
     )
 
 

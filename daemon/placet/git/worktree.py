@@ -242,7 +242,7 @@ def must_be_on_branch(wt: Worktree) -> None:
         return
     for place in (wt.repo.common_dir, wt.path):
         if not place.is_dir():
-            raise RepositoryChanged(f"{place} was taken away by somebody else")
+            raise RepositoryChanged(f"{place} was removed by another program")
     raise RepositoryChanged(f"{wt.path} is no longer at {wt.branch or wt.base[:12]}")
 
 

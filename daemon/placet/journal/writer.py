@@ -607,10 +607,7 @@ class Journal:
                 self._store.must_pass(error)
                 if not trouble:
                     trouble = f"the journal {self._store.name} cannot be written: {plainly(error)}"
-                    self._on_trouble(
-                        f"{trouble}; everything waits, nothing is lost, "
-                        "and it goes on by itself when this is fixed"
-                    )
+                    self._on_trouble(f"{trouble}; everything waits, and resumes when this is fixed")
             except Exception:
                 rollback(self._store.connection)
                 raise

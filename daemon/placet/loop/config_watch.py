@@ -101,7 +101,10 @@ class ConfigWatch:
         refuse_claimed(config, gethostname())
         later = [".".join(key) for key in FOR_NEXT_START if _at(config, key) != _at(old, key)]
         if later:
-            self.say(f"The configuration changed; the next start takes up: {', '.join(later)}.")
+            self.say(
+                "The configuration changed. These settings hold from the next start: "
+                f"{', '.join(later)}."
+            )
         opener = ports.open_model
         if config.model != old.model:
             opener = model_opener(config, self.vault, self.env)
@@ -143,7 +146,7 @@ class ConfigWatch:
             )
 
 
-_PAUSED = "Paused. Running missions continue; nothing new begins. To go on: placet resume"
+_PAUSED = "Paused. Running missions continue; no new work starts. To resume: placet resume"
 
 
 def _at(config: Config, key: tuple[str, ...]) -> object:

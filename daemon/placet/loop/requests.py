@@ -102,7 +102,7 @@ def adopt(
                 problems[note.path] = f"{describe_bug(error)}."
         else:
             problems[note.path] = (
-                "The journal does not know this plan, and its request_id is taken by another, "
-                "missing, or not one that placet would give."
+                "There is no record of this plan, and its request_id is missing, invalid or "
+                "belongs to another request."
             )
     return problems

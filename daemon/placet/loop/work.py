@@ -351,8 +351,8 @@ class Dispatch:
         )
         if case.acting is State.RUNNING:
             hint = (
-                "What was done by then is kept. It goes on when a daemon with the former sandbox "
-                "is started; or move the plan to Inbox/Plans, and approve it again."
+                "The work so far is kept. It resumes when a daemon with the former sandbox starts. "
+                "Or move the plan to Inbox/Plans, and approve it again."
             )
             wait = Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL)
             self.book.waits.postpone(case, wait)

@@ -35,9 +35,9 @@ def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
     if not key and not _is_loopback(host):
         raise ModelError(
             ModelErrorKind.PERMANENT,
-            f"there is no key for {host}. Export {KEY_VARIABLE}=…, or in the systemd unit set"
-            f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none: set"
-            ' base_url in [model]. Without any model, provider = "scripted" replays a file.',
+            f"there is no key for {host}. Type: export {KEY_VARIABLE}=… (in a systemd unit:"
+            f" LoadCredential={CREDENTIAL}:/path/to/key). A server on this machine needs no key:"
+            " set base_url in [model].",
         )
     return base_url.rstrip("/"), key or _NO_KEY
 

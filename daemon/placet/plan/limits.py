@@ -60,7 +60,7 @@ def scope_excess(scope: Scope) -> list[str]:
         if len(entry) > MAX_ENTRY_CHARACTERS:
             said.append(
                 f"{name} has {len(entry):,} characters. "
-                f"At most {MAX_ENTRY_CHARACTERS:,} are allowed, so that a person can read it."
+                f"At most {MAX_ENTRY_CHARACTERS:,} are allowed, so that you can read it."
             )
         elif bounded(entry) != entry:
             said.append(

@@ -19,7 +19,7 @@ from placet.plan.scope import Scope
 
 _TOOLS_NOTE = "tools that the agent may use"
 _WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
-_RUN_NOTE = "commands that may run; each may go on with more words"
+_RUN_NOTE = "commands that may run, each with any further words"
 # Characters of a list on one line. A longer one, or one of several entries, is written as one entry
 # a line: for narrow screens, and so that one of them can be deleted.
 _WIDTH = 60

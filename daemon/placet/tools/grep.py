@@ -108,8 +108,8 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
     if expanded(pattern) > MAX_EXPANDED:
         raise ToolError(
             "pattern_too_large",
-            f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
-            "written out. Use `*` or `+`, or lower counts.",
+            f"The counted repeats of the pattern expand to more than {MAX_EXPANDED:,} elements. "
+            " Use `*` or `+`, or lower counts.",
         )
     try:
         return regex.compile(pattern, regex.MULTILINE)

@@ -36,7 +36,7 @@ def text_of(place: Workplace, path: str) -> str:
     """
     spot = place.readable(path)
     if secret_file(spot.path) is SecretFile.NOTHING:
-        raise ToolError("secret_file", f"{path} holds keys; it is shown to nobody.", refused=True)
+        raise ToolError("secret_file", f"{path} holds keys, so it cannot be read.", refused=True)
     data = spot.files.read(spot.path)
     if b"\0" in data[:8192]:
         raise ToolError("not_text", f"{path} is a binary file of {len(data):,} bytes.")

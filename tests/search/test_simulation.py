@@ -360,7 +360,8 @@ def test_an_unknown_plan_whose_request_id_is_none_is_explained(calm: Play, named
     calm.settle()
     assert rows(calm, "plan.adopted") == 0
     assert (
-        b"not one that placet would give" in (calm.root / "Inbox/Requests/p.placet.md").read_bytes()
+        b"its request_id is missing, invalid or"
+        in (calm.root / "Inbox/Requests/p.placet.md").read_bytes()
     )
 
 

@@ -93,7 +93,7 @@ def compose(
 
 
 def headed(head: PlanHead, text: str, kind: Frontmatter) -> bytes:
-    """Return a plan note with this text, which nobody decided about yet.
+    """Return a new plan note with this text, without a decision.
 
     Raises UnsafeEdit and ValueError as `new_note` does.
     """
@@ -129,7 +129,7 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
 }
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
-_MARK_CHARS = 6  # a line that somebody types has a known mark once in 10^5 notes
+_MARK_CHARS = 6  # a typed line has a known mark once in 10^5 notes
 _MARKS_KEPT = 12_000
 """Characters of marks: two boxes of 200 scope entries with five dangers each."""
 
@@ -201,9 +201,9 @@ def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> by
 
 
 def settled(raw: bytes, case: Case, path: str = "") -> bytes:
-    """Return the note of a case's plan; one with lines of somebody's in its box without that box.
+    """Return the note of a case's plan. If you wrote lines into its box, return it without the box.
 
-    Those lines are then text, above all other, and the box has to be written again.
+    Those lines become the first lines of the text, and the box has to be written again.
     """
     body = read_note(raw).body
     box = find_box(body)
@@ -278,7 +278,7 @@ def head_lines(what: WriteBox) -> list[str]:
 
 
 def _place(meta: Mapping[str, Any], what: WriteBox) -> str:
-    """Return the line that says where the plan is carried out."""
+    """Return the line that says where the mission will work."""
     portal = str(meta.get("portal") or "")
     place = f"the repository of the portal {code(portal)}" if portal else "this vault itself"
     base = str(meta.get("base_commit") or "")[:12]

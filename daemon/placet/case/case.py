@@ -45,9 +45,9 @@ from placet.note.paths import Folder
 class Asking:
     """The question, or the request for a wider scope, that work waits for.
 
-    `work` is the state that goes on after it, `call` the record's key of the call that gets the
-    answer. `path` and `digest` are the note's, as it was written. `amended` names the stored text
-    of the plan with the wider scope; it is empty for a question. `question` is in its own words.
+    `work` is the state that resumes after the answer. `call` is the record's key of the call that
+    gets it. `path` and `digest` are those of the note that placet wrote. `amended` names the stored
+    text of the plan with the wider scope; it is empty for a question. `question` quotes the agent.
     """
 
     work: State
@@ -188,9 +188,9 @@ class Rejection:
 class LastOutcome:
     """The outcome of the last mission, or of a planning that failed.
 
-    `failure` is what it ended in, for the next plan; `detail` the error's own words, of a mission.
-    The branch's work lies between the commits `base` and `tip`, empty where nothing was committed.
-    `carried_out` is the digest of the plan that was carried out on it. `became` and
+    `failure` tells the next plan how it ended, `detail` quotes the error of a mission. The branch's
+    work is between the commits `base` and `tip`, empty if nothing was committed. `carried_out` is
+    the digest of the plan that ran on it. `became` and
     `dropped_reason` are as in `Branch`, `merged_as` is the commit that merged it.
     """
 
@@ -214,8 +214,8 @@ SOMEONE = "someone who can write the vault"
 class Person:
     """The maker of a gesture, and the way it was made.
 
-    The way is `cli` or `board`, or `move` and `property`, which a note shows itself. `name` is that
-    of a login of the board, where it is another one than `who`.
+    The way is `cli` or `board`, or `move` and `property`, which the note itself shows. `name` is
+    that of a board login, if it differs from `who`.
     """
 
     who: str = SOMEONE
@@ -272,7 +272,7 @@ class Case:
 
     @property
     def is_working(self) -> bool:
-        """Whether it is the daemon's turn: work goes on or is due, and asks nothing."""
+        """Whether it is the daemon's turn: work runs or is due, and no question is open."""
         return self.state in WORKING
 
     @property
@@ -341,10 +341,10 @@ class NoteSeen:
 
 
 def target(case: Case, kind: EventKind) -> State | None:
-    """Return the state that an event of this kind leads to, None where it means nothing.
+    """Return the state to which an event of this kind leads, None if it has no effect.
 
-    While an answer is awaited people can do what they could while the work went on. What does not
-    touch the work leaves the question open.
+    While a question is open, people can do whatever they could do during the work. Events that do
+    not touch the work leave the question open.
     """
     if case.asking is not None and kind in ANSWERS:
         return case.acting

@@ -68,8 +68,8 @@ class Move:
 class Edit:
     """Replace the note at `path`, whose bytes have the SHA-256 `expected`, by the text `text`.
 
-    If somebody saved the note meanwhile, their text stays, and `comments`, signed `who` and `at`,
-    are added to it.
+    If the note was saved meanwhile, its new text stays. `comments`, signed `who` and `at`, are
+    added to it.
     """
 
     path: str

@@ -102,9 +102,9 @@ def open_case(
     *,
     ready: bool = False,
 ) -> Decision:
-    """Take up a new request: the only way in which a case begins.
+    """Open a case for a new request. No other function begins a case.
 
-    `ready` says that nobody is writing in it any more.
+    `ready` says that the request is no longer being written.
     """
     case = Case(
         trace_id,

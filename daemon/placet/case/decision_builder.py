@@ -141,7 +141,7 @@ class DecisionBuilder:
             self.commands.append(Stamp(path, marks, digest))
 
     def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:
-        """Have a plan's keys set; what somebody writes into them meanwhile stays."""
+        """Set a plan's keys, except those that a person changes meanwhile."""
         seen = {key: str(plan.meta.get(key) or "") for key in BY_PEOPLE if key in changes}
         self.commands.append(Stamp(plan.path, changes, seen=seen))
 
@@ -181,9 +181,9 @@ class DecisionBuilder:
         """Move a plan to `home`, with `why` in its box below `heading`.
 
         `home` is Inbox/Plans by default. `changes` are stamped, `tail` is put below its text. The
-        box comes last: written in System/Active it would approve a note that is renamed there in
-        just this moment. A plan that was carried out cannot be approved, and its name is often
-        taken in the archive, so its box is written first.
+        box is written last: in System/Active it would approve a note that a person moves there at
+        that moment. A plan that has run cannot be approved, and its name is often taken in the
+        archive, so its box is written first.
         """
         home = home or plan_path(self.case)
         self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}")

@@ -16,7 +16,7 @@ class IfChanged(StrEnum):
     """A plan's setting for files that change under it; the default is `ASK`."""
 
     ASK = "ask"  # the plan goes back to review, with what changed
-    PROCEED = "proceed"  # the mission goes on from the plan's base commit; the merge will show it
+    PROCEED = "proceed"  # the mission continues from the plan's base commit; the merge will show it
 
 
 UNDER, ELSEWHERE = "changed under the plan", "changed elsewhere"

@@ -10,7 +10,7 @@ from placet.chat.budget import Complexity
 from placet.errors import dollars
 
 ENOUGH = 3
-"""Fewest missions of a size from which another one's cost is estimated."""
+"""Fewest past missions of a size from which placet estimates a cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class FilesChanged:
 
 @dataclass(frozen=True, slots=True)
 class PlanRejected:
-    """A no to the plan."""
+    """A person rejected the plan."""
 
     note: NoteSeen
     request: NoteSeen | None
@@ -179,9 +179,9 @@ class PlanEdited:
 
 @dataclass(frozen=True, slots=True)
 class PlanSuperseded:
-    """An older revision in Inbox/Plans; `newest` is the text of the newest one, which is not there.
+    """An older revision is in Inbox/Plans instead of the newest, whose text is `newest`.
 
-    Somebody saved the older one while the newest was being written.
+    A person saved the older one while placet was writing the newest.
     """
 
     note: NoteSeen
@@ -220,9 +220,9 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer; `chosen` is the number of the option, 0 for own words.
+    """An answer; `chosen` is the number of the option, 0 for a text.
 
-    It is empty, and `note` is None, if the question was taken away.
+    If the question's note was removed, the answer is empty and `note` is None.
     """
 
     note: NoteSeen | None
@@ -246,7 +246,7 @@ class ScopeWidened:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRefused:
-    """A no to a wider scope; `note` is None if the note that asks was taken away."""
+    """A person rejected a wider scope; `note` is None if its note was removed."""
 
     note: NoteSeen | None
     why: str
@@ -288,8 +288,8 @@ Gesture = (
 class Drafted:
     """A planner's result: the whole plan note. `facts` go into the journal.
 
-    `note` is the plan that lies in the place of the new one, read in this moment; None if there is
-    none. The other fields are as in `KnownPlan`.
+    `note` is the plan in the new one's place, read at this moment, or None. The other fields are as
+    in `KnownPlan`.
     """
 
     generation: int

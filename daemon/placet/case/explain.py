@@ -304,16 +304,16 @@ def _result(row: CommittedRow) -> str:
     return f"failed, {row.details['error_type']}"
 
 
-# --- going on
+# --- continue a failed mission
 
 
 def ready_request(
     case: Case, plan: Plan, facts: Mapping[str, Any], detail: str, rows: Events
 ) -> str:
-    """Return a request, as a note, that goes on where a mission broke off.
+    """Return a request note that continues where a mission stopped.
 
-    `facts` are those of its `execution.failed`, `detail` is the error's own words, `rows` are its
-    own.
+    `facts` are the details of its `execution.failed` row, `detail` quotes the error, `rows` are the
+    mission's.
     """
     request, end, kept = case.request, End(facts["reason"]), facts.get("kept_commit", "")
     steps = sorted(

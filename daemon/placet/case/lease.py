@@ -61,11 +61,11 @@ def may_take(
 ) -> bool:
     """Return whether `by` may take the lease from its holder.
 
-    `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat
-    stand still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are
-    compared only where they are the same boot's; another machine's lease runs out after its ttl
-    without a heartbeat, measured on our own clock. With `one_clock` all leases run on the clock of
-    a database, and `now_s` is its time.
+    `now_s` is `by`'s boot-time clock. `still_for_s` is for how long `by` has seen this heartbeat
+    unchanged. `gone_token` is the token of a holder that `by` has proved to be gone. Two clocks are
+    compared only if they belong to the same boot. Another machine's lease expires after its ttl
+    without a heartbeat, measured on our own clock. With `one_clock` all leases use the clock of a
+    database, and `now_s` is its time.
     """
     if not lease.held or gone_token == lease.token:
         return True

@@ -11,11 +11,11 @@ class State(StrEnum):
     """The state of a case; `TABLE` has the transitions."""
 
     PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
-    REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
+    REVIEW = "review"  # a plan in Inbox/Plans waits for a person
     # the agent answers comments, or an edit of the request, with a new revision
     REVISING = "revising"
     APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
-    RUNNING = "running"  # the plan is leased and carried out
+    RUNNING = "running"  # the plan is leased and runs
     ASKING = "asking"  # work waits until a person has answered it
     COMPLETED = "completed"
     FAILED = "failed"  # planning or the mission failed; inert until a person acts
@@ -23,8 +23,8 @@ class State(StrEnum):
     WITHDRAWN = "withdrawn"  # a person took the request or the plan away
 
     @property
-    def title(self) -> str:  # type: ignore[override] # nobody wants a state in capitals
-        """The state in words that go on "It is …", and stand alone, too."""
+    def title(self) -> str:  # type: ignore[override] # states are shown in lower case
+        """The state in words that fit after "It is …" and also alone."""
         return _TITLES.get(self, self.value)
 
     @property
@@ -184,14 +184,14 @@ A decision stamps it with what it does. A look stamps a note that says something
 """
 
 ANSWERS = frozenset({K.ANSWERED, K.SCOPE_WIDENED, K.SCOPE_REFUSED})
-"""With these the work that asked goes on where it was."""
+"""After these the work that asked resumes where it was."""
 
 WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
 DRAFTING = frozenset({S.PLANNING, S.REVISING})
 """States in which a plan is written."""
 OPEN = WORKING | {S.REVIEW, S.ASKING}
-"""States in which it is somebody's turn; the case's notes should be there."""
+"""States that wait for a person; the case's notes should be there."""
 OVER = frozenset(S) - OPEN
 """States in which nothing follows until you act."""
 

@@ -62,9 +62,9 @@ _DECIDED: Mapping[str, type[RevisionAsked] | type[PlanRejected]] = {
 
 
 def _decided(plan: NoteSeen) -> tuple[str, type[RevisionAsked] | type[PlanRejected]] | None:
-    """Return the property that says no to a plan as it is, and what it asks for; or None.
+    """Return the property that rejects a plan or asks for a revision, and which of both; or None.
 
-    A plan without an open comment is not revised: nobody could say what to change.
+    A plan without an open comment is not revised, because nothing says what to change.
     """
     for key, word in (("decision", decision_of(plan)), ("status", plan.status)):
         what = _DECIDED.get(word)
@@ -227,7 +227,7 @@ def _in_plans(
     elif failed and no is not None:
         yield PlanTakenBack(plan, request, BY_PROPERTY)
     elif case.acting not in (State.REVIEW, State.REVISING):
-        if not failed or case.stopped_by.via:  # a stopped one lies where it was moved
+        if not failed or case.stopped_by.via:  # a stopped one is where it was moved
             yield PlanTakenBack(plan, request, BY_MOVE)
     elif no is not None:
         yield no[1](plan, request, BY_PROPERTY)
@@ -254,9 +254,9 @@ RESTS_IN = {
 
 
 def stale_statuses(case: Case, notes: CaseNotes) -> Iterable[tuple[NoteSeen, str]]:
-    """Give the notes that say an older `status` of the daemon's, each with what it is to say.
+    """Yield the notes with an outdated `status` of the daemon, each with the right one.
 
-    A word of a person's is not among them: it is decided, or explained beside the note.
+    A status that a person wrote is not among them: it is a decision, or a side note explains it.
     """
     wanted, request = STATUSES[case.acting], notes.request
     if request is not None and request.folder is Folder.REQUESTS and not request.problem:

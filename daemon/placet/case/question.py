@@ -1,7 +1,7 @@
-"""Decisions on what work asks a person: questions, and a wider scope for a running mission.
+"""Decide on questions and on wider scopes for a running mission.
 
-The answer is given to the call that asked for it: the loop writes its outcome down with the
-decision. The work then goes on from its record as after any stop.
+The call that asked gets the answer: the loop records its outcome together with the decision. The
+work then resumes from its record, as after any stop.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     # a weaker box was not shown: the mission waits for the former one
     level = max(d.case.approval.level, g.level)
     d.set(approval=Approval(asking.amended, person.who, d.now, level))
-    if d.case.plan.digest == before:  # it is nobody's edit
+    if d.case.plan.digest == before:  # no person edited it
         d.set_plan(digest=asking.amended)
     d.by_human(
         Action.PLAN_AMENDED,
@@ -143,7 +143,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
 
 
 def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
-    """Take a person's no to a wider scope; the mission goes on and is told why."""
+    """Reject a wider scope; the mission continues and is told why."""
     asking = _over(d, g, "rejected")
     d.by_human(
         Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.person, number=asking.number, reason=g.why
@@ -151,7 +151,7 @@ def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
 
 
 def withdrawn(d: DecisionBuilder) -> None:
-    """Take back what was asked: the work that stood still for it is void, or is to stop."""
+    """Withdraw what was asked: the work that waited for it is void, or has to stop."""
     _over(d, None, "void")
 
 

@@ -48,10 +48,10 @@ _NO_BOX = re.compile(r"(?m)^([ \t]*\S+[ \t]+)(?=\[[ xX]\])")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer, empty for none yet.
+    """A person's answer, empty before there is one.
 
-    `problem` says why it is none though something is there. `chosen` is the option's number, 0 for
-    words of their own, which somebody may still be writing.
+    `problem` says why what is there is no answer. `chosen` is the option's number, 0 for a text,
+    which may still be unfinished.
     """
 
     text: str = ""
@@ -62,7 +62,7 @@ class Answer:
 def shown_digest(raw: bytes) -> str:
     """Return the digest of what a wider scope's note shows, box and all, with its case and number.
 
-    Line ends and properties do not count: an editor or a sync tool may write them in another way.
+    Line ends and properties do not count: an editor or a sync tool may change them.
     """
     note = read_note(raw)
     text = "\n".join(line.rstrip() for line in note.body.splitlines()).strip()

@@ -125,20 +125,14 @@ def _code(value: str) -> str:
 
 
 def unknown_agent(name: str, agents: Collection[str]) -> tuple[str, ...]:
-    """Return what to say of an agent that there is not.
-
-    Empty for one of `agents` and for no name.
-    """
+    """Return what to say about an unknown agent; empty for one of `agents` and for no name."""
     if not name or name in agents:
         return ()
     return (f"There is no agent `{name}` (System/Agents/{name}.md). There {_listed(agents)}.",)
 
 
 def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
-    """Return what to say of a portal that there is not.
-
-    Empty for one of `portals` and for no name.
-    """
+    """Return what to say about an unknown portal; empty for one of `portals` and for no name."""
     if not name or name in portals:
         return ()
     return (

@@ -105,7 +105,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         d.commands.append(Publish(path, name))
     elif _is_as_left(case, e.note):
         d.commands.append(Rewrite(path, sha256(e.note.raw), name))
-    # Any other note is somebody's words, or their decision: the next look finds it there.
+    # Any other note has a person's words or decision: the next look finds it there.
     d.stamp_request(None)
 
 
@@ -138,7 +138,7 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
-    """Publish the report; archive what was carried out, put back what failed."""
+    """Publish the report. Archive a completed plan, put a failed one back."""
     completed = e.kind is EventKind.MISSION_COMPLETED
     case = d.case
     outcome = LastOutcome(
@@ -211,10 +211,10 @@ def settle_branch(
 ) -> Decision | None:
     """Decide the fate of a branch.
 
-    None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
-    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; `gone`, which nobody is
-    said to have done; or empty for one that was brought back. `claimed` is who did it, as the
-    report says; `owner` owns the repository. `person` is who did it by a command of placet.
+    Return None if it is no longer watched, or if its fate is known. `became` is `merged`, by the
+    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; `gone`, by an unknown
+    person; or empty for a branch that is back. `claimed` is who did it according to the report,
+    `owner` owns the repository. `person` is who did it by a command of placet.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -278,9 +278,9 @@ def settle_revert(
     *,
     again: bool,
 ) -> Decision | None:
-    """Decide a commit `by` that reverts a mission's work, or brings it in `again`.
+    """Decide on a commit `by` that reverts a mission's work, or merges it `again`.
 
-    None if that was known.
+    Return None if that is known.
     """
     merged = case.outcome.merged_as
     became = "merged" if again else "reverted"
@@ -342,7 +342,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
         d.put_back(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
-    elif cleared := cleared_decision(note):  # nobody knows for which text it was meant
+    elif cleared := cleared_decision(note):  # it is unknown for which text it was meant
         d.stamp_plan(note, cleared)
     path = d.case.plan.path
     d.row(
@@ -357,7 +357,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
 
 
 def distrust(case: Case, now: str) -> Decision:
-    """Void an approval in a journal that was put back: nobody knows what became of it since."""
+    """Void an approval in a restored journal: what happened since is unknown."""
     d = DecisionBuilder(case, State.REVIEW, now)
     d.void_work()
     d.set(approval=Approval(level=case.approval.level), stop="")

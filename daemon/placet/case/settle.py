@@ -76,9 +76,9 @@ def look(
     """Weigh a look at the folders against the earlier ones.
 
     `now_s` is the monotonic time of this look, in seconds. `expected` are the paths of open cases,
-    which should be there: one that was deleted while nobody looked is gone too, and stays gone as
-    long as it is expected. `unlisted` are folders that this look could not list: what was known
-    below them stays as it was, neither settled now nor gone.
+    which should be there. One that was deleted between two looks counts as gone for as long as it
+    is expected. `unlisted` are folders that this look could not list: what is known below them
+    stays unchanged, neither settled nor gone.
     """
     below = tuple(f"{folder}/" for folder in unlisted)
     seen: dict[str, Seen] = {}

@@ -1,4 +1,4 @@
-"""Notes sorted by owner: those of each case, new requests, plans that nobody knows."""
+"""Sort notes by owner: those of each case, new requests, unknown plans."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
 
 
 def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
-    """Return a plan's note as it counts: what somebody wrote into its box is text.
+    """Return a plan's note with the lines that a person wrote into its box as text.
 
-    One that has lost a plan's keys is compared, and kept, as a plan.
+    A note that has lost a plan's keys still counts as a plan.
     """
     if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
         return plan  # most plans: nothing is parsed

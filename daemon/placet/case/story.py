@@ -142,9 +142,9 @@ class Story:
         self.heard = (*self.heard[-7:], one_line(text))
 
     def line(self, row: CommittedRow) -> tuple[Verbosity, str] | None:
-        """Return how loud and what is said of a row, None for one that nobody waits for.
+        """Return the verbosity and the sentence of a row, None for a row that is not told.
 
-        Never raises for odd metadata.
+        Never raises, whatever the metadata.
         """
         data = row.details
         who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "

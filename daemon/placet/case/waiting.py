@@ -38,10 +38,10 @@ ALLOW_HISTORY = "placet config set vault.history true"
 class Hold:
     """No work asks the model until `until_s` (on the monotonic clock).
 
-    Then one piece tries, and if it is answered all goes on.
+    Then one case tries. If the model answers, all work resumes.
 
-    `probe` is that piece's trace_id and the journal's newest event when it was let through, None
-    while none was.
+    `probe` is that case's trace_id and the journal's newest event when it began to try. It is None
+    before.
     """
 
     why: Why

@@ -115,7 +115,7 @@ class BranchWatch:
 
 
 def open_branches(book: Cases) -> dict[Path, list[Branch]]:
-    """Return the watched branches by repository; where none is open, a merge may be taken back."""
+    """Return the watched branches by repository. A merge may be undone where no branch is open."""
     ports = book.ports
     found: dict[Path, list[Branch]] = {}
     for branches in book.cases.watched.values():

@@ -99,7 +99,7 @@ def refuse_claimed(config: Config, host: str) -> None:
 def knows_its_marks(journal: JournalAccess, mark: Path, folder: Vault) -> bool:
     """Return whether the journal is the one that the last daemon left, neither older nor new.
 
-    Two marks, beside the journal and in the vault, name its last event.
+    Two marks, next to the journal and in the vault, name its last event.
     """
     marks: list[bytes] = []
     with suppress(Unreadable):
@@ -145,9 +145,9 @@ def must_be_there(
 ) -> None:
     """Check that the journal is where the settings say, before it is opened.
 
-    If there is none yet it is created there. While the database is away this waits, and calls
-    `on_wait` with the reason at each retry. Raises UserError if the journal has to be moved first,
-    if the database cannot be used, and if it is away when `ending` is set.
+    Create a missing journal. While the database is away, wait, and call `on_wait` with the reason
+    at each retry. Raises UserError if the journal has to be moved first, if the database cannot be
+    used, or if it is away when `ending` is set.
     """
     there, wanted = address_of(state.journal), config.team.database
     if there == wanted:

@@ -111,7 +111,7 @@ class ConfigWatch:
         return replace(ports, config=config, open_model=opener, prices=prices(config)), None
 
     def tell(self, journal: JournalAccess) -> None:
-        """Say and journal which changed settings nobody accepted.
+        """Say and journal which changed settings are not accepted.
 
         The same ones are journalled once.
         """

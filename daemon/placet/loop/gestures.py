@@ -60,8 +60,8 @@ _CANNOT = "placet cannot use the request of this plan. The note next to it says 
 def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
     """Decide what a person did to a case's notes; return whether that was possible.
 
-    None: they did nothing. What they did besides an answer is decided in the same look: work does
-    not go on between.
+    None: they did nothing. Further gestures besides an answer are decided in the same look, so that
+    no work runs in between.
     """
     if case.asking is not None and not its.asked:
         its = replace(its, asked=_asked_in_archive(book, case, case.asking))
@@ -78,8 +78,8 @@ def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
 def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
     """Do what a person asked for by a command, and record what came of it.
 
-    `its` are the case's notes, in which no gesture shows. The intent waits while it is not
-    certain that these are all.
+    `its` are the case's notes, which show no gesture. The intent waits until it is certain that
+    these are all.
     """
     ports = book.ports
     try:
@@ -266,7 +266,7 @@ def _without_copies(book: Cases, case: Case, its: CaseNotes) -> CaseNotes:
 
 
 def _archived(book: Cases, case: Case) -> Iterator[str]:
-    """Give the places in the archive where the case's last plan lies."""
+    """Yield the paths in the archive of the case's last plan."""
     for place in places(archived_path(case), case):
         try:
             raw, _ = book.vault.read(place)
@@ -279,7 +279,7 @@ def _archived(book: Cases, case: Case) -> Iterator[str]:
 
 
 def _is_written(book: Cases, gesture: Answered) -> bool:
-    """Return whether somebody may still be writing an answer."""
+    """Return whether the answer may still be unfinished."""
     if gesture.note is None or gesture.chosen:
         return False
     return book.intake.left_s(gesture.note.path) > 0
@@ -337,7 +337,7 @@ def _refusal(book: Cases, case: Case, gesture: ApprovalRefused) -> ApprovalRefus
 
 
 def _unusable(book: Cases, case: Case, note: NoteSeen, plan: Plan) -> str:
-    """Return why a plan that can be read cannot be carried out, or an empty string."""
+    """Return why a readable plan cannot run, or an empty string."""
     if why := _unpayable(book, plan):
         return why
     meta, ports = note.meta, book.ports

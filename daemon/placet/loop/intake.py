@@ -50,15 +50,14 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read, `odd` why other entries are no notes. `is_certain`: no file
-    can be a note that is missing elsewhere. `all_plans_read`: no file in a plan folder can be a
-    second plan. `say` writes to the daemon's log.
+    `notes` are those that were read, `odd` says why other entries are no notes. `is_certain`: no
+    unread file can be a missing note. `all_plans_read`: no file in a plan folder can be a second
+    plan. `say` writes to the daemon's log.
 
-    Somebody may still be writing a request or an answer. Either they say so, or its text changed
-    less than `quiet_s` ago; `no_wait` skips the waiting. `drafts` has by trace_id whether the
-    request was a draft when that was last certain. `unfinished` are new requests with problems that
-    are not reported while they are being written. `unplanned` has by path, for this look, why
-    nothing is planned from notes of known cases.
+    A request or an answer may be unfinished: it says so, or its text changed less than `quiet_s`
+    ago. `no_wait` skips the waiting. `drafts` says by trace_id whether the request was a draft when
+    that was last certain. `unfinished` are new requests whose problems are not reported yet.
+    `unplanned` says by path, for this look, why nothing is planned from notes of known cases.
     """
 
     vault: Vault

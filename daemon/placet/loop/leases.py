@@ -91,7 +91,7 @@ def _begun(
 
 
 def planner_token(book: Cases, case: Case, taker: Taker) -> int | None:
-    """Return the token of a worker that plans; None while another one still holds its lease."""
+    """Return the token of a worker that plans; None while another worker holds the lease."""
     if taker.token:
         return taker.token
     ports = book.ports

@@ -204,7 +204,7 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
         meta = read_note(raw).meta
         for key, seen in command.seen.items():
             if str(meta.get(key) or "") not in ("", seen):
-                changes.pop(key, None)  # somebody edited it; the next look decides on it
+                changes.pop(key, None)  # it was edited; the next look decides on it
         return stamp(raw, changes, kind_if_none=desk.frontmatter)
 
     # The next look sees that it was removed, or explains that it cannot be read.

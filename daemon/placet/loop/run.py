@@ -66,7 +66,7 @@ class Daemon:
             raise
 
     def _expect_journal(self) -> None:
-        """Stop all work and raise UserError if somebody deleted the journal."""
+        """Stop all work and raise UserError if the journal was deleted."""
         path = self.journal.path
         if address_of(path) or path.exists():
             return

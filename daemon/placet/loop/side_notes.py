@@ -1,4 +1,4 @@
-"""Write a note beside yours that says why placet cannot use it."""
+"""Write side notes: each says why placet cannot use the note next to it."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
 class Notices:
     """The side notes in the vault.
 
-    `said` has by note path the digest of its side note and, if that replaces another, of the other.
-    placet replaces or deletes only a text with one of these digests: any other has a remark of
-    somebody.
+    `said` has by note path the digest of its side note, and of the one that this replaces. placet
+    replaces or deletes only a text with one of these digests: a person wrote into any other.
     """
 
     vault: Vault
@@ -94,7 +93,7 @@ class Notices:
                 if (mark := sha256(raw).hexdigest()) in own:
                     self.vault.remove(side, mark)
             except Stale:
-                more = True  # somebody is editing it; the next look decides again
+                more = True  # it is being edited; the next look decides again
             except (NotAFile, TooLarge):
                 continue  # not written by placet
             except VaultTrouble as error:

@@ -169,7 +169,7 @@ class Workers(Protocol):
     """The workers of a team, which take work from a queue."""
 
     def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Taker | None:
-        """Return who took a case's work, None while nobody has; raises Postponed.
+        """Return the worker that took a case's work, or None; raises Postponed.
 
         `level` is the sandbox that the approval requires.
         """

@@ -84,7 +84,7 @@ class Loop:
         that entered a new state and with each hold. `reload` returns the ports with the current
         configuration, and in how many seconds to look again. `draft` and `carry_out` do the work in
         threads that `start` starts. With a `team` its workers do it, and `draft` and `carry_out`
-        wait for them. `no_wait`: plan a request at once, even if somebody still writes in it.
+        wait for them. `no_wait`: plan a request at once, even if it may be unfinished.
         """
         self.reload = reload
         self.stopping = False

@@ -1,4 +1,4 @@
-"""The work on cases: start it, keep its leases, take back what came of it."""
+"""Work on cases: start it, renew its leases, record its results."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class Dispatch:
     # --- planning
 
     def _is_written(self, case: Case) -> bool:
-        """Return whether somebody still writes the request; planning that began resumes at once."""
+        """Return whether the request may be unfinished; planning that began resumes at once."""
         intake = self.book.intake
         if intake.is_draft(case) or not intake.left_s(case.request_path):
             return intake.is_draft(case)
@@ -360,10 +360,7 @@ class Dispatch:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
 
     def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
-        """Stop the work on a case whose texts or record are damaged.
-
-        Nothing is carried out from what is left.
-        """
+        """Stop the work on a case whose texts or record are damaged. Nothing of it runs."""
         self.book.say(f"{case.request_id}: {damaged}")
         if case.acting in DRAFTING:
             failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)
@@ -373,11 +370,11 @@ class Dispatch:
             self._put_back(case, EventKind.TEXT_LOST, why)
 
     def _hold_up(self, case: Case, error: BaseException) -> None:
-        """Let a case wait whose work met a mistake of placet's; all others go on."""
+        """Postpone a case whose work met a bug in placet. All others continue."""
         self.book.waits.postpone(case, Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE))
 
     def _in_place(self, case: Case) -> NoteSeen | None:
-        """Return the plan that lies in the place of a new one, None if there is none."""
+        """Return the plan that is in the place of a new one, or None."""
         path = case.plan.path
         if not path.startswith(f"{Folder.PLANS}/"):
             return None
@@ -422,7 +419,7 @@ class Dispatch:
     def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
         book = self.book
         if isinstance(event, Asked) and event.wider is not None:
-            # parsed again by nobody: these are the texts that were approved
+            # not parsed again: these are the approved texts
             texts = map(book.text, (case.approval.digest, case.first_approved))
             event = replace(event, approved=next(texts), first=next(texts))
         if isinstance(event, Drafted):

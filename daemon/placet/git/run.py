@@ -344,9 +344,10 @@ def start_git(
 
     The caller reads them and waits.
 
-    GitPython is not used, because it always adds the daemon's environment to the given one. Its
-    keys and every `GIT_…` variable would reach git. To avoid that, each call would need a second
-    program (`env -i`). git gets its own session, so that `end` also kills whatever git started.
+    GitPython is not used, because it always adds the daemon's environment to the given one. The
+    daemon's keys and every `GIT_…` variable would reach git. Each call would need a second program
+    (`env -i`) to prevent that. git gets its own session, so that `end` also kills whatever git
+    started.
     """
     path = os.environ.get("PATH", os.defpath)
     argv = [program_on(path), "-C", str(place.cwd)]

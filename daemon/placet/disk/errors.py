@@ -27,11 +27,11 @@ _HINTS = {
 }
 
 
-class Unreadable(PlacetError):  # noqa: N818 - an answer to look at, not a failure
+class Unreadable(PlacetError):  # noqa: N818 - a result, not a failure
     """A file of the vault cannot be read now; the subclass says why."""
 
 
-class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the trouble is the system's
+class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the system failed, not placet
     """The file system refused: `path` is vault-relative, `errno` says why. Nothing is half done."""
 
     errno: int
@@ -42,7 +42,7 @@ class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the trouble is the sy
         super().__init__(f"{show(path)}: {os.strerror(self.errno)}.", _HINTS.get(self.errno, ""))
 
 
-class _AboutPath(PlacetError):  # noqa: N818 - an answer to look at, not a failure
+class _AboutPath(PlacetError):  # noqa: N818 - a result, not a failure
     """A result about one file, which `path` names relative to the vault."""
 
     sentence = ""

@@ -150,7 +150,7 @@ def where_checked_out(repo: Repo, branch: str) -> Path | None:
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
-class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
+class Conflicts(PlacetError):  # noqa: N818 - names a state, not an error
     """A merge or a revert conflicts in `paths`. Nothing was changed."""
 
     def __init__(self, paths: Sequence[str]) -> None:

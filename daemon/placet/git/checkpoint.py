@@ -125,7 +125,8 @@ def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
 def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
     """Keep the commit `tip` at `ref`, along with what `ref` has already.
 
-    If neither contains the other, a merge keeps both, with the files of the older one.
+    If neither contains the other, a merge keeps both. It has the files of the commit that `ref`
+    had.
     """
     _must_be_ours(ref)
     place, old = neutral(place_of(repo)), resolve(repo, ref)
@@ -207,7 +208,7 @@ def _delete_since(top: Path, since_ns: int) -> list[str]:
                 if stat.S_ISDIR(info.st_mode):
                     ahead.append(Path(entry.path))
                 elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
-                    os.unlink(entry.path)  # noqa: PTH108 - there may be half a million
+                    os.unlink(entry.path)  # noqa: PTH108 - slower, and there may be half a million
                     gone.append(os.path.relpath(entry.path, top))
     for folder in reversed(seen[1:]):
         with suppress(OSError):  # not empty

@@ -1,4 +1,4 @@
-"""Commit a mission's changes, and detect what must not change meanwhile."""
+"""Commit a mission's changes, and detect changes to its git configuration, hooks and pointers."""
 
 from __future__ import annotations
 
@@ -353,9 +353,9 @@ def commit_message(
     """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with blank lines between.
 
     The subject is one line of at most 72 characters. `co_author` is a name for a `Co-authored-by`
-    trailer with placet's address, or "". Control characters are dropped. git would take a line
-    `---` for the end of the message, so such a line is indented by a space. Then `git
-    interpret-trailers` finds the trailers.
+    trailer with placet's address, or "". Control characters are dropped. A line `---`, which git
+    would take for the end of the message, is indented by a space. Then `git interpret-trailers`
+    finds the trailers.
     """
     line = _one_line(subject).lstrip("-# ") or "Carry out the plan"
     if len(line) > _SUBJECT_LENGTH:

@@ -321,7 +321,7 @@ def _has_hooks(repo: Repo) -> bool:
         for scope, item in repo.settings
         if scope != "command" and item.startswith("core.hookspath\n")
     ]
-    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - nobody's `~`
+    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - must not raise for unknown users
     folder = repo.path / (own or repo.common_dir / "hooks")
     hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
     return any((folder / name).exists() for name in hooks)

@@ -38,7 +38,7 @@ from placet.git.worktree import (
 )
 
 
-class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+class WorkNotKept(PlacetError):  # noqa: N818 - names a state, not an error
     """A worktree was not removed, because its `paths` hold uncommitted work."""
 
     def __init__(self, path: Path, paths: Sequence[str]) -> None:

@@ -34,7 +34,8 @@ from placet.git.run import (
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
 
-Honest repositories may have links in place of other folders."""
+Honest repositories may have links in place of other folders.
+"""
 
 
 KEPT_MARK = "placet.history"
@@ -106,8 +107,8 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     """Open the repository whose top is `path`. Symbolic links in it are followed once, here.
 
     From then on each git process is reported to `on_call`. Raises UserError if there is no
-    repository, `path` is inside another one, it belongs to somebody else, it is broken, or git is
-    missing.
+    repository, or `path` is inside another one. Also if it belongs to somebody else, it is broken,
+    or git is missing.
     """
     top = path.resolve()
     if not is_repository(top):

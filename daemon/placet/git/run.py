@@ -83,7 +83,7 @@ class GitError(PlacetError):
         self.was_killed = returncode < 0
 
 
-class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+class RepositoryChanged(PlacetError):  # noqa: N818 - names a state, not an error
     """Another program changed what only placet should change. The mission must stop."""
 
 
@@ -224,9 +224,8 @@ BULK_TIMEOUT_S = 600.0
 
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
-# Configuration that can start a program or (below) reach the network, with harmless values. git
-# lets the command line override every file. fsmonitor is empty, because before 2.37 `false` was a
-# path.
+# Configuration that can start a program or (below) reach the network, with harmless values. The
+# command line overrides every file. fsmonitor is empty, because before 2.37 `false` was a path.
 _OVERRIDES = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=",

@@ -60,7 +60,8 @@ ATTACHMENTS = (
 )  # fmt: skip
 """Suffixes of files that a vault's history leaves out.
 
-Pictures, films, sound, books, archives, office files, programs."""
+Pictures, films, sound, books, archives, office files, programs.
+"""
 
 INIT_FOLDER = ".placet-init"
 """The folder in which a new repository is built, inside the folder that becomes one."""
@@ -272,7 +273,7 @@ class Allowance:
     say: Callable[[str], None] = lambda _: None
 
 
-class TooMuch(PlacetError):  # noqa: N818 - named for what is the case
+class TooMuch(PlacetError):  # noqa: N818 - names a state, not an error
     """A first commit would exceed its allowance. Nothing was changed."""
 
     def __init__(self, size: Size) -> None:
@@ -424,8 +425,9 @@ def _stage_within(
         batch.append(change)
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
-            # With this threshold git treats each file as large. A batch then goes into one pack,
-            # with one flush. The next call retries and reports files that git cannot add.
+            # git would otherwise write and flush each file separately. With this threshold it
+            # treats all as large, so a batch goes into one pack with one flush. The next call
+            # retries and reports files that git cannot add.
             stage_possible(place, batch, config=("core.bigFileThreshold=1",))
             done, batch, size = done + size, [], 0
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):

@@ -109,7 +109,8 @@ class Worktree:
 BY_NAME = "placet-by-name"
 """The file in the private directory that lists the paths a person approved by name.
 
-They count as work even if git ignores them."""
+They count as work even if git ignores them.
+"""
 
 # The index of placet's worktrees is one complete file, whatever the person has configured. With
 # `core.safecrlf` git refuses each file whose line ends a check-out would change.

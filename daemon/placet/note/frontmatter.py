@@ -558,8 +558,8 @@ _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
 _BARE_BOOLEANS = frozenset({"y", "n"})
 
 
-class UnsafeEdit(PlacetError, ValueError):  # noqa: N818  # named for what it says, as `Stop` is
-    """The edit might change more than what was asked for.
+class UnsafeEdit(PlacetError, ValueError):  # noqa: N818  # names a state, not an error
+    """The edit might change more than the requested keys.
 
     The message is a sentence for a person.
     """

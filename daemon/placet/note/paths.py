@@ -71,7 +71,7 @@ _NOT_DECOMPOSED = str.maketrans(
         "Ð": "D",
         "þ": "th",
         "Þ": "TH",
-        "ı": "i",  # noqa: RUF001 - the Turkish letter is meant
+        "ı": "i",  # noqa: RUF001 - this is the Turkish letter
     }
 )  # letters with a usual ASCII spelling that NFKD leaves whole
 

@@ -146,7 +146,7 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
 
 def _open_folder(path: Path) -> bool:
     """Return whether this is a folder that the daemon may read; PATH may come from root."""
-    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
+    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below an unreadable folder
 
 
 def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:

@@ -169,7 +169,7 @@ VAULT = Denied(
 # Open, read and write below a folder by handles: one name at a time, never through a link.
 #
 # A path that is checked first and opened later can be swapped in between. A name that is opened
-# from its folder's handle with `O_NOFOLLOW` cannot. `confine` and `vault` use only these functions
+# from its folder's handle with `O_NOFOLLOW` cannot. `Root` and `Vault` use only these functions
 # on disk. All of them raise OSError.
 
 # O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: a terminal must not become

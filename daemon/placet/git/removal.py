@@ -231,7 +231,7 @@ def tidy(
     when: datetime,
     redact: Redact,
 ) -> list[str]:
-    """Remove what missions that ended before `before` left in a repository.
+    """Remove what ended missions left in a repository, if it is older than `before`.
 
     Returns the names of the references and worktrees. A reference is removed only if a branch, of
     the person or of a remote, contains all that it keeps. A worktree is removed only after its work

@@ -279,7 +279,7 @@ _told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False
 
 @contextmanager
 def leavable(told: Callable[[], bool]) -> Iterator[None]:
-    """Kill the git process that this thread waits for once `told` returns true.
+    """Kill each git process that this thread waits for once `told` returns true.
 
     `run_git` then raises Interrupted. A killed git leaves the same state as a killed daemon,
     including locks. The next call or start resumes from there.

@@ -1,1 +1,1 @@
-"""The vault and the files that tools may touch: scan, replace without loss, the path wall."""
+"""Access the vault and the files of tools: scan, replace without loss, confine paths."""

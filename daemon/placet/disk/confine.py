@@ -1,42 +1,43 @@
-"""The wall around files: every path of a model goes through a handle of one folder, its `Root`.
+"""Confine every path that a model names to one folder, its `Root`.
 
-**Against whom.** A model may be talked into anything by the text that it reads, so any string can
-arrive here as a path. The commands that it may run can plant links and odd files in the worktree,
-and can go on swapping them while a tool works. And people sync, build and edit in the same tree.
+**Threats.** Text that the model reads may persuade it of anything, so any string can arrive here as
+a path. The commands that it may run can create links and odd files in the worktree. They can keep
+swapping them while a tool works. People also sync, build and edit in the same tree.
 
-**A path is three things, and each is looked at once.** First a text: `canonical` makes it
-relative, with no `..`, no `.` and no doubled `/`, or refuses it; nothing is decoded or expanded.
-That text is what the plan's scope is matched on. Then a list of names: `Denied` knows those that no
-scope can open (`.git`, and in a vault the daemon's own folders) in every disguise that some file
-system takes for them: case, Unicode form, code points that cannot be seen, 8.3 aliases, streams,
-trailing dots. Last, something on a disk: `Root` opens it from the root's handle, one name at a
-time with `O_NOFOLLOW`. Nothing is checked by name and then opened by that name: check-then-open
-lost 22 to 25 % of the races against a program that swaps links, this way none of 300,000.
+**Each path is checked three times.**
 
-**What a path may lead through.**
+1. As text: `canonical` makes it relative, without `..`, `.` or a doubled `/`, or refuses it. It
+   decodes and expands nothing. The plan's scope is matched on this text.
+2. As a list of names: `Denied` refuses those that no scope can open. These are `.git`, and in a
+   vault the daemon's own folders. It knows every disguise that some file system accepts: case,
+   Unicode form, invisible code points, 8.3 aliases, streams, trailing dots.
+3. On disk: `Root` opens it from the root's handle, one name at a time with `O_NOFOLLOW`. It never
+   checks a name and then opens it by that name. Check-then-open lost 22 to 25 % of the races
+   against a program that swaps links. This way lost none of 300,000.
 
-- Reads (`read`, `stat`, `exists`, `list`, `walk`) follow a symbolic link whose target is relative
-  and stays below the root at every step. Links are resolved by hand, handle by handle, so that
-  every name on the way is looked at, `.git` too. An absolute target is outside even if it names the
-  root.
-- Writes (`write`, `delete`) go through no link at all, in no component. So the path that `relative`
-  gives is the path that changes, and matching a scope on it means something.
-- A file with a second hard link is not read: the other name may be outside. Writing one is safe, as
-  a write replaces the file and leaves the other name its content.
+**Links and special files.**
+
+- Reads (`read`, `stat`, `exists`, `list`, `walk`) follow a symbolic link if its target is relative
+  and stays below the root at every step. `follow` resolves links itself, handle by handle, so it
+  checks every name on the way, `.git` too. An absolute target counts as outside even if it names
+  the root.
+- Writes (`write`, `delete`) follow no link in any component. So the path that `relative` returns is
+  the path that changes, and a scope can be matched on it.
+- A file with a second hard link is not read, because the other name may be outside. Writing one is
+  safe: a write replaces the file, and the other name keeps its content.
 - FIFOs, sockets and devices are refused without waiting for their other end.
-- Nothing is cut in silence: a file, folder or tree over its limit is an error that says so.
+- Nothing is truncated silently. A file, folder or tree over its limit is an error.
 
-**What an error tells.** Every operation raises ToolError and nothing else, its `error_type` one of
-`Fault`; the message names the path as it was given and nothing outside of the root.
+**Errors.** Every operation raises only ToolError, with an `error_type` from `Fault`. The message
+names the path as given, and nothing outside the root.
 
-**What this wall does not hold.** A folder that somebody moves out of the root while it is held open
-stays held; whoever can do that needs no help from here. Commands do not come through here at all:
-their wall is the box (`sandbox`). What they changed is matched on the scope once more before it is
-committed.
+**Limits.** If somebody moves an open folder out of the root, its handle still works. Whoever can do
+that needs no help from here. Commands do not use this module: the sandbox (`sandbox`) confines
+them. Their changes are matched on the scope again before the commit.
 
 `tests/disk/test_confine.py` attacks all of this: thousands of traversals with every operation, and
-another process that swaps folders with links. `tests/contract/test_dispatcher.py` does so with the
-tools.
+another process that swaps folders with links. `tests/contract/test_dispatcher.py` does the same
+with the tools.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ from pathlib import Path
 
 from placet.errors import ToolError, UserError
 
-# Default_Ignorable_Code_Point of the Unicode Character Database (DerivedCoreProperties.txt); HFS+
-# ignores some of them in names, which made `.g<U+200C>it` another name of `.git` (CVE-2014-9390).
+# Default_Ignorable_Code_Point of the Unicode Character Database (DerivedCoreProperties.txt). HFS+
+# ignores some of them in names, so `.g<U+200C>it` was another name of `.git` (CVE-2014-9390).
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -76,9 +77,9 @@ def _fold(path: str) -> str:
 def _disguises(names: tuple[str, ...]) -> str:
     """Return a pattern for any of `names` as one component of a folded path.
 
-    Besides the name itself: its 8.3 alias on FAT and NTFS (`git~1`), trailing dots and spaces,
-    which Windows drops, an NTFS stream (`.git:x`), and a backslash as the separator, as git's own
-    `is_ntfs_dotgit` has it. A `*` at the end of a name stands for any more characters.
+    It also matches the 8.3 alias on FAT and NTFS (`git~1`), trailing dots and spaces, which Windows
+    drops, and an NTFS stream (`.git:x`). A backslash counts as a separator, as in git's own
+    `is_ntfs_dotgit`. A `*` at the end of a name stands for any more characters.
     """
     spellings: list[str] = []
     for name in names:
@@ -104,7 +105,7 @@ def _anywhere(names: tuple[str, ...]) -> re.Pattern[str]:
 def _at_root(paths: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for a folded path that is one of `paths`, or below one.
 
-    `::$INDEX_ALLOCATION` behind a folder's name is that folder on NTFS.
+    On NTFS, `::$INDEX_ALLOCATION` after a folder's name means that folder.
     """
     below = r"(?::[^/\\]*)?[/\\]+"
     each = (below.join(_disguises((name,)) for name in path.split("/")) for path in paths)
@@ -115,10 +116,10 @@ def _at_root(paths: tuple[str, ...]) -> re.Pattern[str]:
 class Denied:
     """Names that no scope can open.
 
-    `anywhere`: neither read nor written, as any component of a path. `at_root`: paths below the
-    folder `root` that are not written. It is the top where it is empty, and may itself not be
-    replaced where it is not. Names are compared without regard to case, Unicode form and code
-    points that cannot be seen. Raises ValueError for a name that is empty or has a separator in it.
+    `anywhere` are names that may be neither read nor written, as any component of a path. `at_root`
+    are paths below the folder `root` that may not be written. An empty `root` is the top. Otherwise
+    `root` and its parents may not be replaced either. Comparison ignores case, Unicode form and
+    invisible code points. Raises ValueError for a name that is empty or contains a separator.
     """
 
     anywhere: tuple[str, ...]
@@ -154,8 +155,8 @@ ALWAYS = Denied(anywhere=(".git",))
 VAULT = Denied(
     anywhere=(".git",),
     at_root=(
-        # Obsidian's settings may be in a folder of another name ("Override config folder"), which
-        # people call `.obsidian-phone` and the like.
+        # "Override config folder" lets people rename this folder, often to `.obsidian-phone` and
+        # the like.
         ".obsidian*",
         "Inbox",
         "System",
@@ -165,22 +166,23 @@ VAULT = Denied(
 )
 
 
-# Open, read and write below a folder by handles: one name at a time, and never through a link.
+# Open, read and write below a folder by handles: one name at a time, never through a link.
 #
-# A path that is checked first and opened afterwards can be swapped in between; a name that is
-# opened in the handle of its folder with `O_NOFOLLOW` cannot. `confine` and `vault` do everything
-# on disk by these functions. All of them raise OSError.
+# A path that is checked first and opened later can be swapped in between. A name that is opened
+# from its folder's handle with `O_NOFOLLOW` cannot. `Root` and `Vault` use only these functions
+# on disk. All of them raise OSError.
 
-# O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: no terminal becomes ours.
+# O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: a terminal must not become
+# this process's controlling terminal.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A folder to go through: O_PATH asks for search permission only, as resolving a path does.
+# For a folder on the way to a path. O_PATH needs only search permission, as resolving a path does.
 PASSAGE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 Name = str | bytes
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# CIFS, some FUSE; EBADF: a handle to go through
+# CIFS and some FUSE file systems; EBADF for an O_PATH handle.
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
 
 
@@ -205,21 +207,21 @@ def kind_of(info: os.stat_result) -> EntryKind:
 def enter(folder: int, name: Name, flags: int) -> int:
     """Open one name in a folder; return its handle.
 
-    Raises OSError: ELOOP for a link, EXDEV for what is not a single name (`..`, `a/b`).
+    Raises OSError: ELOOP for a link, EXDEV for anything but a single name (`..`, `a/b`).
     """
     if (name == ".." or "/" in name) if isinstance(name, str) else (name == b".." or b"/" in name):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
     try:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except NotADirectoryError:
-        # With O_DIRECTORY a link is "not a directory"; say what it is.
+        # With O_DIRECTORY the system calls a link "not a directory". Report the link instead.
         if target(folder, name) is not None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
 
 
 def target(folder: int, name: Name) -> bytes | None:
-    """Return the path in the link `name`, None for anything but a link."""
+    """Return the path in the link `name`, or None for anything but a link."""
     try:
         return os.readlink(os.fsencode(name), dir_fd=folder)
     except OSError as error:
@@ -229,9 +231,9 @@ def target(folder: int, name: Name) -> bytes | None:
 
 
 def descend(base: int, names: Sequence[Name], flags: int, *, create: bool = False) -> int:
-    """Return a new handle of the folder `names` below `base`, of `base` itself for no names.
+    """Return a new handle of the folder `names` below `base`; without names, of `base` itself.
 
-    With `create` missing folders are made, and flushed if `flags` allow it.
+    With `create`, missing folders are created, and flushed if `flags` allow it.
     """
     here = base
     try:
@@ -256,7 +258,7 @@ def descend(base: int, names: Sequence[Name], flags: int, *, create: bool = Fals
 
 
 class Held:
-    """An open handle that is closed on the way out of a `with` block."""
+    """Close an open handle at the end of a `with` block."""
 
     __slots__ = ("handle",)
 
@@ -271,7 +273,7 @@ class Held:
 
 
 def open_below(base: int, names: Sequence[Name], flags: int) -> int:
-    """Return a handle of `names` below `base`, opened with `flags`; of `base` for no names."""
+    """Return a handle of `names` below `base`, or of `base` for no names, opened with `flags`."""
     if len(names) < 2:
         return enter(base, names[0] if names else ".", flags)
     with Held(descend(base, names[:-1], PASSAGE)) as folder:
@@ -279,13 +281,13 @@ def open_below(base: int, names: Sequence[Name], flags: int) -> int:
 
 
 def read_at_most(handle: int, limit_bytes: int, size: int) -> bytes:
-    """Return the content of an open file, of a longer one its first `limit_bytes + 1` bytes.
+    """Return the content of an open file; of a longer one, its first `limit_bytes + 1` bytes.
 
-    `size` is a guess: the file may grow meanwhile, and those of /proc say 0.
+    `size` is a guess: the file may grow meanwhile, and files in /proc report 0.
     """
     data = os.read(handle, min(limit_bytes, max(size, 4096)) + 1)
     if len(data) == size:
-        return data  # one byte more was asked for: the end was seen
+        return data  # the read asked for one byte more, so this is the end
     while len(data) <= limit_bytes and (piece := os.read(handle, limit_bytes + 1 - len(data))):
         data += piece
     return data
@@ -293,7 +295,7 @@ def read_at_most(handle: int, limit_bytes: int, size: int) -> bytes:
 
 @dataclass(slots=True)
 class Temporary:
-    """A new file on disk under a temporary name. `is_kept`: the name is not ours any longer."""
+    """A new file under a temporary name. Set `is_kept` after the name was taken over or renamed."""
 
     name: str
     handle: int
@@ -304,9 +306,10 @@ class Temporary:
 def temporary(
     folder: int, name: str, data: bytes, mode: int, prepare: Callable[[int], object]
 ) -> Iterator[Temporary]:
-    """Make a file `name` with these bytes, flushed; delete it on the way out unless it is kept.
+    """Make a file `name` with these bytes, flushed; delete it at the end unless it is kept.
 
-    `prepare` is called with its handle while it is empty. Raises FileExistsError for a taken name.
+    Calls `prepare` with its handle while the file is empty. Raises FileExistsError for a taken
+    name.
     """
     temp = Temporary(name, os.open(name, _NEW, mode, dir_fd=folder))
     try:
@@ -334,14 +337,13 @@ def sync(folder: int) -> None:
             raise
 
 
-# The text of a path as a model writes it: checked, made canonical, or refused with a reason.
-#
-# Nothing here looks at a disk: `confine` opens what this gives.
+# Check the text of a path as a model writes it. Nothing here accesses the disk.
 
-# Maximum of a path's components, links resolved. Real trees stay below 20; a walk must end.
+# Maximum number of a path's components, after resolving links. Real trees stay below 20. The limit
+# makes every walk end.
 MAX_DEPTH = 64
 
-# Longest path: PATH_MAX without its NUL.
+# PATH_MAX without its NUL.
 MAX_PATH_BYTES = 4095
 
 
@@ -414,14 +416,13 @@ def fault_at(fault: Fault, path: str, sentence: str) -> ToolError:
 
 
 def _translated(error: OSError, path: str) -> ToolError:
-    """Return the system's error as one of `Fault` about `path`."""
     code = error.errno or 0
     fault, sentence = _FAULT_OF_ERRNO.get(code, (Fault.IO_ERROR, f"failed: {os.strerror(code)}"))
     return fault_at(fault, path, sentence)
 
 
 class Explained:
-    """Turns the system's errors into ToolError about `path`, on the way out of a `with` block."""
+    """Turn the system's errors into ToolError about `path` at the end of a `with` block."""
 
     __slots__ = ("path",)
 
@@ -437,13 +438,13 @@ class Explained:
 
 
 def canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -> str:
-    r"""Return `path` as the canonical relative one that scopes are matched on; `.` is the root.
+    r"""Return the canonical relative path that scopes are matched on; `.` is the root.
 
-    `spellings` are the components of the root's absolute paths. Purely lexical: `./`, `//` and a
-    trailing `/` are dropped; an absolute path below the root is made relative. Nothing is decoded
-    or expanded: `%2e`, `\\` and `$HOME` are ordinary characters of names. `..` is refused, even
-    where it would stay inside: what `a/../b` names depends on whether `a` is a link. Raises
-    ToolError: bad_path, too_deep, path_outside, path_denied.
+    `spellings` are the components of the root's absolute paths. The check is purely lexical. It
+    drops `./`, `//` and a trailing `/`, and makes an absolute path below the root relative. It
+    decodes and expands nothing: `%2e`, `\\` and `$HOME` are ordinary characters of names. It
+    refuses `..` even where that would stay inside, because the meaning of `a/../b` depends on
+    whether `a` is a link. Raises ToolError: bad_path, too_deep, path_outside, path_denied.
     """
     if not path:
         raise fault_at(Fault.BAD_PATH, path, "is empty; '.' is the root folder")
@@ -457,8 +458,7 @@ def canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -
         ) from None
     if len(raw) > MAX_PATH_BYTES:
         raise fault_at(Fault.BAD_PATH, path, f"is longer than {MAX_PATH_BYTES} bytes")
-    # Escaped bytes that are UTF-8 after all become what they spell, or would slip past the denied
-    # names.
+    # Decode escaped bytes that are valid UTF-8, or they would bypass the denied names.
     parts = tuple(p for p in os.fsdecode(raw).split("/") if p not in ("", "."))
     if ".." in parts:
         raise _climbing(path, parts)
@@ -488,7 +488,7 @@ def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
             clean.pop()
         else:
             return fault_at(Fault.PATH_OUTSIDE, path, "leads out of the root folder")
-    # Refused, not mistaken: whoever audits what an agent tried finds every `..` among the refusals.
+    # `refused`, so that an audit of what an agent tried finds every `..` among the refusals.
     return ToolError(
         Fault.BAD_PATH.value,
         f"{_shown(path)} has '..' in it; write {_shown('/'.join(clean) or '.')}",
@@ -500,8 +500,8 @@ def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
 class Entry:
     """Something below the root.
 
-    `path` is relative, `/`-separated, bytes that are not UTF-8 as surrogates. `size` is in bytes, 0
-    for anything that is not a file.
+    `path` is relative and `/`-separated, with surrogates for bytes that are not UTF-8. `size` is in
+    bytes, 0 for anything but a file.
     """
 
     path: str
@@ -537,7 +537,7 @@ def entries_of(
 ) -> list[Entry]:
     """Return the entries of the open folder `inside` ('' for the root), sorted.
 
-    Raises OSError, and `too_large` for more than `most` entries.
+    Raises OSError, or `too_large` for more than `most` entries.
     """
     found: list[Entry] = []
     with os.scandir(handle) as entries:
@@ -560,9 +560,9 @@ def below(
     too_large: ToolError,
     skip: Collection[str] = (),
 ) -> Iterator[Entry]:
-    """Give the entries below the open folder `top`, whose path is `inside`, but the folders.
+    """Yield the entries below the open folder `top`, whose path is `inside`, except folders.
 
-    Nothing below the folders `skip`. Raises as `entries_of`.
+    Leaves out everything below the folders `skip`. Raises as `entries_of`.
     """
     start = len(inside) + 1 if inside else 0
     ahead = [*reversed(entries_of(denied, top, inside, most, too_large))]
@@ -587,21 +587,21 @@ def below(
             continue
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                continue  # it was a folder a moment ago, and is gone or something else now
+                continue  # deleted or replaced since the listing
             raise
         left -= len(found)
         ahead += reversed(found)
 
 
-# Maximum of links followed on one path: the kernel's own limit (path_resolution(7)).
+# The kernel's own limit of links on one path (path_resolution(7)).
 MAX_LINKS = 40
 
 
 def follow(root: int, denied: Denied, path: str, parts: Sequence[bytes]) -> tuple[int, bytes]:
-    """Follow links below the folder `root`; return where `parts` leads: a folder, and a name in it.
+    """Follow links below the folder `root`; return a folder and a name in it.
 
-    The name was no link when it was looked at; the caller must use it without following. Raises
-    OSError, ToolError.
+    That is where `parts` lead. The name was no link when checked. The caller must open it without
+    following links. Raises OSError, ToolError.
     """
     folders: list[int] = []
     ahead = list(reversed(parts))
@@ -648,21 +648,20 @@ def _link_parts(denied: Denied, path: str, link: bytes, links: int) -> Sequence[
     return [part for part in reversed(link.split(b"/")) if part not in (b"", b".")]
 
 
-# Default limit of `read` and of `write`; more would not fit a conversation.
+# Default limit of `read` and `write`. More would not fit into a conversation.
 MAX_BYTES = 2 * 1024 * 1024
 
-# Maximum of entries that `list` gives of one folder.
 MAX_LISTED = 10_000
 
-# Glob of the names that `write` uses until the content is complete; kill -9 can leave one.
+# Glob of the temporary names that `write` uses. A `kill -9` can leave such a file.
 TEMPORARY = ".placet-*.tmp"
 
 
 class Root(contextlib.AbstractContextManager["Root"]):
     """One folder and the file operations below it.
 
-    A context manager: it holds a handle of the folder. Every path is a str as a model writes it
-    (see `relative`). Safe to use from several threads.
+    A context manager, because it holds a handle of the folder. Every path is a str as a model
+    writes it (see `relative`). It is thread-safe.
     """
 
     def __init__(
@@ -674,7 +673,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         max_read_bytes: int = MAX_BYTES,
         max_write_bytes: int = MAX_BYTES,
     ) -> None:
-        """Open the folder `path`; links on the way to it are the caller's word and are followed.
+        """Open the folder `path`. Links on the way to it are followed: the caller is trusted.
 
         Raises UserError if the folder cannot be opened.
         """
@@ -691,8 +690,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         self.max_read_bytes = max_read_bytes
         self.max_write_bytes = max_write_bytes
         spellings = tuple({self.path.parts[1:], self.path.resolve().parts[1:]})
-        # Most paths come twice, to be matched on a scope and to be opened; what a text means never
-        # changes.
+        # Cached, because most paths come twice: to match the scope and to open the file.
         self._canonical = lru_cache(maxsize=64)(partial(canonical, spellings, denied))
 
     def __exit__(self, *error: object) -> None:
@@ -701,7 +699,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
     def close(self) -> None:
         """Close the folder's handle.
 
-        Closing twice is fine; any operation after it is a bug (RuntimeError).
+        Closing twice is fine. Any later operation is a bug (RuntimeError).
         """
         if self._handle >= 0:
             os.close(self._handle)
@@ -717,8 +715,8 @@ class Root(contextlib.AbstractContextManager["Root"]):
     def read(self, path: str) -> bytes:
         """Return the whole content of a regular file, at most `max_read_bytes`.
 
-        A larger file is too_large, never cut. A file with a second hard link is refused: the other
-        one may be outside.
+        A larger file raises too_large and is never truncated. A file with a second hard link is
+        refused, because the other one may be outside.
         """
         parts = self._parts(path)
         limit = self.max_read_bytes
@@ -737,7 +735,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         return data
 
     def stat(self, path: str) -> Entry:
-        """Return the entry at `path`, links followed: never a symlink.
+        """Return the entry at `path` with links followed, so never a symlink.
 
         `Entry.path` is the canonical path.
         """
@@ -749,7 +747,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         return entry_of(_joined(parts) or ".", info)
 
     def exists(self, path: str) -> bool:
-        """Return whether `path` is there, links followed (so not for a dangling one).
+        """Return whether `path` exists with links followed, so False for a dangling link.
 
         Raises as `stat`.
         """
@@ -764,7 +762,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
     def list(self, path: str = ".") -> list[Entry]:
         """Return the entries of a folder, sorted by name, without those that may not be read.
 
-        Links are entries of their own and are not followed. More than MAX_LISTED entries are
+        Links are entries of their own and are not followed. More than MAX_LISTED entries raise
         too_large.
         """
         parts = self._parts(path)
@@ -775,14 +773,13 @@ class Root(contextlib.AbstractContextManager["Root"]):
     def walk(
         self, path: str = ".", *, max_entries: int, skip: Collection[str] = ()
     ) -> Iterator[Entry]:
-        """Give files, links and other things below a folder, depth first, each folder sorted.
+        """Yield files, links and other things below a folder, depth first, each folder sorted.
 
-        Folders are gone through, not given, but for those whose path is in `skip`; links are given,
-        not followed; `.git` is left out. A
-        folder that may not be read, or is deeper than MAX_DEPTH, is given as `other`; what vanishes
-        meanwhile is left out. Raises too_large at the folder that would make it more than
-        `max_entries` (folders count): never silently cut. Errors, those of `path` too, are raised
-        where the next entry is asked for.
+        Folders are entered, not yielded, except those whose path is in `skip`. Links are yielded,
+        not followed. `.git` is left out. A folder that may not be read, or is deeper than
+        MAX_DEPTH, is yielded as `other`. Anything deleted meanwhile is left out. Raises too_large
+        at the folder that would exceed `max_entries` (folders count). All errors, also those about
+        `path`, are raised when the next entry is requested.
         """
         parts = self._parts(path)
         too_large = fault_at(
@@ -794,13 +791,13 @@ class Root(contextlib.AbstractContextManager["Root"]):
             yield from below(self.denied, top, _joined(parts), max_entries, too_large, skip)
 
     def write(self, path: str, data: bytes) -> int:
-        """Make or replace a regular file, its folders too; return the number of bytes written.
+        """Create or replace a regular file and missing folders; return the number of bytes written.
 
-        The content is complete and flushed under a temporary name (`TEMPORARY`) before it takes the
-        file's place in one step; the folder is not flushed: losing power may bring the old file
-        back, but never gives half of one. A replaced file's permissions are kept, but not its owner
-        and set-id bits. A link is refused, as is anything but a regular file. A file with another
-        hard link is replaced, which leaves the other alone.
+        The content is complete and flushed under a temporary name (`TEMPORARY`) before it replaces
+        the file in one step. The folder is not flushed: a power cut may bring the old file back,
+        but never half a file. A replaced file keeps its permissions, but not its owner and set-id
+        bits. Anything but a regular file is refused, a link too. Replacing a file with another hard
+        link leaves the other alone.
         """
         *folders, name = self._changeable(path)
         if path.endswith("/"):

@@ -1,4 +1,4 @@
-"""Say what the vault, or its file system, refuses about a file."""
+"""Define the errors that the vault or its file system raises about a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placet.errors import PlacetError, UserError
 from placet.note.paths import show
 
 RETRIED = "the daemon retries by itself."
-"""The end of a hint; a command says instead that one may try again."""
+"""The end of a hint. A command replaces it, because it does not retry by itself."""
 _RIGHTS = "Give the user that runs placet the right to read and write there."
 _HINTS = {
     errno.ENOSPC: f"The disk is full. Free some space; {RETRIED}",
@@ -27,12 +27,12 @@ _HINTS = {
 }
 
 
-class Unreadable(PlacetError):  # noqa: N818 - an answer to look at, not a failure
+class Unreadable(PlacetError):  # noqa: N818 - a result, not a failure
     """A file of the vault cannot be read now; the subclass says why."""
 
 
-class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the trouble is the system's
-    """The file system said no: `path` is vault-relative, `errno` says why. Nothing is half done."""
+class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the system failed, not placet
+    """The file system refused: `path` is vault-relative, `errno` says why. Nothing is half done."""
 
     errno: int
 
@@ -42,8 +42,8 @@ class VaultTrouble(UserError, Unreadable):  # noqa: N818 - the trouble is the sy
         super().__init__(f"{show(path)}: {os.strerror(self.errno)}.", _HINTS.get(self.errno, ""))
 
 
-class _AboutPath(PlacetError):  # noqa: N818 - an answer to look at, not a failure
-    """An answer about one file, which `path` names relative to the vault."""
+class _AboutPath(PlacetError):  # noqa: N818 - a result, not a failure
+    """A result about one file, which `path` names relative to the vault."""
 
     sentence = ""
 
@@ -53,23 +53,23 @@ class _AboutPath(PlacetError):  # noqa: N818 - an answer to look at, not a failu
 
 
 class Stale(_AboutPath, Unreadable):
-    """The file is not the one that was decided on. Look again, decide again."""
+    """The file is not the one that the decision was about. Read it and decide again."""
 
 
 class Changed(Stale):
-    """The file holds other bytes than those that were decided on."""
+    """The file has other bytes than those that the decision was about."""
 
     sentence = "holds other text than the one that was decided on"
 
 
 class Gone(Stale):
-    """The file, or a folder on the way to it, is not there."""
+    """The file, or a folder on the way to it, is missing."""
 
     sentence = "is no longer there"
 
 
 class NotSettled(Stale):
-    """The file changed while it was read."""
+    """The file changed during the read."""
 
     sentence = "is still being written"
 

@@ -1,4 +1,4 @@
-"""Files on the disk: written whole, locked, flushed, stamped; their owners; folders deleted."""
+"""Write files whole, lock, flush and stamp them, find their owners, and delete folders."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLO
 def put(path: Path, data: bytes, *, mode: int = 0o600, aside: Path | None = None) -> None:
     """Write a file whole or not at all, flushed. Raises OSError.
 
-    Until then it is called `aside`, in a folder on the same disk: by default `NAME.PID.tmp`, as
-    `sweep` finds it. It is locked meanwhile.
+    Until then it has the name `aside`, in a folder on the same disk. By default that is
+    `NAME.PID.tmp`, which `sweep` finds. It is locked meanwhile.
     """
     aside = aside or path.with_name(f"{path.name}.{os.getpid()}.tmp")
     handle = os.open(aside, _TEMPORARY, 0o600)
@@ -74,12 +74,14 @@ def lock(handle: int, *, shared: bool = False) -> bool:
 class FileLock:
     """An exclusive lock on a file or folder. A context manager.
 
-    Entering waits up to `wait_s` seconds for another process, then raises BlockingIOError; it
-    raises OSError for a path that cannot be opened or locked. With `make` a missing file is made.
+    Entering waits up to `wait_s` seconds for another process, then raises BlockingIOError. It
+    raises OSError for a path that cannot be opened or locked. With `make` a missing file is
+    created.
 
-    The kernel frees the lock when the process ends, however it ends, so there is no stale state. A
-    child keeps it only if it inherits `handle`, the open descriptor. Never unlink the file unless
-    nobody needs it again: a second process could lock a new one while the first holds the old.
+    The kernel frees the lock when the process ends for any reason, so there is no stale state. A
+    child keeps the lock only if it inherits `handle`, the open descriptor. Never unlink the file
+    while anybody may still need it. A second process could lock a new one while the first holds the
+    old.
     """
 
     def __init__(self, path: Path, wait_s: float, *, make: bool = True) -> None:
@@ -116,7 +118,7 @@ class FileLock:
     def _open(self) -> int:
         flags = os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            # NFS locks exclusively only what may be written
+            # NFS needs write access for an exclusive lock
             return os.open(self.path, os.O_RDWR | self._made | flags, 0o600)
         except OSError as error:
             if self._made or error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
@@ -134,7 +136,7 @@ def sync(path: Path) -> None:
 
 
 class FileStamp(NamedTuple):
-    """What changes with a file. Of two saves in one moment the inode or the size may tell."""
+    """Values that change with a file. After two saves in one moment, inode or size may differ."""
 
     ino: int
     size: int
@@ -142,17 +144,17 @@ class FileStamp(NamedTuple):
 
 
 Stamp = FileStamp | None
-"""None for a file that is missing."""
+"""None for a missing file."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that may still be written to a folder's disk. Raises OSError."""
+    """Return the number of bytes that can still be written to a folder's disk. Raises OSError."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of the file at `path`: a file that was changed has another one."""
+    """Return the stamp of the file at `path`, which differs after a change."""
     try:
         at = path.stat()
     except OSError:
@@ -161,7 +163,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of what is at `path`, None where there is nothing to be seen."""
+    """Return device and inode of `path`, or None if it cannot be read."""
     try:
         info = path.stat()
     except OSError:
@@ -192,10 +194,10 @@ def delete_tree(path: Path) -> None:
 
 
 def _flatten(top: Path) -> None:
-    """Move every folder below `top` right into it: no path is too long, no recursion too deep."""
+    """Move every folder below `top` directly into it, so that no path is too long or deep."""
     top.chmod(0o700)
     ahead, moved = [top], itertools.count()
-    prefix = secrets.token_hex(8)  # a name that nothing in there has
+    prefix = secrets.token_hex(8)  # unused in there
     while ahead:
         folder = ahead.pop()
         with os.scandir(folder) as entries:

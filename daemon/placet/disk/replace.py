@@ -1,8 +1,8 @@
-"""Changing one note in an open folder so that nothing is lost that somebody saves meanwhile.
+"""Replace one note in an open folder without losing what somebody saves meanwhile.
 
-A new note appears whole or not at all, and a name that is taken is never overwritten. A note is
-replaced by exchanging two names in one step (renameat2, Linux): what comes out is looked at, and
-put back if it is not the text that was decided on.
+A new note appears whole or not at all, and never overwrites a taken name. To replace a note, placet
+exchanges two names in one step (renameat2, Linux). Then it checks the note that came out. If that
+is not the expected text, placet puts it back.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from placet.disk.scan import NOTE_LIMIT, fingerprint
 from placet.note.paths import TEMP_PREFIX, with_suffix
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
-# this kernel or file system lacks them
+# this kernel or file system does not support the flags
 _NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # FAT, some FUSE
 _ACCESS_LIST = "system.posix_acl_access"  # acl(5)
 
 
 def identity(info: os.stat_result) -> tuple[int, int]:
-    """Return the numbers that name a file on this machine."""
+    """Return the numbers that identify a file on this machine."""
     return info.st_dev, info.st_ino
 
 
 def read(
     folder: int, name: str, path: str, limit_bytes: int = NOTE_LIMIT
 ) -> tuple[bytes, os.stat_result]:
-    """Return the bytes of an ordinary file, and its state, the same before and after.
+    """Return an ordinary file's bytes and state. Neither changed during the read.
 
     Raises NotAFile, TooLarge and NotSettled about `path`, OSError.
     """
     try:
         handle = enter(folder, name, FILE)
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link or a socket
             raise NotAFile(path) from None
         raise
     with Held(handle):
@@ -73,10 +73,10 @@ def holds(folder: int, name: str, expected: str) -> bool:
 
 @contextlib.contextmanager
 def new_file(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[Temporary]:
-    """Make a file with these bytes under a temporary name; delete it unless it is kept.
+    """Create a file with these bytes under a temporary name; delete it unless it is kept.
 
-    It is locked as long as its writer lives, so that a sweep can tell a leftover from work in
-    progress. Owner and mode are those of `like`, as far as this user may set them.
+    It is locked while its writer lives, so that a sweep can tell a leftover from work in progress.
+    Owner and mode are those of `like`, as far as this user may set them.
     """
 
     def prepare(handle: int) -> None:
@@ -91,7 +91,7 @@ def new_file(folder: int, data: bytes, like: os.stat_result | None = None) -> It
 
 
 def put_new(folder: int, temp: Temporary, name: str, path: str, data: bytes) -> bool:
-    """Give a new file its name; return False if a file with these bytes has it already.
+    """Rename a new file to `name`; return False if that name already has these bytes.
 
     Raises AlreadyThere about `path` if something else has it.
     """
@@ -111,7 +111,7 @@ def put_new(folder: int, temp: Temporary, name: str, path: str, data: bytes) -> 
 
 
 def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fingerprint:
-    """Change a file's bytes from those with the SHA-256 `expected` to `data`; see `Vault.replace`.
+    """Replace a file's bytes, whose SHA-256 is `expected`, with `data`; see `Vault.replace`.
 
     Raises Changed, NotAFile, TooLarge and NotSettled about `path`, OSError.
     """
@@ -152,9 +152,8 @@ def rename_new(source: int, old: str, target: int, new: str) -> None:
     else:
         os.unlink(old, dir_fd=source)
         return
-    # Neither exclusive renames nor links: take the name with an empty file, then rename over that.
-    # A crash between the two leaves the empty file, which a repetition takes over; there is nothing
-    # in it to lose.
+    # Without exclusive renames and links, create an empty file under the name and rename over it. A
+    # crash between the two leaves the empty file, which a retry reuses. It holds nothing to lose.
     taking = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         os.close(os.open(new, taking, 0o600, dir_fd=target))
@@ -166,13 +165,13 @@ def rename_new(source: int, old: str, target: int, new: str) -> None:
 
 
 def _lock(handle: int) -> None:
-    # where there are no locks, a sweep deletes nothing either
+    # without locks a sweep deletes nothing either
     with contextlib.suppress(OSError):
         lock(handle)
 
 
 def _keep_owner(handle: int, like: os.stat_result) -> None:
-    """Give the file the owner and group of the one that it replaces, as far as this user may."""
+    """Give the file the owner and group of the replaced one, as far as this user may."""
     mine = os.fstat(handle)
     for uid, gid in ((like.st_uid, like.st_gid), (-1, like.st_gid)):
         if (mine.st_uid, mine.st_gid) == (like.st_uid, like.st_gid):
@@ -185,9 +184,9 @@ def _keep_owner(handle: int, like: os.stat_result) -> None:
 
 
 def _keep_attributes(folder: int, name: str, handle: int) -> None:
-    """Give the file the extended attributes (tags, access lists) of the one that it replaces."""
+    """Give the file the extended attributes (tags, access lists) of the replaced one."""
     if sys.platform != "linux":
-        return  # Python has no call for them elsewhere
+        return  # Python cannot read them elsewhere
     with contextlib.suppress(OSError), Held(enter(folder, name, FILE)) as old:
         for attribute in os.listxattr(old):
             if attribute.startswith("user.") or attribute == _ACCESS_LIST:
@@ -196,11 +195,10 @@ def _keep_attributes(folder: int, name: str, handle: int) -> None:
 
 
 def _put_back(folder: int, temp: Temporary, name: str) -> None:
-    """Undo an exchange that brought out a newer save: the newest text gets its name back.
+    """Undo an exchange that brought out a newer save: put the newest text back under its name.
 
     Each exchange puts the newest known text under the name, and brings out what was there. If that
-    is the file that we put there, nobody came between; otherwise somebody saved yet again, and that
-    is newer still.
+    is the file placet put there, nobody saved in between. Otherwise it is a still newer save.
     """
     placed = _same_file(os.fstat(temp.handle))
     while True:
@@ -212,17 +210,17 @@ def _put_back(folder: int, temp: Temporary, name: str) -> None:
 
 
 def _same_file(info: os.stat_result) -> tuple[int, int, int, int]:
-    """Return attributes that a rename keeps; an inode alone is used again for the next file."""
+    """Return attributes that a rename keeps. An inode alone may be reused for the next file."""
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _keep_written(
     folder: int, temp: Temporary, name: str, texts: Mapping[tuple[int, int], str]
 ) -> None:
-    """Keep the file that `_put_back` left over as a conflict copy, if a program wrote into it.
+    """Keep the file left over from `_put_back` as a conflict copy, if a program wrote into it.
 
-    `texts` are the digests of the old file and of the new one. A whole save that another one came
-    after is not kept.
+    `texts` are the digests of the old file and of the new one. A complete save that a later save
+    replaced is not kept.
     """
     left = texts.get(identity(os.stat(temp.name, dir_fd=folder, follow_symlinks=False)))
     if left is None or holds(folder, temp.name, left):
@@ -247,7 +245,7 @@ def _renameat2(source: int, old: str, target: int, new: str, flags: int) -> bool
 
 @cache
 def _renameat2_call() -> Any:
-    """Return the C library's renameat2; None if it has none (macOS, old musl)."""
+    """Return the C library's renameat2, or None if it lacks one (macOS, old musl)."""
     if sys.platform != "linux":
         return None
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -1,4 +1,4 @@
-"""Listing the vault's folders: their notes, and the leftovers of writes that a crash cut off."""
+"""List the notes in the vault's folders, and delete leftovers of interrupted writes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from placet.note.paths import (
     is_temporary,
 )
 
-# Bytes of the largest note that is read; a sparse file can claim a terabyte.
+# Size of the largest note that placet reads. A sparse file can claim a terabyte.
 NOTE_LIMIT = 2 * 1024 * 1024
 
-# Bytes in which the callout of a side note is looked for: a person may write above it.
+# Search range for the callout of a side note, because a person may write above it.
 HEAD_BYTES = 4096
 
-# Levels of sub-folders below `Inbox/Requests` that are listed: each holds a handle open.
+# Listed levels of sub-folders below `Inbox/Requests`. Each holds a handle open.
 MAX_DEPTH = 8
 
 
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FolderProblem:
-    """A folder that could not be listed, and the reason. Nothing below `path` is known."""
+    """A folder that could not be listed, and the reason. Everything below `path` is unknown."""
 
     path: str
     why: str
@@ -47,11 +47,11 @@ class FolderProblem:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of one scan, by path relative to the vault (bytes not UTF-8 as surrogates).
+    """The result of one scan, by path relative to the vault (non-UTF-8 bytes as surrogates).
 
-    If `present` is false the vault is not there (unmounted, replaced, its marker gone): do nothing
-    at all. `found` holds notes, and other things under a note's name; `side_notes` the daemon's own
-    explanations.
+    If `present` is false, the vault is not there (unmounted, replaced, or its marker is gone). Then
+    do nothing at all. `found` holds notes, and other things with a note's name. `side_notes` holds
+    the daemon's own explanations.
     """
 
     present: bool
@@ -69,7 +69,7 @@ class Listing:
     """The entries and problems that a scan has found so far."""
 
     def __init__(self, known: Mapping[str, Found]) -> None:
-        """Begin one; `known` are the side notes of the last scan."""
+        """Start a listing; `known` are the side notes of the last scan."""
         self.known = known
         self.found: dict[str, Found] = {}
         self.side_notes: dict[str, Found] = {}
@@ -105,7 +105,7 @@ class Listing:
             self._add_inner(handle, f"{prefix}/{name}", name, depth or 0)
 
     def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
-        """List a sub-folder; an error in it is a problem of the scan."""
+        """List a sub-folder. An error in it is recorded as a problem of the scan."""
         if depth == 0:
             why = f"it is more than {MAX_DEPTH} folders deep; move it, or its notes, up"
             self.problems.append(FolderProblem(path, why))
@@ -126,7 +126,7 @@ class Listing:
 
 
 def _explains(folder: int, path: str) -> bool:
-    """Return whether a file with a side note's name reads like one; others are people's notes."""
+    """Return whether a file with a side note's name reads like one. Others are people's notes."""
     try:
         with Held(enter(folder, path.rpartition("/")[2], FILE)) as handle:
             head = os.read(handle, HEAD_BYTES)
@@ -151,7 +151,7 @@ def sweep(folder: int, depth: int) -> int:
 
 
 def _delete_leftover(folder: int, name: str) -> bool:
-    """Delete a temporary file unless its writer lives (it holds a lock); return whether it did."""
+    """Delete a temporary file unless its writer lives and locks it; return whether it did."""
     with Held(enter(folder, name, FILE)) as handle:
         if not lock(handle):
             return False

@@ -1,10 +1,10 @@
-"""The vault on disk: read and change notes without losing what people and sync tools do meanwhile.
+"""Read and change notes in the vault without losing what people and sync tools do meanwhile.
 
-Everything below the root goes through handles (`confine`), so that a folder swapped for a
-link cannot send a read or a write elsewhere (0 of 271,000 tries got through; a check of the path
-before the open let 25 % through). Each change is safe to repeat after a crash at any point: it says
-which bytes it believes are there, a new note appears whole or not at all, and nothing is ever
-overwritten that was not decided on (`replace`).
+Everything below the root goes through handles (`confine`). So a folder swapped for a link cannot
+redirect a read or a write. None of 271,000 attempts got through; checking the path before the open
+let 25 % through. Each change names the bytes that it expects, so it is safe to repeat after a crash
+at any point. A new note appears whole or not at all. placet overwrites only the text that it
+decided on (`replace`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def _marker(root: int) -> str | None:
-    """Return the id in the marker of the vault with this handle, None without a readable one."""
+    """Return the id in the marker of the vault with this handle, or None if unreadable."""
     *folders, name = MARKER.split("/")
     try:
         with Held(descend(root, folders, LISTING)) as folder:
@@ -56,24 +56,24 @@ def _marker(root: int) -> str | None:
         return None
 
 
-# Tries of an edit when somebody else saves the file at the same time.
+# Attempts of an edit while somebody else keeps saving the file.
 EDIT_TRIES = 5
 
-# Age that the content of a file gets that is put in place whole: some ticks of any kernel's clock,
-# the longest of which are 10 ms.
+# How much older a file's content is dated than its name. That is some ticks of any kernel's clock,
+# whose longest tick is 10 ms.
 BEFORE_ITS_NAME_NS = 50_000_000
 
-# Room that a disk must have for notes.
+# Free space that a disk must have for notes.
 PROBE_BYTES = 64 * 1024
 
 
 class Vault:
     """The folder `root` and everything below it, held by a handle.
 
-    The handle follows a vault which is put back at its path.
-    A context manager; safe from any thread. Paths are relative to the vault, with `/`; one that is
-    absolute or holds `.`, `..` or NUL is a bug: ValueError. Every method raises VaultTrouble if the
-    file system refuses, and what its description names. Digests are SHA-256 in hexadecimal.
+    If the vault is restored at its path, the handle follows it. A context manager; thread-safe.
+    Paths are relative to the vault, with `/`. An absolute one, or one with `.`, `..` or NUL, is a
+    bug: ValueError. Besides the errors in its description, every method raises VaultTrouble if the
+    file system refuses. Digests are SHA-256 in hexadecimal.
     """
 
     _side_notes: Mapping[str, Found] = {}
@@ -100,16 +100,16 @@ class Vault:
         self.close()
 
     def close(self) -> None:
-        """Close the handle; the vault can be unmounted then."""
+        """Close the handle, so that the vault can be unmounted."""
         with self._lock:
             if self._handle >= 0:
                 os.close(self._handle)
                 self._handle = -1
 
     def marker(self) -> str | None:
-        """Return the id in the vault's marker as it is now; None without a readable one.
+        """Return the current id in the vault's marker, or None if unreadable.
 
-        A file that is missing from a vault with its marker was deleted.
+        If the marker is there and a file is not, then the file was deleted.
         """
         with self._folder([]) as handle:
             return _marker(handle)
@@ -123,7 +123,7 @@ class Vault:
                 return self.marker() == self._id
             fresh = os.open(self.root, _ROOT)
         except OSError:
-            return False  # not there, not a folder, or a mount that died: the vault is away
+            return False  # missing, not a folder, or a dead mount: the vault is absent
         if _marker(fresh) != self._id:
             os.close(fresh)
             return False
@@ -150,9 +150,9 @@ class Vault:
     def scan(self, folders: Iterable[Folder]) -> Scan:
         """List `folders`: Requests with its sub-folders, the others flat.
 
-        Never raises for their content. Listed are names that end in `.md` and are not temporary. In
-        Requests a link to a folder is listed as well, so that somebody can be told why the notes
-        behind it are not seen. Dot folders are left out.
+        Never raises because of their content. Lists names that end in `.md` and are not temporary.
+        In Requests it also lists links to folders, so that placet can explain why it ignores the
+        notes behind them. Dot folders are left out.
         """
         if not self.is_present():
             return Scan(present=False)
@@ -164,7 +164,7 @@ class Vault:
             except OSError as error:
                 listing.failed(folder.value, error)
         self._side_notes = listing.side_notes
-        # went away, or came back as another, meanwhile
+        # disappeared or was replaced meanwhile
         if not self.is_present() or self._identity != root:
             return Scan(present=False)
         return Scan(
@@ -175,9 +175,9 @@ class Vault:
         )
 
     def read(self, path: str) -> tuple[bytes, Fingerprint]:
-        """Return the file's bytes, at most NOTE_LIMIT, and the fingerprint that they belong to.
+        """Return the file's bytes, at most NOTE_LIMIT, and their fingerprint.
 
-        Raises Gone, NotAFile, TooLarge, and NotSettled if the file changed during the read: each of
+        Raises Gone, NotAFile, TooLarge, and NotSettled if the file changed during the read. Each of
         them and VaultTrouble is an Unreadable.
         """
         with explained(path), self._parent(path) as (folder, name):
@@ -190,12 +190,12 @@ class Vault:
             return owner_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
 
     def publish(self, path: str, data: bytes, *, in_whole: bool = False) -> bool:
-        """Make a new file with these bytes, whole or not at all; folders on the way are made.
+        """Create a new file with these bytes, whole or not at all, and missing folders.
 
-        With `in_whole` its content is dated a little before its name, as that of any file that was
-        moved in (`case/settle`). Returns True if it was made, False if it was there already
-        with these bytes: safe to repeat after a crash. Raises AlreadyThere if other bytes are
-        there; they are never overwritten.
+        With `in_whole` its content is dated a little before its name, like a file that was moved in
+        (`case/settle`). Returns True if it was created, False if it already had these bytes, so it
+        is safe to repeat after a crash. Raises AlreadyThere if other bytes are there; they are
+        never overwritten.
         """
         with (
             explained(path),
@@ -208,10 +208,10 @@ class Vault:
             return put_new(folder, temp, name, path, data)
 
     def edit(self, path: str, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
-        """Replace the file's bytes with `change` of them; read again if somebody else was quicker.
+        """Replace the file's bytes with `change` of them; retry if somebody else saved meanwhile.
 
-        Returns the bytes before and after. Raises Changed if somebody always is, the errors of
-        `change`, and else as `read` and `replace`.
+        Returns the bytes before and after. Raises Changed after EDIT_TRIES attempts, the errors of
+        `change`, and otherwise as `read` and `replace`.
         """
         for _ in range(EDIT_TRIES):
             with contextlib.suppress(Changed, NotSettled):
@@ -223,25 +223,25 @@ class Vault:
         raise Changed(path)
 
     def replace(self, path: str, expected: str, data: bytes) -> Fingerprint:
-        """Change the file's content from the bytes with the digest `expected` to `data`.
+        """Replace the file's bytes, which have the digest `expected`, with `data`.
 
-        Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a
-        crash. Raises Changed if other bytes are there: where the kernel can exchange two names
-        (Linux), also if they were saved in the very instant of the replacement. If somebody wrote
-        into both the old file and the new one in that instant, both are kept, one as a conflict
-        copy. What a program that had the file open writes some microseconds later is not covered.
-        Raises Gone, NotAFile, TooLarge, NotSettled. Mode is kept, owner and group as far as the
-        system lets this user set them.
+        Returns the new fingerprint. Success if `data` is already there, so it is safe to repeat
+        after a crash. Raises Changed if other bytes are there. If the kernel can exchange two names
+        (Linux), that includes bytes saved in the very instant of the replacement. If somebody wrote
+        into both the old and the new file in that instant, both are kept, one as a conflict copy.
+        Not covered: writes some microseconds later by a program that had the file open. Raises
+        Gone, NotAFile, TooLarge, NotSettled. Mode is kept, and owner and group as far as this user
+        may set them.
         """
         with explained(path), self._parent(path) as (folder, name):
             return replace(folder, name, path, expected, data)
 
     def move(self, src: str, dst: str, expected: str) -> None:
-        """Move the file whose bytes have the digest `expected` to `dst`; folders are made.
+        """Move the file whose bytes have the digest `expected` to `dst`; create missing folders.
 
-        "Source gone and those bytes at the target" counts as done, so it is safe to repeat after a
-        crash. Raises Gone, Changed, AlreadyThere (never overwrites), and VaultTrouble with EXDEV
-        between two file systems.
+        It is a success if the source is gone and the target has those bytes, so it is safe to
+        repeat after a crash. Raises Gone, Changed, AlreadyThere (never overwrites), and
+        VaultTrouble with EXDEV between two file systems.
         """
         with (
             explained(dst),
@@ -266,15 +266,15 @@ class Vault:
                 if identity(os.stat(new, dir_fd=target, follow_symlinks=False)) != identity(info):
                     raise AlreadyThere(dst) from None
                 if info.st_nlink > 1:
-                    os.unlink(old, dir_fd=source)  # a crash came between the link and the unlink
+                    os.unlink(old, dir_fd=source)  # a crash happened between link and unlink
                 else:
-                    # one file by both names: they differ in case
+                    # both names are one file: they differ in case
                     os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
             sync(target)
             sync(source)
 
     def remove(self, path: str, expected: str) -> bool:
-        """Delete one of the daemon's own side notes, if its bytes still have that digest.
+        """Delete one of the daemon's side notes, if its bytes still have the digest `expected`.
 
         Returns whether there was one. Raises Changed if a person wrote into it, ValueError for any
         other file.
@@ -293,7 +293,7 @@ class Vault:
         return True
 
     def ensure_folders(self) -> None:
-        """Make the vault's missing folders. Raises UserError if one's name is taken."""
+        """Create the vault's missing folders. Raises UserError if one's name is taken."""
         for folder in Folder:
             parts = folder.split("/")
             for depth in range(1, len(parts) + 1):
@@ -311,9 +311,9 @@ class Vault:
                     ) from trouble
 
     def try_writing(self) -> list[VaultTrouble]:
-        """Write PROBE_BYTES into each folder that is there, and delete them; return the troubles.
+        """Write PROBE_BYTES into each existing folder and delete them; return the errors.
 
-        Each kind of trouble comes once.
+        Each kind of error appears once.
         """
         found: dict[int, VaultTrouble] = {}
         for folder in Folder:
@@ -327,20 +327,19 @@ class Vault:
             except VaultTrouble as trouble:
                 found.setdefault(trouble.errno, trouble)
             except Gone:
-                pass  # a scan says so
+                pass  # a scan reports that
         return list(found.values())
 
     def create_marker(self, vault_id: str) -> str:
-        """Give the vault the id `vault_id` unless it has one; return the id that it has then.
+        """Give the vault the id `vault_id` unless it has one; return its id.
 
-        Raises UserError if the marker is there but holds no id, Gone if it is deleted at this
-        moment.
+        Raises UserError if the marker holds no id, Gone if it is deleted at this moment.
         """
         if self.marker() is None:
             try:
                 self.publish(MARKER, f"{vault_id}\n".encode())
             except AlreadyThere:
-                if self.marker() is None:  # it may have been given one in this moment
+                if self.marker() is None:  # another process may have just written one
                     raise UserError(
                         f"{self.root / MARKER} holds no id.",
                         "Delete it, then run `placet init`.",
@@ -352,17 +351,16 @@ class Vault:
         return self._id
 
     def renew_marker(self, vault_id: str) -> None:
-        """Give the vault a new id: it is a copy of one that keeps its own. Raises Gone, Changed."""
+        """Give the vault a new id, because it is a copy. Raises Gone, Changed."""
         old, _ = self.read(MARKER)
         self.replace(MARKER, sha256(old), f"{vault_id}\n".encode())
         self._id = self.marker()
 
     def sweep_temporaries(self) -> int:
-        """Delete the files that a crash left half written in the vault's folders; return how many.
+        """Delete half-written files that a crash left in the vault's folders; return their number.
 
-        A file that another process is writing is locked by it, and stays. What cannot be listed or
-        deleted stays too: no scan lists such a file, and the scan says which folder cannot be
-        listed.
+        A file that another process is writing is locked, and stays. Files that cannot be listed or
+        deleted stay too. No scan lists them, and the scan reports folders that cannot be listed.
         """
         swept = 0
         for folder in (*Folder, "System"):

@@ -1,8 +1,8 @@
 """Wake the daemon when something happens in the vault.
 
-An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses
-nine of ten), come twice, or never come (network file systems, WSL). So nobody asks what happened:
-the daemon lists the folders whenever it wakes, and on a timer.
+An event is only a hint. Events get lost: a burst of 50,000 files while the process sleeps loses
+nine of ten. They also come twice, or never (network file systems, WSL). So the daemon ignores what
+an event says. It lists the folders whenever it wakes, and on a timer.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from watchdog.observers.polling import PollingObserver
 from placet.errors import UserError
 
 GAP_S = 0.05
-"""Shortest time between rings: a burst causes 20 looks a second, not one per file."""
+"""Shortest time between wake-ups: a burst causes 20 looks a second, not one per file."""
 
 POLL_S = 0.2
-"""Interval at which the folder outside is listed where there are no events."""
+"""Interval for listing the folder outside the vault if there are no events."""
 
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
-    FileModifiedEvent,  # FSEvents knows no "closed after writing"
+    FileModifiedEvent,  # FSEvents has no "closed after writing"
     FileClosedEvent,
     FileMovedEvent,
     FileDeletedEvent,
     DirCreatedEvent,
     DirMovedEvent,
     DirDeletedEvent,
-]  # never opened or closed without writing: our own listing and reading would wake us
+]  # not opened, nor closed without writing: the daemon's own reads would wake it
 
-# An overflown queue needs no word: the next look at the folders shows what it would have told.
+# An overflown queue needs no log line. The next look at the folders shows what was lost.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 
 class Mode(StrEnum):
-    """The source of changes. `auto`: events if the system gives them, else the timer alone."""
+    """The source of changes. `auto` means events if the system offers them, else only the timer."""
 
     AUTO = "auto"
     EVENTS = "events"
@@ -65,11 +65,11 @@ class Mode(StrEnum):
 
 
 class Watcher(FileSystemEventHandler):
-    """Rings when something happens in the watched folders, or by `ring`. A context manager.
+    """Wake a waiting thread when something happens in the watched folders, or on `ring`.
 
-    `flat` and `deep` are folders relative to `root`; deep ones are watched with their subfolders.
-    `outside` is one more folder, which is not in the vault. Nothing else is watched. One thread may
-    wait; any may ring.
+    A context manager. `flat` and `deep` are folders relative to `root`. Deep ones are watched with
+    their subfolders. `outside` is one more folder, which is not in the vault. Nothing else is
+    watched. Only one thread may wait. Any thread may ring.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Watcher(FileSystemEventHandler):
         self._observer: BaseObserver | None = None
         self._identities: list[tuple[int, int] | None] = []
         self.mode = Mode.POLLING
-        """EVENTS, or POLLING where only the timer tells of the vault."""
+        """EVENTS, or POLLING if only the timer watches the vault."""
 
     def __enter__(self) -> Self:
-        """Start listening. Raises UserError if the mode is `events` and there are none."""
+        """Start listening. Raises UserError if the mode is `events` and the system offers none."""
         self._start()
         return self
 
@@ -99,7 +99,7 @@ class Watcher(FileSystemEventHandler):
         self.close()
 
     def ring(self) -> None:
-        """End the wait. Safe in any thread."""
+        """End the wait. Thread-safe."""
         self._rung.set()
 
     def wait(self, timeout_s: float) -> bool:
@@ -117,7 +117,7 @@ class Watcher(FileSystemEventHandler):
     def check(self) -> None:
         """Listen again, and ring, if a watched folder was replaced.
 
-        It costs some stat calls; call it with every timed look.
+        Costs a few stat calls. Call it with every timed look.
         """
         if self._look() != self._identities:
             self.close()
@@ -125,7 +125,7 @@ class Watcher(FileSystemEventHandler):
             self.ring()
 
     def close(self) -> None:
-        """Stop listening and end the threads. Safe to repeat."""
+        """Stop listening and the threads. Safe to repeat."""
         observer, self._observer = self._observer, None
         if observer is not None:
             was_started = observer.is_alive()
@@ -143,7 +143,7 @@ class Watcher(FileSystemEventHandler):
         if self.mode is Mode.EVENTS:
             try:
                 self._watch(Observer(), {**self._inside, **self._outside})
-            except OSError as error:  # too many watches or instances, or a folder just vanished
+            except OSError as error:  # too many watches or instances, or a folder was just deleted
                 self.close()
                 self.mode = Mode.POLLING
                 if self._wanted is Mode.EVENTS:
@@ -153,7 +153,7 @@ class Watcher(FileSystemEventHandler):
                         '[daemon] watch = "auto".',
                     ) from error
         if self.mode is Mode.POLLING:
-            with contextlib.suppress(OSError):  # it just vanished: `check` sees that
+            with contextlib.suppress(OSError):  # just deleted; `check` notices
                 self._watch(PollingObserver(timeout=POLL_S), self._outside)
 
     def _watch(self, observer: BaseObserver, folders: Mapping[Path, bool]) -> None:

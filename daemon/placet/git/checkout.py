@@ -1,10 +1,10 @@
-"""The person's own checkout: only for a person's own command (`placet merge`, `placet undo`).
+"""Change the person's own checkout, only for `placet merge` and `placet undo`.
 
-No mission gets here.
+Missions never use this module.
 
-What is to be checked out is made first, as a commit on no reference, which changes nothing that
-anybody sees; conflicts come to light there. One git process then brings the checkout forward to it:
-killed before, nothing has happened, and placet killed meanwhile, git comes to its end.
+First the result is created as a commit on no reference. That changes nothing visible, and conflicts
+show up there. Then one git process moves the checkout to that commit. If placet is killed before,
+nothing has happened. If it is killed during the move, git still finishes.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from placet.note.paths import show
 def must_be_ready(repo: Repo, rev: str) -> str:
     """Return the branch that the person has checked out.
 
-    `rev` is to be brought in or taken out. Raises UserError where nothing must be changed in the
-    checkout. Untracked files are no reason by themselves; one that would be written over is,
-    ignored or not.
+    `rev` is the commit to bring in or take out. Raises UserError if placet must not change the
+    checkout now. Untracked files are allowed here. One that would be overwritten, ignored or not,
+    is refused later.
     """
     at = repo.by_hand
     if repo.is_bare:
@@ -118,14 +118,14 @@ def _must_be_clean(repo: Repo) -> None:
 
 
 def in_checkout(repo: Repo) -> Place:
-    """Work in the person's checkout, with its drivers switched off."""
+    """Return the place for work in the person's checkout, with its drivers switched off."""
     return neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
 
 
 def where_checked_out(repo: Repo, branch: str) -> Path | None:
-    """Return the checkout of the person, or another worktree, that is on this branch or rebases it.
+    """Return the folder, checkout or worktree, that is on this branch or rebases it.
 
-    None where none is.
+    None if there is none.
     """
     line = f"refs/heads/{branch}"
     for folder in (repo.common_dir, *private_dirs(repo)):
@@ -150,8 +150,8 @@ def where_checked_out(repo: Repo, branch: str) -> Path | None:
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
-class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
-    """A merge or a revert conflicts in `paths`; nothing was changed."""
+class Conflicts(PlacetError):  # noqa: N818 - names a state, not an error
+    """A merge or a revert conflicts in `paths`. Nothing was changed."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(f"conflicts in {', '.join(map(ascii, paths[:5]))}")
@@ -167,12 +167,10 @@ def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
 
 
 def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:
-    """Merge the commit `tip` into the person's `branch`, which is checked out, with a merge commit.
+    """Merge the commit `tip` into the person's checked-out `branch`; return the merge commit.
 
-    Return it.
-
-    The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way)
-    or GitError; then the checkout is as it was.
+    The caller has checked that the checkout is ready. Raises Conflicts, UserError (a file is in the
+    way) or GitError. After an error the checkout is as before.
     """
     place, before = _as_person(repo, branch, when), head(repo)
     return _bring_forward(
@@ -197,9 +195,9 @@ def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
 
 
 def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
-    """Bring branch, index and files from the commit `before` to `new`, its descendant; return it.
+    """Move branch, index and files from the commit `before` to `new`, its descendant; return it.
 
-    Raises UserError or GitError; then all is as it was, or the error says that it is not.
+    Raises UserError or GitError. Then all is as before, or the error says that it is not.
     """
     added = [change.path for change in changes(repo, before, new) if change.status == "A"]
     for path in added:
@@ -236,9 +234,9 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
 def _to_its_end() -> Iterator[None]:
     """Ignore Ctrl-C until git is done with the checkout.
 
-    Ended in the middle it would leave a lock and half of the files. Only the main thread can ignore
-    a signal, and a mask would not do: one that a thread blocks is given to another. A server, which
-    works in other threads, lets them come to their end.
+    A git killed halfway would leave a lock and half of the files. Only the main thread can ignore a
+    signal. A mask would not do, because a signal that one thread blocks goes to another. A server
+    works in other threads, and waits for them when it stops.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -253,14 +251,15 @@ def _to_its_end() -> Iterator[None]:
 def _put_back(
     repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError
 ) -> None:
-    """Undo what a git that failed had checked out already.
+    """Undo what a failed git had already checked out.
 
-    Raises UserError where that cannot be done.
+    Raises UserError if that fails.
     """
     with suppress(GitError):
         if head(repo) == before and read_status(place, untracked="no")[1]:
             run_git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
-    # what git wrote before it failed is not in its index yet; else it is not git's
+    # git may have written these files before recording them in its index. A file with other content
+    # is not git's.
     for path in added:
         file = repo.path / path
         with suppress(OSError):
@@ -275,7 +274,7 @@ def _put_back(
                 .startswith(wrote)
             ):
                 file.unlink()
-                os.removedirs(file.parent)  # as far up as nothing else is in them
+                os.removedirs(file.parent)  # up to the first folder that is not empty
     at = repo.by_hand
     if (
         head(repo) != before
@@ -292,10 +291,10 @@ def _put_back(
 def revert_in_checkout(
     repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime
 ) -> str:
-    """Take these commits (newest first) back by one new commit, and return it.
+    """Revert these commits (newest first) by one new commit, and return it.
 
-    It is on the person's `branch`, which is checked out. Raises Conflicts, UserError (a file in the
-    way, nothing to take back) or GitError; then the checkout is as it was.
+    The commit is on the person's checked-out `branch`. Raises Conflicts, UserError (a file is in
+    the way, or nothing is left to revert) or GitError. After an error the checkout is as before.
     """
     place, before = _as_person(repo, branch, when), head(repo)
     was = tree = tree_of(repo, before)
@@ -306,9 +305,9 @@ def revert_in_checkout(
                 f"What was there before {sha[:12]} is not known here.",
                 f"Where the clone is shallow, fetch it: {repo.by_hand} fetch --unshallow",
             )
-        # A merge from which the commit is the base, and its parent what somebody else made of it.
-        # `merge-tree` finds the base in the history (naming it needs git 2.40), so the three get
-        # one of their own, on no reference.
+        # This is a merge with the commit as base and its parent as one side. `merge-tree` finds the
+        # base in the history (naming it needs git 2.40). So the three trees get commits of their
+        # own, on no reference.
         base = _commit(place, tree_of(repo, sha), "base")
         tree = _merged(
             place,
@@ -321,8 +320,8 @@ def revert_in_checkout(
 
 
 def drop_branch(repo: Repo, branch: str, tip: str) -> None:
-    """Delete a branch that is at `tip`; raises GitError where it is not any more.
+    """Delete a branch at `tip`; raise GitError if it has moved.
 
-    One that is only another name for a branch goes alone.
+    If it is a symbolic name for another branch, only the name is deleted.
     """
     run_git(neutral(place_of(repo)), "update-ref", "--no-deref", "-d", f"refs/heads/{branch}", tip)

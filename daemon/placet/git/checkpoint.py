@@ -1,6 +1,6 @@
-"""Checkpoints: the worktree after a round, kept as a commit on a reference of placet's own.
+"""Save the worktree after a round as a commit on one of placet's references, and restore it.
 
-And the way back: the whole worktree as it was, or the files that a command wrote on a full disk.
+Also delete what a command wrote on a full disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from placet.git.run import (
 )
 from placet.git.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
 
-_LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
+# bytes; a longer folder path leaves too little room below PATH_MAX for its files
+_LONG_PATH = 3_000
 
 
 def snapshot(wt: Worktree) -> str:
@@ -44,7 +45,7 @@ def snapshot(wt: Worktree) -> str:
 
 
 def tree_in(wt: Worktree, place: Place) -> tuple[str, str]:
-    """Return the worktree's last commit, and the tree of everything in it; the index stays."""
+    """Return the worktree's last commit, and the tree of everything in it. Keeps the index."""
     tip, changes, _ = since_tip(wt, place)
     return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
 
@@ -58,10 +59,10 @@ def save(
 ) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
 
-    Returns the commit: the branch's own where nothing is uncommitted, else a child of it. Branch
-    and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists: only
-    the worktree's holder moves it. `allow` is given the changed paths first; what it raises is
-    raised, and nothing is kept. Raises RepositoryChanged where the branch is gone.
+    Returns the commit: the branch's own if nothing is uncommitted, else a child of it. Branch and
+    index stay unchanged. `ref` must be `refs/placet/…` and is moved if it exists. Only the
+    worktree's holder moves it. The changed paths are passed to `allow` first. If it raises, nothing
+    is kept. Raises RepositoryChanged if the branch is gone.
     """
     _must_be_ours(ref)
     with holding(wt.path) as held:
@@ -85,11 +86,11 @@ def _staged_aside(
         return ""
     allow([change.path for change in changes])
     index = wt.git_dir / "placet-index"
-    # of a git that was ended; there is one writer
+    # left by a killed git; there is only one writer
     index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
     try:
-        # With its time: git distrusts an entry as young as the index; a younger copy would hide a
-        # change of the same size made within the second of the check-out.
+        # Copy the time too. git distrusts an entry as young as the index. A younger copy would hide
+        # a change of the same size in the second of the check-out.
         shutil.copy2(wt.git_dir / "index", index)
         return stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
     finally:
@@ -97,22 +98,23 @@ def _staged_aside(
 
 
 def restore(wt: Worktree, kept: str) -> None:
-    """Make the worktree's files those of the checkpoint `kept`; the branch stays where it is.
+    """Make the worktree's files those of the checkpoint `kept`; the branch does not move.
 
-    Files that the checkpoint lacks are deleted, ignored ones are not: take a checkpoint first.
+    Deletes files that the checkpoint lacks, except ignored ones. Take a checkpoint first.
     """
     with holding(wt.path) as held:
         must_be_on_branch(wt)
         place = inside(wt, held)
         run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
         run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
-        for path in approved_by_name(wt, ()):  # in no checkpoint, or made since
+        # not in the checkpoint; git clean skips ignored files
+        for path in approved_by_name(wt, ()):
             (wt.path / path).unlink()
         run_git(place, "read-tree", "--reset", wt.ref)
 
 
 def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
-    """Make these files what they are in the branch's last commit: none, where it has none."""
+    """Reset these files to the branch's last commit. Delete those that it lacks."""
     for path in paths:
         if is_work(wt, path):
             (wt.path / path).unlink()
@@ -121,9 +123,10 @@ def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
 
 
 def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
-    """Keep the commit `tip` at `ref` with what is there.
+    """Keep the commit `tip` at `ref`, along with what `ref` has already.
 
-    Where neither has the other in it, that is a merge with the files of what was there.
+    If neither contains the other, a merge keeps both. It has the files of the commit that `ref`
+    had.
     """
     _must_be_ours(ref)
     place, old = neutral(place_of(repo)), resolve(repo, ref)
@@ -155,11 +158,11 @@ def _must_be_ours(ref: str) -> None:
 
 
 def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
-    """Give a full disk back: delete the files of a worktree written since a moment; say how many.
+    """Free a full disk: delete a worktree's files written since a moment; return a summary.
 
-    The time of a file's last change of any kind (ctime) counts, which no command can set. Deleted
-    files that the commit at `ref` has (or the branch, where there is no such reference) are written
-    again from it. Deleting takes no space. Raises OSError or GitError.
+    Counts the time of a file's last change of any kind (ctime), because no command can set it.
+    Deleted files are written again from the commit at `ref`, or from the branch if there is no such
+    reference. Deleting takes no space. Raises OSError or GitError.
     """
     gone = _delete_since(wt.path, since_ns)
     back = _put_back(wt, ref, gone) if gone else []
@@ -171,7 +174,7 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
 
 
 def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
-    """Write those of the files that the commit at `ref` has as they are there; return which."""
+    """Write those of the files that the commit at `ref` has; return which."""
     index = wt.git_dir / "placet-index"
     with holding(wt.path) as held:
         place = with_env(inside(wt, held), {"GIT_INDEX_FILE": str(index)})
@@ -205,10 +208,10 @@ def _delete_since(top: Path, since_ns: int) -> list[str]:
                 if stat.S_ISDIR(info.st_mode):
                     ahead.append(Path(entry.path))
                 elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
-                    os.unlink(entry.path)  # noqa: PTH108 - there may be half a million
+                    os.unlink(entry.path)  # noqa: PTH108 - slower, and there may be half a million
                     gone.append(os.path.relpath(entry.path, top))
     for folder in reversed(seen[1:]):
-        with suppress(OSError):  # something is in it
+        with suppress(OSError):  # not empty
             if folder.stat().st_ctime_ns > since_ns:
                 folder.rmdir()
     return gone

@@ -1,4 +1,4 @@
-"""A mission's commit: its message, the commit itself, and what must not change meanwhile."""
+"""Commit a mission's changes, and detect changes to its git configuration, hooks and pointers."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from placet.git.run import (
 from placet.git.worktree import BY_NAME, Worktree, holding, inside, looking, must_be_on_branch
 from placet.note.paths import show
 
-# Files that a commit of a mission would not hold as they are: ignored, filtered, in a submodule.
+# Files that a mission's commit would not store as they are: ignored, filtered, in a submodule.
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """A rule by which git ignores a file: the file that it is in, its line and its pattern.
+    """A rule by which git ignores a file: the file that contains it, its line and its pattern.
 
-    `for_good` is one that leaves files out of the history of a vault that placet keeps: no approval
-    overrules it.
+    A rule `for_good` keeps files out of the history of a vault that placet keeps. No approval
+    overrides it.
     """
 
     file: str
@@ -56,14 +56,14 @@ class IgnoreRule:
 def status(wt: Worktree) -> list[FileChange]:
     """Return the uncommitted changes: untracked files too, ignored ones not, no line counts.
 
-    Raises RepositoryChanged where the worktree is no longer on its branch.
+    Raises RepositoryChanged if the worktree is no longer on its branch.
     """
     must_be_on_branch(wt)
     return changes_in(wt, inside(wt))[1]
 
 
 def changes_in(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
-    """Return what `read_status` does, with ignored files that a person approved by name."""
+    """Return the result of `read_status`, plus ignored files that a person approved by name."""
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
@@ -81,7 +81,7 @@ def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
 
 
 def is_work(wt: Worktree, path: str) -> bool:
-    """Return whether a file or link of the mission's is at `path`, reached through no link."""
+    """Return whether `path` is a file or link of the mission's, with no link on the way to it."""
     pure = PurePosixPath(path)
     if ".git" in map(str.casefold, pure.parts):
         return False
@@ -98,9 +98,9 @@ def is_work(wt: Worktree, path: str) -> bool:
 
 
 def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
-    """Return the rule by which git ignores a file, of each of these that it would not commit.
+    """Return the ignore rule of each of these paths that git would not commit.
 
-    A file that a person approved by name is committed, unless it is left out for good.
+    A file that a person approved by name is committed, unless its rule is `for_good`.
     """
     named, rules = _named(wt), _rules(wt, paths)
     return {path: rule for path, rule in rules.items() if rule.for_good or path not in named}
@@ -109,7 +109,7 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 def ignored_files(wt: Worktree) -> list[str]:
     """Return the ignored files in the worktree.
 
-    A folder of which git ignores everything is one entry, with a slash.
+    If git ignores everything in a folder, the folder is one entry, with a slash.
     """
     options = ("--others", "--ignored", "--exclude-standard", "--directory")
     return items_of(run_git(looking(wt), "ls-files", "-z", *options)[1])
@@ -126,8 +126,8 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
     if not paths:
         return {}
     common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
-    # check-ignore takes no literal names, and behind `./` none is magic. It fails for what lies
-    # beyond a link, where nothing is written anyway.
+    # check-ignore accepts no literal names, and after `./` no character is special. It fails for a
+    # path beyond a link, where nothing is written anyway.
     place = with_env(looking(wt), {"GIT_LITERAL_PATHSPECS": "0"})
     names = os.fsencode("".join(f"./{path}\0" for path in paths))
     asked = ("check-ignore", "-v", "-z", "--stdin")
@@ -147,7 +147,7 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 
 
 def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
-    """Return the reason why a commit would not hold a file as it is, of each such path."""
+    """Return for each of these paths why a commit would not store it as it is, if so."""
     found = {
         path: f"git stores it through the filter {name}, which placet does not run"
         for path, name in _filters(wt, paths).items()
@@ -177,13 +177,13 @@ def _required(wt: Worktree, name: str) -> bool:
     key = f"filter.{name}.required"
     if all(item.partition("\n")[0] != key for _, item in wt.repo.settings):
         return False
-    # a value may be missing, a number or a word: git's own reading counts
+    # The value may be missing, a number or a word, so let git parse it.
     _, out = run_git(place_of(wt.repo), "config", "--type=bool", "--get", key)
     return out.strip() == b"true"
 
 
 def found_in_modules(wt: Worktree) -> list[str]:
-    """Return a file of each submodule in which there is one.
+    """Return one file of each submodule that contains any.
 
     Its folder is empty in a new worktree, and git does not look there.
     """
@@ -200,19 +200,19 @@ def found_in_modules(wt: Worktree) -> list[str]:
 
 
 def _modules(wt: Worktree) -> list[str]:
-    """Return the submodules of the last commit: the files in the worktree may say otherwise."""
+    """Return the submodules of the last commit. The files in the worktree may say otherwise."""
     rows = items_of(run_git(looking(wt), "ls-files", "-z", "--stage")[1])
     return [row.partition("\t")[2] for row in rows if row.startswith("160000 ")]
 
 
 MAX_NAMED = 20
-"""Files that an error names."""
+"""Maximum number of files that an error names."""
 
 _SUBJECT_LENGTH = 72
 
 
 class Writing:
-    """The sole right to write in a mission's worktree: look at the changes, then commit some."""
+    """Commit changes in a locked worktree: call `changes`, then `commit`."""
 
     def __init__(self, wt: Worktree, place: Place) -> None:
         self._wt, self._place = wt, place
@@ -222,16 +222,16 @@ class Writing:
     def changes(self) -> list[str]:
         """Return the paths that differ from the branch's last commit.
 
-        Raises RepositoryChanged where the branch is gone.
+        Raises RepositoryChanged if the branch is gone.
         """
         self._tip, self._found, begun = since_tip(self._wt, self._place)
-        if begun:  # by a commit that was killed: unstage it, so that only what is asked for goes in
+        if begun:  # a killed commit staged it; unstage, so that only the requested files go in
             run_git(self._place, "read-tree", "--reset", self._tip)
             self._tip, self._found, _ = changes_in(self._wt, self._place)
         return [change.path for change in self._found]
 
     def check_pins(self, pinned: Pins) -> None:
-        """Raise RepositoryChanged, naming what, where something is not as it was pinned."""
+        """Raise RepositoryChanged, with the names, if anything differs from `pinned`."""
         now = pins(self._wt, self._place)
         changed = [name for name in sorted(pinned | now) if pinned.get(name) != now.get(name)]
         if changed:
@@ -240,12 +240,12 @@ class Writing:
     def commit(
         self, paths: Collection[str], message: str, author: Author, when: datetime
     ) -> str | None:
-        """Commit the changes that are among `paths`; return the commit, None for nothing.
+        """Commit the changes that are among `paths`; return the commit, or None if there are none.
 
-        There are no empty commits, and a commit that was made before a crash is not made twice. The
-        branch is moved by compare-and-swap. Raises RepositoryChanged where somebody else moved it
-        since `changes`, and ToolError `outside_scope` where the commit would change other files: a
-        file in a folder's place deletes what was in the folder.
+        There are no empty commits, and a commit made before a crash is not made twice. The branch
+        is moved by compare-and-swap. Raises RepositoryChanged if somebody else moved it since
+        `changes`. Raises ToolError `outside_scope` if the commit would change other files: a file
+        that replaces a folder deletes the folder's content.
         """
         wanted = frozenset(paths)
         chosen = [change for change in self._found if change.path in wanted]
@@ -254,7 +254,7 @@ class Writing:
         tree = stage(self._place, chosen)
         asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)
         differs = items_of(run_git(self._place, *asked)[1])
-        if not differs:  # the same in a commit, as with other line ends
+        if not differs:  # identical once committed, such as other line ends
             return None
         if more := sorted(set(differs) - wanted):
             named = [show(path) for path in more[:MAX_NAMED]]
@@ -268,16 +268,16 @@ class Writing:
                 paths=named,
             )
         new = write_commit(self._place, tree, (self._tip,), message, author, when)
-        # Last: a kill before it leaves something staged, which `changes` then unstages.
+        # Last: a kill before this leaves staged files, which `changes` then unstages.
         update_ref(self._place, self._wt.ref, new, self._tip)
         return new
 
 
 @contextmanager
 def writing(wt: Worktree) -> Iterator[Writing]:
-    """Hold a mission's worktree for a commit.
+    """Lock a mission's worktree for a commit.
 
-    Raises RepositoryChanged where it is no longer on its branch.
+    Raises RepositoryChanged if it is no longer on its branch.
     """
     wt.must_have_branch()
     with holding(wt.path) as held:
@@ -286,7 +286,7 @@ def writing(wt: Worktree) -> Iterator[Writing]:
 
 
 def since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
-    """Return what `changes_in` does; raises RepositoryChanged where the branch is gone."""
+    """Return the result of `changes_in`; raise RepositoryChanged if the branch is gone."""
     found = changes_in(wt, place)
     if found[0] == "(initial)":
         raise branch_gone(wt)
@@ -301,15 +301,15 @@ def branch_gone(wt: Worktree) -> RepositoryChanged:
 # --- what must not change while a mission runs
 
 Pins = dict[str, str]
-"""Digests of what decides how git behaves in a worktree, by name."""
+"""Digests of everything that decides how git behaves in a worktree, by name."""
 
 
 def pins(wt: Worktree, place: Place | None = None) -> Pins:
-    """Return digests of what decides how git behaves in a worktree.
+    """Return digests of everything that decides how git behaves in a worktree.
 
-    That is configuration, hooks, attributes and pointers. Of the configuration, `branch.*`,
-    `remote.*` and `user.*` are left out: a person's everyday work changes them, and placet never
-    uses them. `place` is where git works, if the caller has one.
+    That is configuration, hooks, attributes and pointers. `branch.*`, `remote.*` and `user.*` are
+    left out, because a person's everyday work changes them and placet never uses them. `place` is
+    where git works, if the caller has one.
     """
     place = place or looking(wt)
     settings = place.settings or settings_of(place)
@@ -335,7 +335,7 @@ def pins(wt: Worktree, place: Place | None = None) -> Pins:
 
 
 def _stamp(path: Path) -> bytes:
-    """Return name, kind, executable bit and content of a file; a link is not followed."""
+    """Return name, kind, executable bit and content of a file, without following a link."""
     if path.is_symlink():
         return b"link " + os.fsencode(path) + b"\0" + os.fsencode(path.readlink()) + b"\0"
     if not path.is_file():
@@ -352,10 +352,10 @@ def commit_message(
 ) -> str:
     """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with blank lines between.
 
-    `co_author` is a name for a `Co-authored-by` trailer with placet's address; empty for none. The
-    subject is one line of at most 72 characters. Control characters are dropped, and a line that
-    git would take for the end of the message (`---`) is indented by a space, so that
-    `git interpret-trailers` finds the trailers.
+    The subject is one line of at most 72 characters. `co_author` is a name for a `Co-authored-by`
+    trailer with placet's address, or "". Control characters are dropped. A line `---`, which git
+    would take for the end of the message, is indented by a space. Then `git interpret-trailers`
+    finds the trailers.
     """
     line = _one_line(subject).lstrip("-# ") or "Carry out the plan"
     if len(line) > _SUBJECT_LENGTH:
@@ -375,7 +375,7 @@ def commit_message(
 
 
 def _printable(text: str) -> str:
-    """Return a line without control characters (a tab is kept) and without lone surrogates."""
+    """Return a line without control characters, except tabs, and without lone surrogates."""
     plain = text.encode("utf-8", "replace").decode()
     return re.sub(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", "", plain)
 

@@ -1,4 +1,4 @@
-"""The fate of one branch: merged, dropped, or open."""
+"""Find out whether a mission's branch was merged, dropped or is still open."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from placet.git.run import (
     ask,
 )
 
-# Commits by the missions that they name: whose work they are, and whose they take back.
+# Find commits by the missions that they name: a mission's own, and those that revert it.
 #
-# A mission's commits have the trailer `Placet-Trace`. Where people squash or merge commits, it may
-# be on any line of the message.
+# A mission's commits have the trailer `Placet-Trace`. If people squash or merge commits, it may be
+# on any line of the message.
 
 MAX_REVERTS = 50
 _REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
@@ -59,9 +59,9 @@ def commits_traced(
 ) -> list[str]:
     """Return the commits of `among` whose message has the trace's trailer, newest first.
 
-    `among` are revisions, or `--branches` and the like; commits of `since` are left out, if it is
-    given. A commit that names a plan must name that with the `digest`, if one is given: other
-    missions of the request have others.
+    `among` are revisions, or `--branches` and the like. Commits of `since` are left out, if it is
+    given. If `digest` is given, a commit that names plans must name that one. Other missions of the
+    request have other digests.
     """
     named = f"{_TRACED}{re.escape(trace_id)}[[:space:]]*$"
     found = log(repo, "-E", f"--grep={named}", *among, *([f"^{since}"] if since else []))
@@ -69,7 +69,7 @@ def commits_traced(
 
 
 def _names(message: str, trace_id: str, digest: str) -> bool:
-    """Return whether a message names this mission, and, of the plans that it names, its plan."""
+    """Return whether a message names this mission, and its plan if it names any."""
     plans = _said_by("Placet-Plan", message)
     is_plan = not digest or not plans or digest in plans
     return is_plan and trace_id in _said_by("Placet-Trace", message)
@@ -80,7 +80,7 @@ def _said_by(trailer: str, message: str) -> list[str]:
 
 
 def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
-    """Return the last value of each of these trailers of a commit, empty for a missing one."""
+    """Return the last value of each of these trailers of a commit, "" for a missing one."""
     form = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x01)" for key in keys)
     out = ask(repo, "log", "-1", f"--format={form}", "--no-notes", "--end-of-options", commit)
     text = out.decode("utf-8", "replace").removesuffix("\n")
@@ -93,7 +93,8 @@ def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
 def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[Commit]:
     """Return the commits that name missions or revert others, newest first.
 
-    They are those of `new` without those of `then`; without `then` those of the last 30 days.
+    They are the commits of `new` that `then` lacks. Without `then` they are those of the last 30
+    days.
     """
     since = [f"^{sha}" for sha in then] or ["--since=30.days"]
     which = f"{_TRACED}|^This reverts commit [0-9a-f]{{40,64}}"
@@ -114,7 +115,7 @@ def reverts_in(repo: Repo, commits: Iterable[Commit]) -> list[Revert]:
 
 
 def _traces_of(repo: Repo, commit: Commit) -> list[str]:
-    """Return the missions that a commit's message names; of a merge also those that it merged."""
+    """Return the missions that a commit's message names; for a merge also those that it merged."""
     traces = _said_by("Placet-Trace", commit.message)
     if not traces and len(commit.parents) > 1:
         merged = log(repo, "-E", f"--grep={_TRACED}", commit.sha, f"^{commit.parents[0]}")
@@ -123,9 +124,10 @@ def _traces_of(repo: Repo, commit: Commit) -> list[str]:
 
 
 def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
-    """Return the commits to take back, newest first, of a branch that was merged by `sha`.
+    """Return the commits to revert, newest first, of a branch that was merged by `sha`.
 
-    A merge as such only where all that it brought in is the mission's, or was done on top of it.
+    Returns the merge itself only if all that it brought in belongs to the mission or was built on
+    it.
     """
     base, tip = branch.base, branch.tip
     if resolve(repo, tip) is None:
@@ -151,9 +153,10 @@ def _commits(repo: Repo, *which: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The fate of a branch: `merged`, as `commit_sha` and seen by `how`.
+    """What happened to a branch.
 
-    `dropped` by `placet drop`; `gone`, where nobody knows why; empty where it is there again.
+    `became` is `merged` (by `commit_sha`, detected by `how`), `dropped` (by `placet drop`), or
+    `gone` (nobody knows why). It is empty if the branch exists again.
     """
 
     of: Branch
@@ -164,9 +167,9 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """A commit that reverts what the commit `of` brought in, of the mission of `trace_id`.
+    """A commit that reverts what the commit `of` brought in, for the mission of `trace_id`.
 
-    Or that brings it in `again`.
+    With `again` it brings the work in again.
     """
 
     trace_id: str
@@ -176,16 +179,15 @@ class Revert:
 
 
 def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
-    """Return what became of a branch, None while it is open.
+    """Return what happened to a branch, or None while it is open.
 
-    Open is a branch that is there and unmerged, or gone while another reference has its commits.
-
-    `refs` are the repository's, where they are known.
+    A branch is open if it exists unmerged, or if it is gone but another reference has its commits.
+    `refs` are the repository's, if the caller has them.
     """
     refs = refs or all_refs(repo)
     first: dict[str, str] = {}
     for target in ends_up_in(refs, one):
-        first.setdefault(refs.at[target], target)  # one of those that are at the same commit
+        first.setdefault(refs.at[target], target)  # one reference per commit is enough
     for target in first.values():
         if found := _merged(repo, one, target):
             return Fate(one, "merged", *found)
@@ -199,7 +201,7 @@ def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
 
 
 def fate_here(repo: Repo, one: Branch) -> Fate | None:
-    """Return how the branch that is checked out got a mission's work; None where it has not."""
+    """Return how the checked-out branch got a mission's work, or None if it has not."""
     on = current_branch(repo)
     found = (
         _merged(repo, one, "HEAD")
@@ -210,9 +212,9 @@ def fate_here(repo: Repo, one: Branch) -> Fate | None:
 
 
 def merged_elsewhere(repo: Repo, one: Branch) -> str:
-    """Return a branch of yours that the work was merged into by a commit; empty for none.
+    """Return a branch of the person's that has the work by a merge commit; "" for none.
 
-    A branch that only has the same commits, or goes on from them, is no merge.
+    A branch that only has the same commits, or continues from them, is no merge.
     """
     for ref in refs_with(repo, one.tip, "refs/heads"):
         if ref != one.ref and merged_by(repo, one.tip, ref) != one.tip:
@@ -221,26 +223,26 @@ def merged_elsewhere(repo: Repo, one: Branch) -> str:
 
 
 def main_lines(refs: Refs) -> list[str]:
-    """Return the branches on which work is taken back, here and at remotes.
+    """Return the branches on which work is reverted, here and at remotes.
 
-    They are the default one and the one that is checked out.
+    They are the default branch and the checked-out one.
     """
     return refs.named([name for name in dict.fromkeys((refs.default, refs.current)) if name])
 
 
 def ends_up_in(refs: Refs, one: Branch) -> list[str]:
-    """Return the branches that count as merged into, here and at remotes.
+    """Return the branches that count as merge targets, here and at remotes.
 
-    They are the default one and the one that was planned from.
+    They are the default branch and the one that the plan started from.
     """
     names = [name for name in (refs.default, one.base_branch) if name]
     return [ref for ref in refs.named(names) if ref != one.ref]
 
 
 def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
-    """Return by which commit of `target` the branch got there, and how that shows.
+    """Return which commit of `target` brought the branch in, and how placet can tell.
 
-    None of a branch whose commits git has deleted: what it changed is not known.
+    None if git has deleted the branch's commits, because then its changes are unknown.
     """
     if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
         return None
@@ -250,24 +252,22 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
     since = merge_base(repo, one.tip, target) or one.base
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
     touched = {path for sha in found for path in touched_by(repo, sha)}
-    # one of three commits is no merge
+    # one of three commits would not be a merge
     if found and {c.path for c in changes(repo, one.base, one.tip)} <= touched:
         return found[0], "trailer"
     return None
 
 
-# A mission's branch afterwards: facts for the report, then merges, drops and reverts as they come.
-#
-# Reads only.
+# A mission's branch afterwards: facts for the report, later merges, drops and reverts. Reads only.
 
 MAX_UNSEEN = 10
-"""Maximum of uncommitted files named in a report."""
+"""Maximum number of uncommitted files named in a report."""
 
 
 def look_after(repo: Repo, branch: str, base_branch: str) -> After:
-    """Return git's facts for the report on a success' branch, begun on `base_branch` (or empty).
+    """Return git's facts for the report on a successful branch, started on `base_branch` (or "").
 
-    A question that git cannot answer is among the notes.
+    A question that git cannot answer appears among the notes.
     """
     try:
         refs = all_refs(repo)
@@ -315,28 +315,28 @@ def _signs_commits(repo: Repo) -> bool:
 
 
 def _has_hooks(repo: Repo) -> bool:
-    """Return whether git would run hooks on a commit, in the folder that `core.hooksPath` names."""
+    """Return whether git would run hooks on a commit, with respect to `core.hooksPath`."""
     named = [
         item.partition("\n")[2]
         for scope, item in repo.settings
         if scope != "command" and item.startswith("core.hookspath\n")
     ]
-    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - nobody's `~`
+    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - must not raise for unknown users
     folder = repo.path / (own or repo.common_dir / "hooks")
     hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
     return any((folder / name).exists() for name in hooks)
 
 
-# --- what became of it
+# --- what happened to it
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Facts carried from one look at a repository to the next.
 
-    `at` is the commit of each branch that was looked at; of one that was gone, where all references
-    were. `ends` are the commits of the branches that work ends up in, None before the first look.
-    `stamps` are of the files that hold these references.
+    `at` has the commit of each branch that was checked. For a branch that was gone, it has the
+    commits of all references. `ends` are the commits of the branches that work is merged into, None
+    before the first look. `stamps` are of the files that hold these references.
     """
 
     at: Mapping[Branch, object] = field(default_factory=dict)
@@ -344,7 +344,7 @@ class Memory:
     stamps: Mapping[Path, Stamp] = field(default_factory=dict)
 
     def without_answer(self, branches: Sequence[Branch]) -> Memory:
-        """Return the memory after a look at these branches that failed."""
+        """Return the memory after a failed look at these branches."""
         ends = self.ends or frozenset()
         return replace(self, at=dict.fromkeys(branches, _UNKNOWN), ends=ends)
 
@@ -356,9 +356,10 @@ _UNKNOWN = object()
 class BranchNews:
     """The result of one look at a repository.
 
-    `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be
-    looked at, `calls` the git processes that it took where a reference had moved. `reverts` are the
-    commits that came and revert others, `asked` how many branches were looked at.
+    `memory` is for the next look. `owner` is who owns the repository. `problem` says why it, or a
+    branch, could not be checked. `calls` are the git processes that ran if a reference had moved.
+    `reverts` are the new commits that revert others. `asked` is the number of branches that were
+    checked.
     """
 
     path: Path
@@ -374,9 +375,9 @@ class BranchNews:
 def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
     """Return whether a look at these branches might find something new, as far as files tell.
 
-    Starts no process: the loop asks every two seconds, by a few stat calls for each branch. That is
-    why the places of git's files are known here. They are only looked at for a change, and a change
-    that they do not show (a new remote, another default branch) is found by the next look.
+    Starts no process: the loop calls this every two seconds, and each branch costs a few stat
+    calls. That is why this module knows where git keeps its files. It only compares their stamps.
+    The next look finds a change that the files do not show (a new remote, another default branch).
     """
     is_first = known.ends is None or any(one not in known.at for one in branches)
     return is_first or _stamps(known.stamps) != known.stamps
@@ -387,17 +388,17 @@ def _stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
 
 
 def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
-    """Return the files in which git keeps what decides the fate of these branches."""
+    """Return the files in which git stores the references that decide these branches' fate."""
     ends = (ref for one in branches for ref in ends_up_in(refs, one))
     names = {*(one.ref for one in branches), *main_lines(refs), *ends, "packed-refs"}
     return {repo.common_dir / name for name in names}
 
 
 def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> BranchNews:
-    """Return what became of these branches since the look that `known` is from, and reverts there.
+    """Return what happened to these branches since the look that `known` is from, and reverts.
 
-    Two git processes where no reference has moved. Else one more finds the missions that new
-    commits name; git is asked about those branches, and about each that moved or is gone.
+    Starts two git processes if no reference has moved. Otherwise one more finds the missions that
+    new commits name. Then git is asked about those branches, and about each that moved or is gone.
     """
     failed = known.without_answer(branches)
     if not is_repository(path):
@@ -405,14 +406,14 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
     calls: list[GitCall] = []
     try:
         repo = open_repo(path, on_call=calls.append)
-        stamps = _stamps(known.stamps)  # first: what moves from now on has another
+        stamps = _stamps(known.stamps)  # first, so that a later move changes the stamp
         refs = all_refs(repo)
         if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
-            # A move in between is found by the next look, which asks git whatever the files say.
+            # The next look finds a move in between, because it asks git whatever the files say.
             stamps = _stamps(kept_in)
         ends = [refs.at[ref] for one in branches for ref in ends_up_in(refs, one)]
         ends += [refs.at[ref] for ref in main_lines(refs)]
-        # of one that is gone, where all are: another may have its commits
+        # For a branch that is gone, all references: another one may have its commits.
         at = {b: refs.at.get(b.ref) or (None if b.became else refs.at) for b in branches}
         memory = Memory(at, frozenset(ends), stamps)
         moved = {one for one in branches if known.at.get(one, _UNKNOWN) != memory.at[one]}
@@ -425,7 +426,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         for one in asked:
             try:
                 fates.append(_fate(repo, one, refs))
-            except GitError as error:  # of a broken branch: the others are seen all the same
+            except GitError as error:  # for a broken branch; the others are checked anyway
                 problem, memory = str(error), memory.without_answer(branches)
         reverts = tuple(reverts_in(repo, came))
     except (GitError, UserError) as error:
@@ -439,7 +440,7 @@ def _news(repo: Repo, new: frozenset[str], then: frozenset[str]) -> list[Commit]
         return []
     try:
         return commits_since(repo, sorted(new - then), sorted(then))
-    except GitError:  # what was there then is gone after a rewrite
+    except GitError:  # a rewrite removed the old commits
         return commits_since(repo, sorted(new), ())
 
 
@@ -447,7 +448,7 @@ def _fate(repo: Repo, one: Branch, refs: Refs) -> Fate | None:
     found = fate_of(repo, one, refs)
     if found is not None and found.became == "merged":
         return found
-    if one.became:  # it is news only if its name is there again, with its commits
+    if one.became:  # it is news only if the name exists again with its commits
         is_back = one.ref in refs.at and refs_with(repo, one.tip, *BRANCHES)
         return Fate(one, "") if is_back else None
     return found

@@ -1,4 +1,4 @@
-"""Commits: the differences between two of them, and which is an ancestor of which. Reads only."""
+"""Read commits: their differences, their ancestors, and what a merge would do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from placet.git.run import (
 )
 
 _MAX_TARGET_BYTES = 4096  # PATH_MAX
-# a bigger file counts as binary in a patch: git need not hold it
+# a bigger file counts as binary in a patch, so git need not load it
 _MAX_DIFFED_BYTES = 16 * 1024 * 1024
 _MAX_SHOWN_BYTES = 1_000_000
 _PLAIN = ("-r", "--no-renames", "--no-ext-diff", "--no-textconv")
@@ -57,7 +57,7 @@ def log(repo: Repo, *asked: str) -> list[Commit]:
 def changes(repo: Repo, base: str, head: str) -> list[FileChange]:
     """Return the differences between two commits, in git's order, with counted lines.
 
-    A rename is its D and its A. A link has the path that it points to.
+    A rename is a D and an A. A link has its target path.
     """
     asked = (*_PLAIN, "-z", "--raw", "--numstat", "--end-of-options", base, head)
     statuses: dict[str, str] = {}
@@ -97,13 +97,13 @@ def diff_text(repo: Repo, base: str, head: str) -> str:
 
 
 def patch_bytes(repo: Repo, base: str, head: str) -> bytes:
-    """Return the difference between two commits for `git apply`: every byte, binary files too."""
+    """Return the exact difference between two commits for `git apply`, binary files too."""
     asked = (*_PLAIN, "-p", "--binary", "--full-index", "--end-of-options", base, head)
     return ask(repo, "diff-tree", *asked, timeout_s=BULK_TIMEOUT_S)
 
 
 def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
-    """Return up to `max_bytes` of a file of a commit as it is stored; empty if it is missing."""
+    """Return up to `max_bytes` of a file in a commit as it is stored; empty if it is missing."""
     asked = ("cat-file", "blob", f"{commit}:{path}")
     code, out = run_git(place_of(repo), *asked, ok=(0, 128), max_bytes=max_bytes)
     return out if code in (0, -9) else b""
@@ -121,7 +121,7 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
-    """Return how many commits `branch` has that `base_branch` lacks, and the other way round."""
+    """Return how many commits `branch` has that `base_branch` lacks, and vice versa."""
     both = f"refs/heads/{branch}...refs/heads/{base_branch}"
     ahead, behind = ask(repo, "rev-list", "--left-right", "--count", both, "--").split()
     return int(ahead), int(behind)
@@ -130,9 +130,9 @@ def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
 def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     """Return the paths that would conflict if `theirs` were merged into `ours`; changes nothing.
 
-    Attributes in the tree (`merge=union`) are not consulted, and a file with a merge driver of the
-    repository's own counts as conflicting where both sides changed it: it foresees too many
-    conflicts rather than too few.
+    It ignores attributes in the tree (`merge=union`). A file with one of the repository's merge
+    drivers counts as conflicting if both sides changed it. So it reports too many conflicts rather
+    than too few.
     """
     return merged_tree(neutral(place_of(repo)), ours, theirs)[1] or []
 
@@ -140,7 +140,7 @@ def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
 def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | None]:
     """Return the tree of two commits merged, as git's own merge makes it, with attributes.
 
-    And the paths that conflict in it; None for a clean merge.
+    Also return the paths that conflict in it, or None for a clean merge.
     """
     asked = ("--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", ours, theirs)
     code, out = run_git(place, "merge-tree", *asked, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
@@ -149,11 +149,11 @@ def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | 
 
 
 BRANCHES = ("refs/heads", "refs/remotes")
-"""Your branches, and those of remotes."""
+"""The person's branches, and those of remotes."""
 
 
 def refs_with(repo: Repo, sha: str, *among: str) -> list[str]:
-    """Return the full names of the references that have this commit; `among` are patterns."""
+    """Return the full names of the references that contain this commit; `among` are patterns."""
     if resolve(repo, sha) is None:
         return []
     asked = ("--format=%(refname)", f"--contains={sha}", *among)
@@ -166,15 +166,15 @@ def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
 
 
 def merge_base(repo: Repo, one: str, other: str) -> str | None:
-    """Return the best common ancestor of two commits, None where they have none."""
+    """Return the best common ancestor of two commits, or None."""
     code, out = run_git(place_of(repo), "merge-base", one, other, ok=(0, 1))
     return text_of(out) if code == 0 else None
 
 
 def merged_by(repo: Repo, tip: str, target: str) -> str:
-    """Return the commit that brought `tip`, an ancestor, to target's own line.
+    """Return the commit that brought `tip`, an ancestor, into target's first-parent line.
 
-    That is a merge, or `tip` where it is on the line.
+    That is a merge, or `tip` itself if it is on that line.
     """
     since = ("--ancestry-path", "--end-of-options", f"{tip}..{target}")
     above = set(ask(repo, "rev-list", *since, timeout_s=BULK_TIMEOUT_S).decode().split())

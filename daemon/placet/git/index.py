@@ -1,4 +1,4 @@
-"""Plain git, one command each: the changes, files into an index, a commit, a reference moved."""
+"""Run plain git commands: read changes, stage files, write a commit, move a reference."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from placet.git.run import (
 )
 
 MAX_LEFT_OUT = 20
-"""With more files that git cannot add something else is wrong than these files."""
+"""If git cannot add more files than this, the files are not the cause."""
 
 
 def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
     """Return HEAD's commit, what differs from it (by path), and whether anything is staged.
 
-    Submodules are not looked into: git would run git in there. A repository inside the worktree is
-    listed as its plain files, so that a commit holds its content instead of a link to nowhere.
+    Changes in submodules are ignored, because git would run git in there. A repository inside the
+    worktree is listed as its plain files. So a commit holds its content instead of a link to
+    nowhere.
     """
     options = ("--porcelain=v2", "-z", "--branch", "--no-ahead-behind", "--no-renames")
     what = (f"--untracked-files={untracked}", "--ignore-submodules=all")
@@ -52,14 +53,14 @@ def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileCha
                 _, xy, _, was, _, now, _, _, path = item.split(" ", 8)
                 staged = staged or xy[0] != "."
                 found[path] = _kind(was, now)
-            case _:  # unmerged, in the person's checkout: a merge is in progress
+            case _:  # unmerged: a merge is in progress in the person's checkout
                 staged = True
                 found[item.split(" ", 10)[-1]] = "M"
     return tip, [FileChange(path, kind) for path, kind in sorted(found.items())], staged
 
 
 def _kind(was: str, now: str) -> str:
-    """Return the status letter for two octal modes; `000000` is no file."""
+    """Return the status letter for two octal modes; `000000` means no file."""
     if int(now, 8) == 0:
         return "D"
     if int(was, 8) == 0:
@@ -68,7 +69,7 @@ def _kind(was: str, now: str) -> str:
 
 
 def _files_of(place: Place, path: str) -> list[str]:
-    """Return `path`, or the plain files below it where it is a folder: a repository inside."""
+    """Return `path`, or the plain files below it if it is a folder, that is a repository inside."""
     if not path.endswith("/"):
         return [path]
     assert place.work_tree is not None
@@ -86,7 +87,7 @@ def _files_of(place: Place, path: str) -> list[str]:
 def stage(place: Place, changes: Sequence[FileChange], *, may_vanish: bool = False) -> str:
     """Put these paths, as they are now, into the index; return its tree.
 
-    `may_vanish` is for a folder that people work in: a file that is gone by now counts as deleted.
+    `may_vanish` is for a folder that people work in: a file that is gone counts as deleted.
     Otherwise that is an error.
     """
     _update_index(place, changes, may_vanish=may_vanish)
@@ -100,7 +101,8 @@ def _update_index(
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
     vanishing = ("--remove",) if may_vanish else ()
-    # first and by force: git refuses to look for a deleted file where its folder became a link
+    # First and by force, because git refuses to look for a deleted file if its folder became a
+    # link.
     for paths, options in ((gone, ("--force-remove",)), (here, ("--add", "--replace", *vanishing))):
         if paths:
             asked = ("update-index", *options, "-z", "--stdin")
@@ -111,11 +113,11 @@ def _update_index(
 def stage_possible(
     place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()
 ) -> list[str]:
-    """Put those of these paths into the index that git can add; return the others, unchanged there.
+    """Stage those of these paths that git can add; return the others, unchanged in the index.
 
-    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds
-    none of them. Raises GitError where it is not the files: the machine is at fault, or more than
-    `MAX_LEFT_OUT` cannot be added.
+    One file may violate its attributes (`working-tree-encoding`). Then git adds none of the paths.
+    Raises GitError if the files are not the cause: the machine is at fault, or more than
+    `MAX_LEFT_OUT` files cannot be added.
     """
     left_out: list[str] = []
     pieces = [list(changes)]
@@ -136,7 +138,7 @@ def stage_possible(
 def write_commit(
     place: Place, tree: str, parents: Sequence[str], message: str, who: Author, when: datetime
 ) -> str:
-    """Make a commit of `tree` by this author and committer, on no reference; return it."""
+    """Create a commit of `tree` by this author and committer, on no reference; return it."""
     text = message.encode("utf-8", "replace").replace(b"\0", b"")
     asked = ["commit-tree", *(word for parent in parents for word in ("-p", parent)), tree]
     done = run_git(as_author(place, who, when), *asked, stdin=text, config=(UNFLUSHED,))
@@ -144,7 +146,7 @@ def write_commit(
 
 
 def as_author(place: Place, who: Author, when: datetime) -> Place:
-    """Return `place` with this author and committer, at this time, for commits made there."""
+    """Return `place` with this author, committer and time for commits made there."""
     named = {"NAME": who.name, "EMAIL": who.email, "DATE": f"@{int(when.timestamp())} +0000"}
     roles = ("AUTHOR", "COMMITTER")
     return with_env(
@@ -155,7 +157,7 @@ def as_author(place: Place, who: Author, when: datetime) -> Place:
 def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
     """Move `ref` from `old` (zeros: must not exist; empty: wherever it is) to `new`.
 
-    Raises RepositoryChanged where it is elsewhere.
+    Raises RepositoryChanged if it is somewhere else.
     """
     try:
         run_git(place, "update-ref", "-m", "placet", ref, new, *([old] if old else []))
@@ -163,7 +165,7 @@ def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
         _find_fault(error)
         _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
         now = text_of(out) or "0" * len(new)
-        # git had done it: it was killed, or could not write its log of what a branch was
+        # git had moved it before it was killed or could not write its reference log
         if now == new and (passing(error) or old != "0" * len(new)):
             return
         if old and now != old:
@@ -172,7 +174,7 @@ def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
 
 
 def _find_fault(error: GitError) -> None:
-    """Set the machine's fault where git was not able to make a folder, and had the right to."""
+    """Set `errno` if git could not create a folder although it had permission."""
     for said in re.findall(r"unable to create directory for (.+)", error.stderr):
         above = next((folder for folder in Path(said).parents if folder.is_dir()), None)
         if above is not None and os.access(above, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""Removing worktrees: after a success, a failure or a crash. Work that no commit has is kept."""
+"""Remove worktrees after a success, a failure or a crash. Uncommitted work is kept."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from placet.git.worktree import (
 )
 
 
-class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
-    """A worktree was not removed, since it holds work that no commit has: `paths`."""
+class WorkNotKept(PlacetError):  # noqa: N818 - names a state, not an error
+    """A worktree was not removed, because its `paths` hold uncommitted work."""
 
     def __init__(self, path: Path, paths: Sequence[str]) -> None:
         super().__init__(f"{path} holds uncommitted work: {', '.join(map(ascii, paths[:5]))}")
@@ -48,8 +48,8 @@ class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as S
 def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> None:
     """Remove the worktree, and its checkpoint at `ref`; the branch stays. Safe to repeat.
 
-    Raises WorkNotKept where it has uncommitted work, unless the commit (or tree) `kept` holds
-    exactly what is in it. Ignored files are deleted with it.
+    Raises WorkNotKept for uncommitted work, unless the commit (or tree) `kept` has exactly the same
+    content. Ignored files are deleted.
     """
     with holding(wt.path) as held:
         if wt.has_index:
@@ -70,7 +70,7 @@ def _is_kept(wt: Worktree, place: Place, kept: str) -> bool:
 
 
 def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
-    """Take back an unfinished `add_worktree`: the worktree, and the branch if it is at `base`."""
+    """Undo an unfinished `add_worktree`: remove the worktree, and the branch if it is at `base`."""
     path = place_for(repo, path)
     with holding(path):
         if (admin := registered(repo, path)) is not None:
@@ -84,8 +84,8 @@ def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
 def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str | None:
     """Undo a failed attempt: keep its work at `keep_ref`, delete its branch and its worktree.
 
-    Returns the kept commit, None where nothing had been done. `message` is of the commit that holds
-    what was uncommitted. Calling it again after a crash finishes the job.
+    Returns the kept commit, or None if nothing had been done. `message` is for the commit of the
+    uncommitted work. Calling it again after a crash finishes the job.
     """
     wt.must_have_branch()
     clear_stale_locks(wt, (keep_ref,))
@@ -93,7 +93,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     tip, kept = resolve(wt.repo, wt.ref), resolve(wt.repo, keep_ref)
     if wt.has_index and (tip != wt.base or kept is not None or status(wt)):
         kept = save(wt, keep_ref, message, when)
-    elif tip not in (None, wt.base) and kept is None:  # the worktree is lost, the commits are not
+    elif tip not in (None, wt.base) and kept is None:  # the worktree is lost, but the commits exist
         kept = tip
         save_commit(wt.repo, tip, keep_ref, when)
     with holding(wt.path):
@@ -104,9 +104,9 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
 
 
 def take_hold(wt: Worktree) -> None:
-    """Put a worktree that somebody switched on its branch again; make a deleted branch at the base.
+    """Put a worktree back on its branch. Create a deleted branch at the base.
 
-    Files and index stay as they are.
+    Files and index stay unchanged.
     """
     with holding(wt.path) as held:
         if wt.has_index:
@@ -115,14 +115,14 @@ def take_hold(wt: Worktree) -> None:
             (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
 
 
-# --- what a crash left, and what is over
+# --- after a crash, and after the end of a mission
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
     """The result of tidying one worktree that a crash left.
 
-    `kept` is the reference with the work that was in it, `problem` says why it is still there.
+    `kept` is the reference with its work. `problem` says why the worktree still exists.
     """
 
     path: Path
@@ -132,7 +132,7 @@ class Leftover:
 
 
 Redact = Callable[[Worktree, Sequence[str]], Sequence[str]]
-"""Redacts the secrets in these files of a worktree; returns those in which it cannot look."""
+"""Redacts the secrets in these files of a worktree; returns the files that it cannot search."""
 
 
 def remove_leftovers(
@@ -143,17 +143,17 @@ def remove_leftovers(
     when: datetime,
     redact: Redact,
 ) -> list[Leftover]:
-    """Keep the work of missions that are over, and remove their worktrees.
+    """Keep the work of finished missions, and remove their worktrees.
 
-    `live` are the `trace8` of missions at work. Only worktrees in which nothing changed since
-    `before` are looked at, and only those of `repos` are removed. What is kept is redacted; a
-    worktree with a file in which `redact` cannot look stays.
+    `live` are the `trace8` of running missions. Only worktrees unchanged since `before` are
+    considered, and only those of `repos` are removed. Kept work is redacted. A worktree with a file
+    that `redact` cannot search stays.
     """
     found = []
     for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
         try:
             young = path.stat().st_mtime > before.timestamp()
-        except FileNotFoundError:  # a mission that ended just now removed it
+        except FileNotFoundError:  # a mission that just ended removed it
             continue
         if not young and not any(trace8 in path.name for trace8 in live):
             found.append(_remove_leftover(repos, path, when, redact))
@@ -163,7 +163,7 @@ def remove_leftovers(
 
 
 def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime, redact: Redact) -> Leftover:
-    if path.name.endswith(".removed"):  # its work was kept before it got that name
+    if path.name.endswith(".removed"):  # its work was kept before the rename
         delete_tree(path)
         return Leftover(path, removed=True)
     ref, place = f"refs/placet/left/{path.name}", path.parent.resolve() / path.name
@@ -181,9 +181,9 @@ def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime, redact: 
 def _keep_and_remove(
     repo: Repo, place: Path, admin: Path, ref: str, when: datetime, redact: Redact
 ) -> bool:
-    """Remove a worktree; return whether its work, or commits of its HEAD only, are at `ref`.
+    """Remove a worktree; return whether its work, or commits only its HEAD has, are at `ref`.
 
-    Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    Raises WorkNotKept if its content is not at `ref` afterwards.
     """
     line = (admin / "HEAD").read_text("utf-8", "replace").strip()
     tip = resolve(repo, line.removeprefix("ref: "))
@@ -211,9 +211,10 @@ def _keep_and_remove(
 
 
 def _forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator[Path]:
-    """Take out what git knows of worktrees whose folders are gone; give those folders.
+    """Remove git's data about worktrees whose folders are gone; yield those folders.
 
-    Git would count their branches as checked out. Those whose name has one of `live` stay.
+    Otherwise git would treat their branches as checked out. Worktrees whose name contains one of
+    `live` stay.
     """
     for admin, place in list(known_worktrees(repo)):
         ours = place.parent == worktrees.resolve() and not any(name in place.name for name in live)
@@ -230,11 +231,11 @@ def tidy(
     when: datetime,
     redact: Redact,
 ) -> list[str]:
-    """Take away what ended missions left in a repository before `before`.
+    """Remove what ended missions left in a repository, if it is older than `before`.
 
-    Returns the names of the references and worktrees. A reference goes only where a branch, of the
-    person or of a remote, has everything that it keeps; a worktree only after its work is at a
-    reference.
+    Returns the names of the references and worktrees. A reference is removed only if a branch, of
+    the person or of a remote, contains all that it keeps. A worktree is removed only after its work
+    is at a reference.
     """
     left = remove_leftovers([repo], worktrees, live, before, when, redact)
     gone = [str(one.path) for one in left if one.removed]
@@ -250,5 +251,5 @@ def tidy(
                 run_git(neutral(place_of(repo)), "update-ref", "-d", ref, sha)
                 gone.append(ref)
     except (GitError, RepositoryChanged):
-        pass  # the next mission tries again; what git said is in the journal
+        pass  # the next mission retries; git's output is in the journal
     return gone

@@ -1,4 +1,4 @@
-"""A repository of the person's: open it, read its commits. Nothing is changed."""
+"""Open a person's repository and read its references and state. Changes nothing."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from placet.git.run import (
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
 
-Other folders are links in an honest repository too.
+Honest repositories may have links in place of other folders.
 """
 
 
 KEPT_MARK = "placet.history"
-"""The setting, in the repository's own configuration, by which `is_kept` tells."""
+"""The setting in the repository's own configuration that `is_kept` reads."""
 
 
 def is_kept(repo: Repo) -> bool:
-    """Return whether placet began this history, of a vault, and so keeps it.
+    """Return whether this is a vault whose history placet began, so placet makes its commits.
 
-    Its people may never have heard of git.
+    Its users may never have heard of git.
     """
     return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in repo.settings)
 
@@ -53,7 +53,7 @@ def is_kept(repo: Repo) -> bool:
 def is_repository(path: Path) -> bool:
     """Return whether this very folder is the top of a work tree, or a bare repository.
 
-    Starts no process. A folder inside a repository is not one itself: a vault inside a bigger
+    Starts no process. A folder inside a repository does not count: a vault inside a bigger
     repository gets its own.
     """
     bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
@@ -63,7 +63,7 @@ def is_repository(path: Path) -> bool:
 def common_dir_at(top: Path) -> Path | None:
     """Return the git directory that all worktrees of the repository at `top` share.
 
-    None where it cannot be told. Starts no process.
+    None if it cannot be determined. Starts no process.
     """
     place = top / ".git" if os.path.lexists(top / ".git") else top
     with suppress(OSError, UnicodeDecodeError):
@@ -78,7 +78,7 @@ def common_dir_at(top: Path) -> Path | None:
 def private_dirs(repo: Repo) -> list[Path]:
     """Return the private git directories of the repository's worktrees.
 
-    Others, and the folder of all, may be deleted meanwhile.
+    Another process may delete some, or the folder of all of them, meanwhile.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted((repo.common_dir / "worktrees").iterdir())
@@ -88,8 +88,8 @@ def private_dirs(repo: Repo) -> list[Path]:
 def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
     """Return the locks of index, references and settings taken before `before`, and since when.
 
-    A git at work may hold one for long, while it waits for a commit message; one that was killed
-    never lets go of it.
+    A running git may hold one for long, while it waits for a commit message. A killed git never
+    releases its lock.
     """
     found = {
         *repo.git_dir.glob("*.lock"),
@@ -104,10 +104,11 @@ def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
 
 
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
-    """Look at the repository whose top is `path` (symbolic links in it are followed once, here).
+    """Open the repository whose top is `path`. Symbolic links in it are followed once, here.
 
-    `on_call` is told of each git process from now on. Raises UserError if there is none,
-    `path` is inside another one, it belongs to somebody else, it is broken, or git is missing.
+    From then on each git process is reported to `on_call`. Raises UserError if there is no
+    repository, or `path` is inside another one. Also if it belongs to somebody else, it is broken,
+    or git is missing.
     """
     top = path.resolve()
     if not is_repository(top):
@@ -142,12 +143,12 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
 
 
 def _asked(top: Path, on_call: OnCall | None) -> list[str]:
-    """Return whether it is bare, and shallow; git's folder, the common one, and the work tree.
+    """Return whether it is bare and shallow, then git's folder, the common one and the work tree.
 
-    The last is empty if there is none. Raises UserError where git does not accept the repository.
+    The last is empty if there is none. Raises UserError if git does not accept the repository.
     """
-    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it
-    # to this folder.
+    # Let git discover the repository, without --git-dir: only then does git check its owner. The
+    # ceiling restricts the search to this folder.
     place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
     bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
     what = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
@@ -191,17 +192,17 @@ def _must_fit(top: Path, common: Path) -> None:
 
 @contextmanager
 def one_at_a_time(repo: Repo) -> Iterator[int]:
-    """Hold the repository for what only one process of placet may do there; others wait.
+    """Lock the repository for what only one process of placet may do there; others wait.
 
-    The lock is on the git directory itself, so that nothing is left behind; given is its
-    descriptor, for git to inherit.
+    The lock is on the git directory itself, so it leaves no file behind. Yields its descriptor, for
+    git to inherit.
     """
     with FileLock(repo.common_dir, math.inf, make=False) as held:
         yield held.handle
 
 
 def resolve(repo: Repo, rev: str) -> str | None:
-    """Return the commit that `rev` names, or None. A name is never taken for an option."""
+    """Return the commit that `rev` names, or None. A name is never parsed as an option."""
     code, out = run_git(
         place_of(repo),
         "rev-parse",
@@ -215,7 +216,7 @@ def resolve(repo: Repo, rev: str) -> str | None:
 
 
 def tree_of(repo: Repo, commit: str) -> str:
-    """Return the tree of a commit that is there."""
+    """Return the tree of an existing commit."""
     return text_of(
         run_git(place_of(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[
             1
@@ -224,9 +225,9 @@ def tree_of(repo: Repo, commit: str) -> str:
 
 
 def head(repo: Repo) -> str:
-    """Return the commit that the person's HEAD is at.
+    """Return the commit of the person's HEAD.
 
-    Raises UserError where the repository has no commit.
+    Raises UserError if the repository has no commit.
     """
     sha = resolve(repo, "HEAD")
     if sha is None:
@@ -247,17 +248,17 @@ def identity(repo: Repo) -> Author:
 
 
 def current_branch(repo: Repo) -> str:
-    """Return the branch that the person has checked out, empty where HEAD is detached."""
+    """Return the branch that the person has checked out, "" if HEAD is detached."""
     line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
     return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """Every branch, of the person and of remotes, by its full name, with its commit in `at`.
+    """All branches, of the person and of remotes: `at` maps each full name to its commit.
 
-    `symbolic` has what symbolic ones name. `current` is the person's branch that is checked out,
-    empty where none of these is. `ours` are placet's own references.
+    `symbolic` has the targets of symbolic references. `current` is the person's checked-out branch,
+    "" if it is none of these. `ours` are placet's own references.
     """
 
     at: Mapping[str, str]
@@ -267,14 +268,14 @@ class Refs:
 
     @property
     def default(self) -> str:
-        """The branch that work ends up in: origin's default, main, master, the current, or ""."""
+        """The branch that work is merged into: origin's default, main, master, the current, ""."""
         head = self.symbolic.get("refs/remotes/origin/HEAD", "")
         remote = head.removeprefix("refs/remotes/origin/")
         names = (remote, "main", "master", self.current)
         return next((name for name in names if name and f"refs/heads/{name}" in self.at), "")
 
     def ends_in(self, base_branch: str) -> str:
-        """Return the branch that work begun on `base_branch` ends up in: that one if it exists."""
+        """Return the branch that work started on `base_branch` is merged into, or the default."""
         there = base_branch and f"refs/heads/{base_branch}" in self.at
         return base_branch if there else self.default
 
@@ -291,11 +292,11 @@ class Refs:
         return [ref for ref in (*here, *remotes, *defaults) if ref in self.at]
 
     def free_branch(self, request_id: str, trace8: str, now: datetime) -> str:
-        """Return a free branch name: `feat/{request_id}-{trace8}`, with a time where that is taken.
+        """Return a free branch name: `feat/{request_id}-{trace8}`, plus a time if that is taken.
 
-        A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
+        A branch named `feat` leaves no room for `feat/…`. Then the name begins with `feat-`.
         """
-        # On file systems that fold case, `Feat` is in the way of `feat/…` too.
+        # On file systems that fold case, `Feat` also blocks `feat/…`.
         here = (ref for ref in self.at if ref.startswith("refs/heads/"))
         taken = {ref.removeprefix("refs/heads/").casefold() for ref in here}
         folders = {str(above) for name in taken for above in PurePosixPath(name).parents}
@@ -308,7 +309,7 @@ class Refs:
 
 
 def all_refs(repo: Repo) -> Refs:
-    """Return every branch as it is now, by one process."""
+    """Return all current branches, with one git process."""
     asked = ("refname", "symref", "objectname", "HEAD")
     rows = list(rows_of(place_of(repo), asked, "refs/heads", "refs/remotes", "refs/placet"))
     ours = frozenset(name for name, *_ in rows if name.startswith("refs/placet/"))
@@ -325,7 +326,7 @@ def all_refs(repo: Repo) -> Refs:
 def remote_of(repo: Repo) -> tuple[str, str]:
     """Return the remote to push to, `origin` or the first one, and its default branch; "" for none.
 
-    A name that a shell could take for something else does not count.
+    Ignores a name that a shell could misread.
     """
     names = [
         item.split("\n")[0].removeprefix("remote.").removesuffix(".url")
@@ -346,7 +347,7 @@ def remote_of(repo: Repo) -> tuple[str, str]:
 def dirty_paths(repo: Repo) -> list[str]:
     """Return the paths whose changes a worktree at HEAD lacks: uncommitted or untracked ones.
 
-    Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are
+    Reads only and does not refresh the index. Ignores changes in submodules. An untracked folder is
     one path.
     """
     if repo.is_bare:
@@ -368,13 +369,13 @@ _IN_PROGRESS = {
 
 
 def in_progress(repo: Repo) -> str:
-    """Return the operation that is unfinished in the checkout, as `rebase`; "" for none."""
+    """Return the unfinished operation in the checkout, such as `rebase`; "" for none."""
     there = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
     return next(there, "")
 
 
 def notes(repo: Repo) -> list[str]:
-    """Return a sentence for each peculiarity of the repository that a mission will feel."""
+    """Return a sentence for each peculiarity of the repository that affects a mission."""
     said = []
     if repo.is_bare:
         said.append("The repository is bare: nobody has it checked out.")
@@ -415,7 +416,7 @@ def notes(repo: Repo) -> list[str]:
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the filters that `.gitattributes` among these rows of `ls-tree`, or others, name."""
+    """Return the filters named by `.gitattributes` among these rows of `ls-tree`, or elsewhere."""
     names = os.fsencode("".join(f"{path}\0" for _, path in rows))
     _, out = run_git(place_of(repo), "check-attr", "-z", "--stdin", "filter", stdin=names)
     outside = {*items_of(out)[2::3]} - {"unspecified", "unset", "set"}

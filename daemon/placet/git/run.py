@@ -1,18 +1,20 @@
-"""Git: one worktree and one branch for each mission; the person's checkout is only ever read.
+"""Start git. Nothing else in placet does.
 
-Everything goes through one runner, `run_git`. A repository is data that a stranger may have
-written, and plain git runs programs that its configuration, attributes and hooks name. The runner
-therefore fixes the configuration that can start a program, switches off every driver that the
-repository configures (`neutral`), starts from an empty environment, and names the git directory and
-the work tree outright, so that a `.git` file which a mission replaced is never believed.
+Each mission has one worktree and one branch. Missions only read the person's checkout.
 
-A commit or a checkpoint costs one flush to the disk: git writes its objects out without one
-(`UNFLUSHED`), and the one for the reference, which comes last, flushes them with it, as
-`core.fsyncMethod=batch` does within one process.
+A repository is data that a stranger may have written. Plain git runs programs that its
+configuration, attributes and hooks name. So `run_git` fixes the configuration that can start a
+program and switches off every driver that the repository configures (`neutral`). It starts from an
+empty environment. It names the git directory and the work tree explicitly, so a `.git` file that a
+mission replaced is never trusted.
+
+A commit or a checkpoint costs one flush to disk. git writes its objects without a flush
+(`UNFLUSHED`). The reference comes last, and its flush also flushes the objects.
+`core.fsyncMethod=batch` does the same within one process.
 
 Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name
-survives. One writer for each worktree: the functions that write hold a lock file next to it
-(`worktree.holding`), which a git process that outlives a killed daemon inherits; so the next
+survives. Each worktree has one writer: functions that write hold a lock file next to it
+(`worktree.holding`). Git processes inherit the lock. If one outlives a killed daemon, the next
 daemon waits for it instead of removing its locks.
 """
 
@@ -56,14 +58,14 @@ Settings = Sequence[tuple[str, str]]
 
 
 class GitError(PlacetError):
-    """Git refused.
+    """A git command failed.
 
-    `argv` is the sub-command and its arguments; `returncode` is negative if git was killed.
+    `argv` is the sub-command and its arguments. `returncode` is negative if git was killed.
     """
 
     _NUMBERS = MappingProxyType(
         {os.strerror(number): number for number in MACHINE}
-        # git's own words: of a lock that it holds, so that no permission can be what is missing
+        # git's own words about a lock that it holds, so permissions cannot be the cause
         | {
             "Out of diskspace": errno.ENOSPC,
             "couldn't write '": errno.EIO,
@@ -76,20 +78,20 @@ class GitError(PlacetError):
         self.argv = argv
         self.returncode = returncode
         self.stderr = stderr
-        # git tells of the machine's faults by strerror(3)'s words, or by its own, alone
+        # git reports machine faults with strerror(3)'s words, or only with its own
         self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
         self.was_killed = returncode < 0
 
 
-class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
-    """Somebody else changed what only placet should change: the mission must stop."""
+class RepositoryChanged(PlacetError):  # noqa: N818 - names a state, not an error
+    """Another program changed what only placet should change. The mission must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A name and an address as a commit bears them.
+    """A commit's name and email address.
 
-    Raises ValueError where git could not write them.
+    Raises ValueError if git could not write them.
     """
 
     name: str
@@ -109,9 +111,9 @@ BOT = Author("placet", "bot@placet.local")
 class FileChange:
     """A changed file.
 
-    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path
-    can be held against a plan's scope. Counts are None for a binary file, and where nothing was
-    counted. `link` is where a symbolic link points, of changes between two commits.
+    `status` is A, M, D or T (type changed). A rename is a D and an A, so that each path can be
+    checked against a plan's scope. Counts are None for a binary file, and if nothing was counted.
+    `link` is the target of a symbolic link, only in changes between two commits.
     """
 
     path: str
@@ -122,7 +124,7 @@ class FileChange:
 
 
 MINIMUM_GIT = (2, 38)
-"""`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
+"""git 2.38 introduced `merge-tree --write-tree` and `safe.bareRepository`."""
 
 CALL_TIMEOUT_S = 60.0
 
@@ -131,8 +133,8 @@ CALL_TIMEOUT_S = 60.0
 def program_on(path: str) -> str:
     """Return the full path of `git` on this PATH.
 
-    Raises UserError where git is missing or too old. Raises GitError where it fails: that may be
-    the machine's fault.
+    Raises UserError if git is missing or too old. Raises GitError if it fails, because the machine
+    may be at fault.
     """
     git = shutil.which("git", path=path)
     if git is None:
@@ -165,23 +167,23 @@ def program_on(path: str) -> str:
 
 
 def why_ended(code: int, said: str) -> str:
-    """Return why a git process failed that ended with `code` and `said` so much about it."""
-    # not killed by us: by a system without memory, for one
+    """Return why a git process failed, from its exit `code` and its stderr, `said`."""
+    # killed by the system, for example without memory; not by placet
     return f"it was killed by signal {-code}" if code < 0 else said.strip() or "it said nothing"
 
 
 def git_found() -> tuple[str, str, bool]:
     """Return which git a person's shell finds, its version, and whether that is new enough.
 
-    For a person's command, never for work: GitPython hands the caller's whole environment on.
+    Only for a person's command, never for work: GitPython passes on the caller's whole environment.
     Raises UserError if git is missing or does not answer.
     """
     program = shutil.which("git")
     if program is None:
         raise UserError("git is not installed, or not on PATH", "Install git.", exit_code=2)
     version: tuple[int, ...] = ()
-    with suppress(Exception):  # of many kinds: the import, too, ends in one where git does not run
-        import git  # 150 ms and 3 MB, which a daemon must not carry
+    with suppress(Exception):  # many kinds; even the import fails if git does not run
+        import git  # costs 150 ms and 3 MB, which the daemon should not pay
 
         git.refresh(program)
         version = git.Git().version_info
@@ -193,7 +195,7 @@ def git_found() -> tuple[str, str, bool]:
 
 
 def environment(path: str) -> dict[str, str]:
-    """Return a git process's whole environment: few names of the daemon's are in it."""
+    """Return a git process's whole environment. It has few of the daemon's own variables."""
     person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
     return person | {
         "PATH": path,
@@ -205,9 +207,10 @@ def environment(path: str) -> dict[str, str]:
         "GIT_LITERAL_PATHSPECS": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_NO_LAZY_FETCH": "1",
-        # Unlike protocol.allow this also wins over `protocol.ext.allow = always` in the repository.
+        # Unlike protocol.allow, this also overrides `protocol.ext.allow = always` in the
+        # repository.
         "GIT_ALLOW_PROTOCOL": "none",
-        # The first core.gitProxy wins, so `-c` would come too late.
+        # The first core.gitProxy wins, so `-c` would be too late.
         "GIT_PROXY_COMMAND": "",
         "GIT_AUTHOR_NAME": BOT.name,
         "GIT_AUTHOR_EMAIL": BOT.email,
@@ -217,13 +220,12 @@ def environment(path: str) -> dict[str, str]:
 
 
 BULK_TIMEOUT_S = 600.0
-"""For what touches every file of a worktree; 10,000 files take about a second."""
+"""For commands that touch every file of a worktree. 10,000 files take about a second."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
-# Configuration that can start a program or (below) reach the network, each with a value that does
-# neither. Git lets the command line win over every file. An empty fsmonitor, not `false`: before
-# 2.37 `false` was a path.
+# Configuration that can start a program or (below) reach the network, with harmless values. The
+# command line overrides every file. fsmonitor is empty, because before 2.37 `false` was a path.
 _OVERRIDES = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=",
@@ -238,9 +240,8 @@ _OVERRIDES = (
     "safe.bareRepository=explicit",
     "gc.auto=0",
     "maintenance.auto=false",
-    # Git's default does not flush loose objects: a power cut would leave a branch that points at
-    # nothing. `batch` flushes many at once; what a commit of placet's own is made by, see
-    # `UNFLUSHED`.
+    # By default git does not flush loose objects. A power cut would leave a branch that points at
+    # nothing. `batch` flushes many at once. placet's own commits use `UNFLUSHED`.
     "core.fsync=committed",
     "core.fsyncMethod=batch",
     "core.quotePath=true",
@@ -252,14 +253,14 @@ _OVERRIDES = (
 _UNREACHING = ("core.sshCommand=false", "credential.helper=", "protocol.allow=never")
 
 UNFLUSHED = "core.fsyncMethod=writeout-only"
-"""The setting to make objects with: `update_ref` flushes them, before anything names them."""
+"""The setting for creating objects. `update_ref` flushes them before anything refers to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The location of a git process: --git-dir, --work-tree and extra environment.
 
-    Only where it `reaches` the network may git start ssh, or ask a helper for a password.
+    git may start ssh or ask a helper for a password only if `reaches` is true.
     """
 
     git_dir: Path | None
@@ -267,21 +268,21 @@ class Place:
     cwd: Path
     on_call: OnCall | None
     env: Mapping[str, str] = field(default_factory=dict)
-    held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
-    settings: Settings = ()  # the configuration that `neutral` read
+    held: int | None = None  # descriptor of the worktree's lock; the process inherits it
+    settings: Settings = ()  # as read by `neutral`
     reaches: bool = False
 
 
-_POLL_S = 0.1  # how often a git that says nothing is asked about
+_POLL_S = 0.1  # how often to check `told` while git prints nothing
 _told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False)
 
 
 @contextmanager
 def leavable(told: Callable[[], bool]) -> Iterator[None]:
-    """End each git process that this thread waits for inside, once `told` is true.
+    """Kill each git process that this thread waits for once `told` returns true.
 
-    `run_git` then raises Interrupted. A git that is ended leaves what a killed daemon leaves, locks
-    among it: the next call or life goes on from there.
+    `run_git` then raises Interrupted. A killed git leaves the same state as a killed daemon,
+    including locks. The next call or start resumes from there.
     """
     before = _told.set(told)
     try:
@@ -295,10 +296,10 @@ def _read_all(
     timeout_s: float,
     max_bytes: int,
 ) -> tuple[bytes, bytes, bool, bool]:
-    """Read both outputs to their end; return them, and whether time ran out, or output was cut.
+    """Read both outputs to their end; return them, and whether time ran out or output was cut.
 
-    Raises Interrupted if the work is `leavable` and is to be left. `communicate` would hold
-    whatever a hostile repository makes git print, so this stops at `max_bytes`.
+    Raises Interrupted if `leavable` says to stop. `communicate` would hold whatever a hostile
+    repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
     told = _told.get()
@@ -325,8 +326,8 @@ def _read_all(
                 cut = cut or len(taken[key.fd]) > max_bytes
     if late or cut:
         end(process)
-    # Git closes its outputs only by exiting, so this does not wait; `wait(timeout=…)` would poll, 1
-    # ms a call.
+    # git closes its outputs only by exiting, so this does not block. `wait(timeout=…)` would poll,
+    # 1 ms per call.
     process.wait()
     out, err = taken.values()
     return bytes(out[:max_bytes]), bytes(err[:max_bytes]), late, cut
@@ -342,9 +343,10 @@ def start_git(
 
     The caller reads them and waits.
 
-    Not by GitPython, which always adds the daemon's environment to the one given: its keys, and
-    every `GIT_…` that somebody has set, would reach git, or a second program (`env -i`) would have
-    to be started for each. A separate session, so that it is ended with whatever it has started.
+    GitPython is not used, because it always adds the daemon's environment to the given one. The
+    daemon's keys and every `GIT_…` variable would reach git. Each call would need a second program
+    (`env -i`) to prevent that. git gets its own session, so that `end` also kills whatever git
+    started.
     """
     path = os.environ.get("PATH", os.defpath)
     argv = [program_on(path), "-C", str(place.cwd)]
@@ -367,7 +369,7 @@ def start_git(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a git process at once, with what it has started."""
+    """Kill a git process and everything that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -375,7 +377,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _source(stdin: bytes | BinaryIO) -> Iterator[BinaryIO | None]:
-    """Give the file that git reads, None for nothing."""
+    """Yield the file that git reads, or None for no input."""
     if not isinstance(stdin, bytes):
         yield stdin
         return
@@ -400,10 +402,10 @@ def run_git(
     """Run one git command and return its exit code and output; `stdin` may be a real file.
 
     Raises GitError unless the code is in `ok`, and Interrupted as `leavable` says. Output beyond
-    the limit is an error, unless `max_bytes` asked for one: then the output is cut there.
+    the limit is an error, unless the caller gave `max_bytes`. Then the output is cut there.
     """
     began = time.monotonic()
-    # Input comes from a file, so that git cannot wait for it while it is being waited for.
+    # Input comes from a file. With a pipe, git and placet could wait for each other.
     with _source(stdin) as source:
         process = start_git(place, args, source, config)
     assert process.stdout is not None
@@ -411,7 +413,7 @@ def run_git(
     with process.stdout, process.stderr:
         try:
             out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
-        except BaseException:  # nobody else would end it, or wait for it
+        except BaseException:  # nobody else would kill it or wait for it
             end(process)
             raise
     code = process.returncode
@@ -426,13 +428,13 @@ def run_git(
         place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
     if wrong:
         error = GitError(args, code, wrong)
-        error.was_killed = code < 0 and not late  # not by us
+        error.was_killed = code < 0 and not late  # not killed by placet
         raise error
     return code, out
 
 
 def text_of(raw: bytes) -> str:
-    """Return output that is one value, without its last newline."""
+    """Return output that is a single value, without its last newline."""
     return os.fsdecode(raw.removesuffix(b"\n"))
 
 
@@ -441,14 +443,14 @@ def items_of(raw: bytes) -> list[str]:
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
 
 
-# each costs up to four environment variables; the kernel's limit is some thousands
+# each costs up to four environment variables, and the kernel allows some thousands
 _MAX_DRIVERS = 500
 
-# A repository may name programs for filters, merges and hooks under its own names; all that it
-# names are given these values. `required=false` lets an emptied filter pass the file through. A
-# merge driver cannot be unset and an empty one would claim a clean merge, so it is made to fail:
-# the preview then says conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and
-# core.hooksPath does not reach them.
+# A repository may name programs for filters, merges and hooks under names of its own. Each of those
+# gets these values. `required=false` lets an emptied filter pass the file through. A merge driver
+# cannot be unset, and an empty one would report a clean merge. So it is made to fail, and the
+# preview reports a conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and
+# core.hooksPath does not disable them.
 _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
     "filter": (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")),
     "merge": (("driver", "false"),),
@@ -458,11 +460,11 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class Repo:
-    """A repository of the person's, as `open_repo` found it; no resource is held.
+    """A repository of the person's, as `open_repo` found it. Holds no resource.
 
-    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is
-    this checkout's, `common_dir` what all its worktrees share. `clone_of` is where the person has
-    it, of a worker's clone.
+    `path` is the top of the work tree, or the bare directory itself if `is_bare`. `git_dir` belongs
+    to this checkout. `common_dir` is shared by all worktrees. For a worker's clone, `clone_of` is
+    the path of the person's repository.
     """
 
     path: Path
@@ -480,25 +482,25 @@ class Repo:
 
     @cached_property
     def settings(self) -> Settings:
-        """Git's configuration when this was first asked for; `settings_of` reads it again."""
+        """Git's configuration at the first access; `settings_of` reads it again."""
         return settings_of(place_of(self))
 
     def setting(self, key: str) -> str | None:
-        """Return the value that wins, of a key in small letters.
+        """Return the effective value of a key, which is in lower case.
 
-        None for none, or where it stands there without a value.
+        None if the key is missing or has no value.
         """
         said = (item.partition("\n") for _, item in reversed(self.settings))
         return next((value if given else None for name, given, value in said if name == key), None)
 
 
 def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> bytes:
-    """Return the output of a git command that reads in a repository; raises as `run_git`."""
+    """Return the output of a git command that only reads a repository; raises as `run_git`."""
     return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
 
 
 def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
-    """Return these fields (of git-for-each-ref) of each reference that one of `patterns` names."""
+    """Return these fields (of git-for-each-ref) of each reference that `patterns` match."""
     form = "".join(f"%({field})%00" for field in fields)
     _, out = run_git(place, "for-each-ref", f"--format={form}", *patterns)
     items = [item.removeprefix("\n") for item in items_of(out)]
@@ -506,12 +508,12 @@ def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tup
 
 
 def place_of(repo: Repo) -> Place:
-    """Work on the repository without a work tree."""
+    """Return the place for work on the repository without a work tree."""
     return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
 
 
 def settings_of(place: Place) -> Settings:
-    """Return the configuration that git has at `place` now."""
+    """Return git's current configuration at `place`."""
     _, out = run_git(place, "config", "-z", "--list", "--show-scope")
     items = items_of(out)
     return list(zip(items[0::2], items[1::2], strict=True))
@@ -520,7 +522,7 @@ def settings_of(place: Place) -> Settings:
 def neutral(place: Place) -> Place:
     """Return `place` with every driver that its configuration names switched off.
 
-    Reading configuration runs nothing. Raises UserError past a sane number.
+    Reading configuration runs nothing. Raises UserError for more than `_MAX_DRIVERS` drivers.
     """
     settings = settings_of(place)
     names = (item.partition("\n")[0] for _, item in settings)
@@ -547,10 +549,10 @@ def neutral(place: Place) -> Place:
 
 
 def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
-    """Return `place` with these settings, which win over every file and over earlier ones.
+    """Return `place` with these settings, which override every file and earlier ones.
 
-    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch
-    named `a=b` would slip through.
+    They go through the environment, because `-c` splits at the first `=`. A driver or branch named
+    `a=b` would slip through.
     """
     known = int(place.env.get("GIT_CONFIG_COUNT", "0"))
     env = {"GIT_CONFIG_COUNT": str(known + len(settings))}
@@ -560,5 +562,5 @@ def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
 
 
 def with_env(place: Place, env: Mapping[str, str]) -> Place:
-    """Return `place` with more in its environment."""
+    """Return `place` with these variables added to its environment."""
     return replace(place, env={**place.env, **env})

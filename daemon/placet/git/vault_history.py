@@ -1,9 +1,9 @@
-"""The history of a vault that placet began (`is_kept`): people's changes are committed before work.
+"""Commit people's changes to a vault whose history placet began (`is_kept`).
 
-Its people may never have heard of git, so nobody else commits there. An index of placet's own is
-used, so that another git that holds the lock of theirs is neither waited for nor disturbed; theirs
-follows when it is free. People who stage files there use git, and commit themselves: then nothing
-is done.
+The commit happens before work starts. The vault's users may never have heard of git, so nobody else
+commits there. placet uses an index of its own. So it neither waits for nor disturbs another git
+that holds the lock of the users' index. That index is updated when it is free. If people have
+staged files, they use git and commit themselves. Then placet does nothing.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ Pictures, films, sound, books, archives, office files, programs.
 """
 
 INIT_FOLDER = ".placet-init"
-"""The folder, in one that becomes a repository, in which that is made."""
+"""The folder in which a new repository is built, inside the folder that becomes one."""
 
 MAX_KEPT_BYTES = 1_000_000
-"""A larger file of a vault is left out of its history too, whatever its name."""
+"""The history of a vault leaves out larger files too, whatever their names."""
 
 
 ATTACHMENT_PATTERNS = tuple(
     "*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix)
     for suffix in ATTACHMENTS
 )
-"""What keeps attachments out as gitignore patterns, one a suffix, in capitals or not."""
+"""Gitignore patterns that exclude attachments, one per suffix, in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class Size:
 
 
 def split(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Return the bytes of each file that a history holds, and the paths of too large ones."""
+    """Return the bytes of each file that fits into a history, and the paths of too large ones."""
     sizes: dict[str, int] = {}
     for path in paths:
         try:
             sizes[path] = (top / path).lstat().st_size
-        except OSError:  # gone meanwhile: git sees that too
+        except OSError:  # deleted meanwhile; git sees that too
             continue
     large = [path for path, size in sizes.items() if size > MAX_KEPT_BYTES]
     return {path: size for path, size in sizes.items() if size <= MAX_KEPT_BYTES}, large
@@ -122,7 +122,7 @@ def size_of(top: Path, kept: Mapping[str, int], excludes: Sequence[str]) -> Size
 
 
 def exclude(repo: Repo, patterns: Sequence[str]) -> None:
-    """Add gitignore patterns to `.git/info/exclude`, those that are not in it yet."""
+    """Add these gitignore patterns to `.git/info/exclude`, unless they are there already."""
     file = repo.common_dir / "info/exclude"
     file.parent.mkdir(exist_ok=True)
     present = file.read_bytes() if file.exists() else b""
@@ -136,9 +136,9 @@ def exclude(repo: Repo, patterns: Sequence[str]) -> None:
 
 
 def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
-    """Return the changes of a vault without new files that are too large for a history.
+    """Return a vault's changes without new files that are too large for a history.
 
-    `.git/info/exclude` then names those. Notes that placet is writing just now are left out, too.
+    Adds those to `.git/info/exclude`. Also leaves out notes that placet is writing just now.
     """
     found = [
         change
@@ -162,10 +162,9 @@ MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the 
 def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
     """Commit what people changed in a vault whose history placet keeps.
 
-    Return the commit ("" for none), the number of files, and the paths that git cannot add. `index`
-    is the path of an index of placet's own, below the state folder, kept from call to call. Nothing
-    is done in any other repository, off a branch, in the middle of a merge, or if a person has
-    staged files.
+    Returns the commit ("" for none), the number of files, and the paths that git cannot add.
+    `index` is the path of placet's own index, below the state folder, kept between calls. Does
+    nothing in any other repository, off a branch, during a merge, or if a person has staged files.
     """
     if not is_kept(repo) or not current_branch(repo) or in_progress(repo):
         return "", 0, []
@@ -176,7 +175,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
             return "", 0, []
         theirs = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
         own = with_env(theirs, {"GIT_INDEX_FILE": str(index)})
-        # has the commit that their index is of, where it could not follow
+        # Holds the commit that the person's index is at, if that index could not be updated.
         behind = index.with_suffix(".behind")
         index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
         if not index.exists():
@@ -186,10 +185,10 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
         try:
             _, changes, staged = read_status(own)
         except GitError:
-            # damaged, as by a loss of power; if it is the repository, that shows again below
+            # Damaged, for example by a power cut. If the repository is damaged, that shows below.
             index.unlink(missing_ok=True)
             staged = True
-        if staged:  # HEAD went on since
+        if staged:  # HEAD has moved since
             run_git(own, "read-tree", "--reset", before)
             _, changes, _ = read_status(own)
         changes = without_large(repo, changes)
@@ -211,7 +210,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
 
 
 def not_added(paths: Sequence[str]) -> str:
-    """Return what people are told of notes that git cannot add to a vault's history."""
+    """Return the message to people about notes that git cannot add to a vault's history."""
     return (
         f"git cannot add these notes to the vault's history: {', '.join(map(show, paths))}. Agents "
         "do not see their changes. Correct `.gitattributes` (as working-tree-encoding), or name "
@@ -222,7 +221,7 @@ def not_added(paths: Sequence[str]) -> str:
 def _follows(theirs: Place, before: str, behind: Path) -> bool:
     """Return whether nothing is staged in the person's index.
 
-    It is then as HEAD, or as the commit where it stayed behind.
+    Then it matches HEAD, or the commit recorded in `behind`.
     """
     assert theirs.git_dir is not None
     if not (theirs.git_dir / "index").exists():
@@ -237,9 +236,9 @@ def _follows(theirs: Place, before: str, behind: Path) -> bool:
 
 
 def _follow(repo: Repo, index: Path, seen: Stamp, behind: Path, before: str) -> None:
-    """Give the person's index what HEAD has now, under git's own lock on it.
+    """Update the person's index to HEAD, under git's own lock on it.
 
-    Where somebody holds that, the next call does it.
+    If somebody holds that lock, the next call does it.
     """
     theirs, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
     try:
@@ -255,13 +254,11 @@ def _follow(repo: Repo, index: Path, seen: Stamp, behind: Path, before: str) -> 
     if stamp_of(theirs) == seen:
         lock.replace(theirs)
         behind.unlink(missing_ok=True)
-    else:  # they staged something in this moment
+    else:  # the person staged something just now
         lock.unlink()
 
 
-# A folder becomes a repository, with a first commit.
-#
-# Of a vault only what is text, and so much of it.
+# Make a folder a repository with a first commit. For a vault, only text and only so much of it.
 
 _BATCH_BYTES = 8_000_000
 _SAY_EVERY_S = 1.0
@@ -269,15 +266,15 @@ _SAY_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits of a first commit. `say` is told how far it is, once a second."""
+    """The limits of a first commit. Progress is reported to `say` once a second."""
 
     max_bytes: int
     max_files: int | None = None
     say: Callable[[str], None] = lambda _: None
 
 
-class TooMuch(PlacetError):  # noqa: N818 - named for what is the case
-    """A first commit would hold more than its allowance; nothing was begun."""
+class TooMuch(PlacetError):  # noqa: N818 - names a state, not an error
+    """A first commit would exceed its allowance. Nothing was changed."""
 
     def __init__(self, size: Size) -> None:
         super().__init__(
@@ -299,14 +296,14 @@ def init_repo(
 ) -> tuple[Repo, str]:
     """Make `path` a repository with a first commit of its files; return it with that commit.
 
-    The commit is the person's, as git is set there, where no `author` is given.
+    Without an `author`, the commit has the person's identity as configured in git.
 
     `excludes` are gitignore patterns that go into `.git/info/exclude` and stay out of the commit. A
-    repository that has commits is returned as it is. A new one is built aside (`.placet-init`) and
-    put in place whole by one rename; so a killed call leaves either nothing or all of it, and the
-    next call begins again. With `allowance` it is a vault's: large files are left out too, and the
-    repository is marked as kept by placet (`is_kept`). Raises TooMuch where it is exceeded,
-    UserError where there is a repository without a commit but with staged files: that commit is the
+    repository with commits is returned as it is. A new one is built aside (`.placet-init`) and put
+    in place by one rename. So a killed call leaves nothing or all of it, and the next call begins
+    again. With `allowance` it is a vault's: large files are left out too, and the repository is
+    marked as kept by placet (`is_kept`). Raises TooMuch if the allowance is exceeded. Raises
+    UserError for a repository without a commit but with staged files, because that commit is the
     person's to make.
     """
     top = path.resolve()
@@ -359,7 +356,7 @@ def _begin(top: Path, building: Path, on_call: OnCall | None) -> Repo:
 
 
 def survey(path: Path, excludes: Sequence[str]) -> Size:
-    """Return what the history of a folder that has none would hold; nothing is written in it."""
+    """Return what the history of a folder without one would hold; write nothing in it."""
     top = path.resolve()
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         repo = _begin(top, Path(folder), None)
@@ -408,7 +405,7 @@ def _stage_within(
     excludes: Sequence[str],
     allowance: Allowance,
 ) -> str:
-    """Stage a vault's files, a piece at a time, into few packs; return the tree.
+    """Stage a vault's files in batches, into few packs; return the tree.
 
     Raises TooMuch before anything is stored.
     """
@@ -428,8 +425,9 @@ def _stage_within(
         batch.append(change)
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
-            # Git would write each file into a separate pack and flush it: what it takes for large
-            # goes into one pack. the rest the next call tries, and tells
+            # git would otherwise write and flush each file separately. With this threshold it
+            # treats all as large, so a batch goes into one pack with one flush. The next call
+            # retries and reports files that git cannot add.
             stage_possible(place, batch, config=("core.bigFileThreshold=1",))
             done, batch, size = done + size, [], 0
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
@@ -442,7 +440,7 @@ def _stage_within(
 
 
 def _put_index(repo: Repo) -> None:
-    """Give the first commit its index, where a call of ours was killed before it could."""
+    """Install the first commit's index if an earlier call was killed before it could."""
     made, index = repo.git_dir / "placet-index", repo.git_dir / "index"
     if made.exists() and not index.exists():
         made.rename(index)

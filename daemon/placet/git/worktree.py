@@ -1,4 +1,4 @@
-"""A mission's own worktree: made, opened, held for writing."""
+"""Create, open and lock a mission's worktree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def holding(path: Path) -> Iterator[int]:
     `CALL_TIMEOUT_S`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Its last holder may have removed the file with the worktree: then it is made again.
+    # FileLock creates the file again if its last holder removed it with the worktree.
     with ExitStack() as stack:
         try:
             held = stack.enter_context(FileLock(lock_path(path), CALL_TIMEOUT_S))
@@ -54,9 +54,9 @@ def holding(path: Path) -> Iterator[int]:
 
 
 def remove_ref_lock(at: Path) -> None:
-    """Remove the lock of a reference, once it is so old that no git holds it any more.
+    """Remove the lock of a reference once it is too old for any git to hold it.
 
-    A git process of a killed daemon ends by itself, but only after the move that it is at.
+    A git process of a killed daemon ends by itself, but only after its current move.
     """
     deadline = time.monotonic() + MOVE_S
     with suppress(FileNotFoundError):
@@ -66,17 +66,17 @@ def remove_ref_lock(at: Path) -> None:
 
 
 MOVE_S = 2.0
-"""More than git needs to move a reference: milliseconds, and a flush to the disk."""
+"""Longer than git needs to move a reference, which is milliseconds and a flush to disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
     """A mission's own worktree.
 
-    `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read
-    from the `.git` file in the worktree, which a mission could replace. `base` is the commit it
-    began at. Where `branch` is empty it is detached at `base`, and only read: that is what a plan
-    is written from.
+    `git_dir` is its private directory under `common_dir/worktrees`. It is stored here and never
+    read from the `.git` file in the worktree, which a mission could replace. `base` is the commit
+    it started at. With an empty `branch` it is detached at `base` and only read. Plans are written
+    from such a worktree.
     """
 
     repo: Repo
@@ -87,7 +87,7 @@ class Worktree:
 
     @property
     def ref(self) -> str:
-        """The branch as a full reference name; the base commit where there is no branch."""
+        """The branch as a full reference name, or the base commit if there is no branch."""
         return f"refs/heads/{self.branch}" if self.branch else self.base
 
     @property
@@ -97,23 +97,23 @@ class Worktree:
 
     @property
     def has_index(self) -> bool:
-        """Whether the worktree is there and was once complete."""
+        """Whether the worktree exists and was once complete."""
         return self.path.exists() and (self.git_dir / "index").exists()
 
     def must_have_branch(self) -> None:
-        """Raise ValueError for a worktree without a branch, which is only for reading."""
+        """Raise ValueError for a read-only worktree, which has no branch."""
         if not self.branch:
             raise ValueError(f"{self.path} has no branch: it is only for reading")
 
 
 BY_NAME = "placet-by-name"
-"""The file, in the private directory, with the paths that a person approved by name.
+"""The file in the private directory that lists the paths a person approved by name.
 
-They are work even where git ignores them.
+They count as work even if git ignores them.
 """
 
-# The index of a worktree of ours is one file, and has every file, whatever the person has set. With
-# `core.safecrlf` git refuses each file that a check-out would give other line ends.
+# The index of placet's worktrees is one complete file, whatever the person has configured. With
+# `core.safecrlf` git refuses each file whose line ends a check-out would change.
 _SETTINGS = (
     ("core.splitIndex", "false"),
     ("core.untrackedCache", "false"),
@@ -134,12 +134,12 @@ def inside(wt: Worktree, held: int | None = None) -> Place:
 
 
 def registered(repo: Repo, path: Path) -> Path | None:
-    """Return the private git directory of the worktree at `path`, as the repository knows it."""
+    """Return the private git directory that the repository has for the worktree at `path`."""
     return next((admin for admin, place in known_worktrees(repo) if place == path), None)
 
 
 def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
-    """Give the private git directory and the folder of each worktree that is not broken."""
+    """Yield the private git directory and the folder of each worktree that is not broken."""
     for admin in private_dirs(repo):
         with suppress(OSError):
             pointer = os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n")
@@ -147,7 +147,7 @@ def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
 
 
 def place_for(repo: Repo, path: Path) -> Path:
-    """Return the real path of a worktree at `path`. Raises UserError if that place is not safe."""
+    """Return the real path of a worktree at `path`. Raises UserError if it is unsafe."""
     place = path.parent.resolve() / path.name
     within = [place.is_relative_to(repo.git_dir), place.is_relative_to(repo.common_dir)]
     if any(within) or (not repo.is_bare and place.is_relative_to(repo.path)):
@@ -164,15 +164,17 @@ def place_for(repo: Repo, path: Path) -> Path:
 
 
 def _make(wt: Worktree, held: int) -> Worktree:
-    """Make the worktree, detached at its base and without files; return it with its private folder.
+    """Create the worktree, detached at its base and without files; return it.
 
-    It gets its branch after its configuration was looked at: `includeIf` may be about that branch.
+    The result has its private folder. It gets its branch after placet has read its configuration,
+    because `includeIf` may depend on the branch.
     """
     place = replace(neutral(place_of(wt.repo)), held=held)
     asked = ("worktree", "add", "--no-checkout", "--detach", str(wt.path), wt.base)
-    # `known_worktrees` reads absolute paths; the person's sparse patterns are not the mission's
+    # `known_worktrees` needs absolute paths. The person's sparse patterns do not apply to the
+    # mission.
     config = ("worktree.useRelativePaths=false", "core.sparseCheckout=false")
-    with one_at_a_time(wt.repo):  # git fails at another worktree that is half made
+    with one_at_a_time(wt.repo):  # git fails if another worktree is half created
         run_git(place, *asked, config=config)
     admin = registered(wt.repo, wt.path)
     assert admin is not None
@@ -184,13 +186,13 @@ def add_worktree(
 ) -> Worktree:
     """Create `branch` at the commit `base` and check it out at `path`, or finish a killed call.
 
-    The caller holds the mission's lease; `path` is in the state folder and its last part is the
-    mission's own. A branch that exists must descend from `base`; a worktree that was complete is
-    left as it is, with its work. An empty `branch` makes none: the worktree is detached at `base`,
-    to be read and removed; one that is at another commit is made again. `by_name` are files
-    that are kept and committed although git ignores them, since a person approved them by name.
-    Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to
-    something else.
+    The caller holds the mission's lease. `path` is in the state folder, and its last part is the
+    mission's own. An existing branch must descend from `base`. A complete worktree is left as it
+    is, with its work. An empty `branch` creates none: the worktree is detached at `base`, to be
+    read and then removed. If such a worktree is at another commit, it is created again. `by_name`
+    are files that are committed although git ignores them, because a person approved them by name.
+    Raises UserError if `path` is taken or unsafe, and RepositoryChanged if it belongs to something
+    else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
@@ -200,7 +202,8 @@ def add_worktree(
         admin = registered(repo, path)
         wt = Worktree(repo, path, admin or path, branch, base)
         if admin is not None and not (wt.has_index and (branch or _head_of(admin) == base)):
-            _clear(wt)  # a killed call left it without its index, which comes last, or only read
+            # a killed call left no index, which comes last; or it is read-only at another commit
+            _clear(wt)
             admin = None
         if admin is None:
             if path.exists() and any(path.iterdir()):
@@ -222,10 +225,10 @@ def _check_out(wt: Worktree, held: int) -> None:
     try:
         if wt.branch:
             _attach(wt, inside(wt, held))
-        place = inside(wt, held)  # on the branch now
+        place = inside(wt, held)  # again, because it is on the branch now
         run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
     except (Interrupted, GitError):
-        if not wt.branch:  # nobody goes on with one that is only read
+        if not wt.branch:  # nobody resumes a read-only worktree
             delete(wt)
         raise
 
@@ -247,7 +250,7 @@ def must_be_on_branch(wt: Worktree) -> None:
 
 
 def _attach(wt: Worktree, place: Place) -> None:
-    """Put HEAD on the branch; make it at the base, unless it is there and descends from it."""
+    """Put HEAD on the branch. Create it at the base, unless it exists and descends from it."""
     try:
         update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
     except RepositoryChanged as error:
@@ -269,7 +272,7 @@ def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
 
 
 def remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
-    """Remove the locks of a worktree that is held, of its branch, and of these references."""
+    """Remove the locks of a held worktree, its branch and these references."""
     for name in ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "placet-index", "placet-index.lock"):
         (wt.git_dir / name).unlink(missing_ok=True)
     for ref in (wt.ref, *refs):
@@ -277,11 +280,11 @@ def remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
 
 
 def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
-    """Remove lock files that a killed git left in the private directory, and of the branch.
+    """Remove the lock files that a killed git left in the private directory and for the branch.
 
-    `refs` are further references that are this mission's alone. The caller holds the lease; a git
-    process that is still at work is waited for (one that moves a reference, for `MOVE_S`). No lock
-    of the person's is ever touched.
+    `refs` are further references that belong only to this mission. The caller holds the lease. This
+    waits for a git process that is still running, or for `MOVE_S` if it moves a reference. It never
+    touches a lock of the person's.
     """
     if not all(ref.startswith("refs/placet/") for ref in refs):
         raise ValueError(f"not references of placet's own: {refs!r}")
@@ -290,16 +293,16 @@ def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
 
 
 def delete(wt: Worktree) -> None:
-    """Delete the worktree and what git knows of it; finishes what a killed call began.
+    """Delete the worktree and git's data about it, or finish a killed call.
 
-    It is first renamed, so that a half-deleted worktree is never taken for a mission's work.
+    It is renamed first, so that a half-deleted worktree never looks like a mission's work.
     """
     _clear(wt)
     lock_path(wt.path).unlink(missing_ok=True)
 
 
 def _clear(wt: Worktree) -> None:
-    """Delete the worktree, but not its lock, which the caller goes on to hold."""
+    """Delete the worktree, but not its lock, which the caller still holds."""
     gone = wt.path.with_name(f"{wt.path.name}.removed")
     delete_tree(gone)
     with suppress(FileNotFoundError):
@@ -309,5 +312,5 @@ def _clear(wt: Worktree) -> None:
         (wt.git_dir / "locked").unlink(missing_ok=True)
         with one_at_a_time(wt.repo):
             delete_tree(wt.git_dir)
-            with suppress(OSError):  # other worktrees are in it
+            with suppress(OSError):  # it contains other worktrees
                 wt.git_dir.parent.rmdir()

@@ -1,1 +1,1 @@
-"""Notes: frontmatter, markdown, hidden text, names. Pure: text in, values out."""
+"""Parse notes: frontmatter, markdown, hidden text, names. Pure functions on text."""

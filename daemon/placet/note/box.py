@@ -1,7 +1,7 @@
 """Find, write and remove placet's box: lines between two marks, directly below the properties.
 
-Only one box counts: the one in that place, with both marks. Marks anywhere else are text, and so is
-a box without its end mark.
+Only one box counts: the one in that place, with both marks. Marks anywhere else are text. A box
+without its end mark is text too.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class Box(NamedTuple):
-    """A box in a note's body: the lines between its marks, and where the text below it begins."""
+    """A box in a note's body: the lines between its marks, and the index where the text begins."""
 
     lines: tuple[str, ...]
     end: int
 
 
 def find_box(body: str) -> Box | None:
-    """Return the box of a note's body, None without one."""
+    """Return the box of a note's body, or None."""
     begun = _OPENING.match(body)
     ended = _CLOSING.search(body, begun.end()) if begun is not None else None
     if begun is None or ended is None:
         return None
     inner = _LINE_END.split(body[begun.end() : ended.start()])[:-1]
-    # one blank line parts the box from the text
+    # one blank line separates the box from the text
     blank = _BLANK.match(body, ended.end())
     return Box(tuple(inner), blank.end() if blank is not None else ended.end())
 
 
 def without_box(body: str) -> str:
-    """Return the text of a note's body; every character of it stays."""
+    """Return a note's body without its box, with the text unchanged."""
     box = find_box(body)
     return body if box is None else body[box.end :]
 
 
 def with_box(text: str, lines: Sequence[str]) -> str:
-    """Return the body of a note with this text, below a box with these lines."""
+    """Return a note's body: this text below a box with these lines."""
     end = "\r\n" if "\r\n" in text else "\n"
     return end.join([BEGIN, *lines, END, "", text])
 
 
 def unmarked(body: str) -> str:
-    """Return a note's body without the marks of its box, for a screen."""
+    """Return a note's body without the box's marks, for display on a screen."""
     box = find_box(body)
     return body if box is None else "\n".join([*box.lines, "", body[box.end :]])

@@ -1,7 +1,7 @@
-"""Read and write the box of a plan's step, and the number in its heading.
+"""Read and write the checkbox of a plan's step, and the number in its heading.
 
-A step's box is a list item, since reading view draws boxes in lists only and not in headings. It
-counts by its words, so that a list of tasks which somebody wrote into a step stays text.
+A step's box is a list item, because reading view draws boxes only in lists, not in headings. It is
+recognised by its words, so a list of tasks that somebody wrote into a step stays text.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from collections.abc import Collection, Sequence
 
 BOX_WORDS = "Do this step"
-"""Words of a step's box: true with the box ticked and without."""
+"""Words of a step's box. They make sense with the box ticked or not."""
 
 _BOX = re.compile(
     r"[ \t]{0,9}(?:[-*+]|[0-9]{1,9}[.)])[ \t]{1,9}\[([ xX])\][ \t]{1,9}do this step\b",
     re.IGNORECASE,
 )
-# The words behind a bracket and marks only: a box that was damaged by hand, `[]`, `-[ ]` or struck.
-# Taken for text it would have its step done.
+# The words after a bracket and marks only. This is a box that somebody damaged, `[]`, `-[ ]` or
+# struck. If it counted as text, the agent would do the step.
 _NO_LETTER = r"(?:[^\w\\]|_){0,20}"
 _MALFORMED = re.compile(
     rf"(?=[^\w\\]{{0,20}}\[){_NO_LETTER}\w?{_NO_LETTER}do\W{{1,3}}this\W{{1,3}}step\b",
@@ -26,7 +26,7 @@ _MALFORMED = re.compile(
 MALFORMED = "[]"
 """What `box_at` returns for a box that cannot be read."""
 LONGEST_BOX = 50
-"""A step's box begins within so many characters of its line."""
+"""A step's box begins within this many characters of its line."""
 STRUCK_STEP = re.compile(r" {0,3}~~[ \t]*#{3}[ \t]")
 """The beginning of a step's heading whose whole line was struck."""
 _CODE = re.compile(r"(`++).*?(?<!`)\1(?!`)")
@@ -42,9 +42,9 @@ def box(*, ticked: bool) -> str:
 
 
 def box_at(line: str) -> str:
-    """Return what is between the brackets of a step's box; empty if `line` is none.
+    """Return what is between the brackets of a step's box; "" if `line` is not a box.
 
-    One that cannot be read is `MALFORMED`.
+    `MALFORMED` for a box that cannot be read.
     """
     if found := _BOX.match(line):
         return found[1]
@@ -52,7 +52,7 @@ def box_at(line: str) -> str:
 
 
 def number_in(heading: str) -> int:
-    """Return the number that a step's raw heading begins with, 0 for none."""
+    """Return the number at the start of a step's raw heading, 0 for none."""
     found = _NUMBER.match(heading.strip())
     return int(found[1]) if found else 0
 
@@ -63,14 +63,14 @@ def without_number(heading: str) -> str:
 
 
 def is_marked(title: str) -> bool:
-    """Return whether a step's raw title has a box, or is struck in a part outside of code."""
+    """Return whether a step's raw title has a box, or a struck part outside code."""
     return _MARKED_TITLE.search(_CODE.sub("", title)) is not None
 
 
 def wrong_with(marks: Sequence[str]) -> str:
-    """Return what is wrong with a step's boxes, empty for nothing.
+    """Return what is wrong with a step's boxes, "" for nothing.
 
-    `marks` are what is between their brackets.
+    `marks` are the texts between their brackets.
     """
     if MALFORMED in marks:
         return f"has a box that cannot be read; write `{box(ticked=True)}`, or with `[ ]`"
@@ -80,5 +80,5 @@ def wrong_with(marks: Sequence[str]) -> str:
 
 
 def boxes(lines: Sequence[str], at: int, end: int, fenced: Collection[int]) -> dict[int, str]:
-    """Return the boxes between two lines, outside code: the line, and what the brackets have."""
+    """Return the boxes between two lines, outside code: each line with the text in the brackets."""
     return {n: mark for n in range(at, end) if n not in fenced and (mark := box_at(lines[n]))}

@@ -1,9 +1,9 @@
-r"""Foreign words in the daemon's own notes: what a model, a person, a server or a file's name says.
+"""Escape foreign text in the daemon's own notes: from a model, a person, a server, a file's name.
 
-Whatever is not the daemon's own sentence goes through one of these functions before it stands in a
-plan's callout, a report or a side note. What comes out shows what was said and means nothing: it
-opens no comment, heading, callout, link, embed or maths, hides nothing, and no plugin runs it. (A
-plan's own text has to survive being read back, so `plan_text` escapes that.)
+Text that the daemon did not write goes through one of these functions before it appears in a plan's
+callout, a report or a side note. The result shows what was said, but has no effect. It opens no
+comment, heading, callout, link, embed or maths. It hides nothing, and no plugin runs it. (A plan's
+own text must be readable again later, so `plan_text` escapes that.)
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from placet.note.markdown import ACTS, RUN, outside_fences, span_end
 from placet.note.outline import BULLET, clean, escaped, escaped_text, one_line
 from placet.note.paths import show
 
-# Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
-# 1,024.
+# Characters of one code span. A longer text is cut, and its length is given. A glob may have 1,024.
 MAX_CODE = 1_200
 
 _MEANS = re.compile(
@@ -32,7 +31,7 @@ _NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
 def code(text: str) -> str:
     """Return `text` as inline code on one line, with everything in it visible.
 
-    What a plug-in may act on as code (ACTS) stands there as plain text.
+    Code that a plug-in may run (ACTS) becomes plain text instead.
     """
     shown = bounded(text)
     return f"“{literal(shown)}”" if ACTS.match(shown) else code_span(shown)
@@ -44,17 +43,17 @@ def codes(texts: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return `text` as inline code in a table, where a bar would begin another column."""
+    """Return `text` as inline code for a table, where a bar would begin another column."""
     return re.sub(r"\\?\|", r"\\|", code(text))
 
 
 def literal(text: str) -> str:
-    """Return `text` on one line; a backslash escapes each character that could mean something."""
+    """Return `text` on one line, with a backslash before each character with a special meaning."""
     return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _without_fields(_plain(one_line(text)))))
 
 
 def paragraphs(text: str) -> str:
-    """Return a text of several lines in which lists and paragraphs are all that means anything."""
+    """Return a text of several lines in which only lists and paragraphs have a meaning."""
     out: list[str] = []
     for line in clean(text).split("\n"):
         bullet = BULLET.match(line)
@@ -67,8 +66,8 @@ def paragraphs(text: str) -> str:
 def document(text: str) -> str:
     """Return an agent's text of several lines for the reader of a report.
 
-    Headings (two levels down), lists, tables, emphasis and plain code blocks are live. HTML,
-    links, embeds and queries are text.
+    Headings (two levels lower), lists, tables, emphasis and plain code blocks are rendered. HTML,
+    links, embeds and queries become text.
     """
     lines = escaped_text("\n".join(map(_plain, clean(text).split("\n")))).split("\n")
     return "\n".join(outside_fences(lines, _read_only))
@@ -80,12 +79,12 @@ def _read_only(line: str) -> str:
     return _outside_code(lower, _harmless)
 
 
-# As `escaped_text` writes a heading.
+# A heading as `escaped_text` writes it.
 _HEADING = re.compile(r"\\(#{1,6})[ \t]+(\S.*)")
 
 
 def sentence(text: str) -> str:
-    """Return a sentence of placet on one line; what it quotes means nothing.
+    """Return one of placet's sentences on one line. Text that it quotes has no effect.
 
     It may have inline code and bold words.
     """
@@ -95,12 +94,12 @@ def sentence(text: str) -> str:
     return _outside_code(escaped(_plain(line)), _harmless)
 
 
-# In a list, `- |` below a line is the second line of a table, whose other columns nobody sees.
+# In a list, `- |` below a line is the second line of a table, whose other columns are hidden.
 _COLUMNS = re.compile(r"[ |:-]*")
 
 
 def link(name: str) -> str:
-    """Return a wikilink to the note `name`; inline code where Obsidian could not follow one."""
+    """Return a wikilink to the note `name`, or inline code if Obsidian could not follow it."""
     return (
         code(show(name))
         if not name or _NOT_IN_LINKS.search(name) or _plain(name) != name
@@ -117,7 +116,7 @@ def code_span(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return `text` with all that is not seen, or drawn over something, written out."""
+    """Return `text` with invisible and overlaid characters written out as codes."""
     return OVERLAY.sub(
         lambda found: "".join(f"\\u{{{ord(char):04X}}}" for char in found[0]),
         visible(text).replace("\ufeff", "\\u{FEFF}"),
@@ -125,14 +124,14 @@ def _plain(text: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """Return `text` on one line of no more than MAX_CODE characters, with everything visible."""
+    """Return `text` on one line of at most MAX_CODE characters, with everything visible."""
     text = " ".join(clean(text).split("\n"))
     shown = _BLANKS.sub(lambda found: f" …{len(found[0])} blanks… ", _plain(text))
     return shown if len(shown) <= MAX_CODE else f"{shown[:MAX_CODE]}… ({len(text):,} characters)"
 
 
 def _harmless(text: str) -> str:
-    """Take the meaning from links, addresses and fields in escaped text without code."""
+    """Disable links, addresses and fields in escaped text without code."""
     return re.sub(
         r"(?<=\])(?=[(\[])|(?<!\\):(?=//)", lambda found: "\\" + found[0], _without_fields(text)
     )
@@ -168,15 +167,14 @@ def _outside_code(line: str, change: Callable[[str], str]) -> str:
     return "".join([*out, change(line[at:])])
 
 
-# Findings that the callout lists. Beyond that a person sees that the note is not to be trusted
-# anyway.
+# Maximum number of findings in the callout. With more, a person distrusts the note anyway.
 _LISTED = 50
 
 
 def warning_callout(found: Sequence[Unseen]) -> str:
     """Return an Obsidian callout for the box above the text, without a final newline.
 
-    It lists `found`, and is empty where nothing was found.
+    It lists `found`, and is empty if nothing was found.
     """
     if not found:
         return ""

@@ -1,39 +1,34 @@
-"""A markdown note, and how it is changed without being rewritten.
+"""Change keys in a note's frontmatter without changing any other byte.
 
 A note belongs to the person who wrote it. placet has to write a few facts into it: a status, a
-trace id, who approved it and when. The usual way is to load the frontmatter, to change a dictionary
-and to dump it again. Dumping loses comments, quotes, the order of keys, blank lines, line ends and
-the byte order mark, and turns `2024-01-01` or `on` into something else. It rewrites most real notes
-even if nothing changes; then a sync tool sees a conflict, and a digest no longer fits. So:
+trace id, who approved it and when. The usual way is to load the frontmatter, change a dictionary
+and dump it again. Dumping loses comments, quotes, the order of keys, blank lines, line ends and the
+byte order mark. It turns `2024-01-01` or `on` into something else. It rewrites most real notes even
+if nothing changed. Then a sync tool sees a conflict, and a digest no longer matches. So:
 
-1. **A note is taken apart, never parsed and printed.** `head + block + foot + body` is the decoded
-   note, character by character. The block is the text between the fences: YAML between `---` lines
-   or TOML between `+++` lines, on the very first line, behind a byte order mark if there is one. A
-   `---` on top that opens no mapping (a horizontal rule) is text: such a note has no frontmatter.
+1. **A note is split, never parsed and printed.** `head + block + foot + body` is the decoded note,
+   character by character. The block is the text between the fences: YAML between `---` lines or
+   TOML between `+++` lines. It starts on the first line, after a byte order mark if there is one. A
+   `---` at the top that opens no mapping (a horizontal rule) is text. Such a note has no
+   frontmatter.
+2. **A key is a range of characters.** `read_block` reads a block twice. First it reads the values,
+   within limits that stop hostile input early. Then it reads the layout: the lines of each
+   top-level key and the position of its value. A block without one key per line (braces, a
+   duplicate, a dotted TOML key) has a `problem`, a sentence for its author. It is never edited.
+3. **An edit replaces the characters of one value.** `stamp` writes a new value (`written`) over the
+   old one and keeps its quotes. It appends a line to the block for a new key, or removes a line. It
+   leaves a key alone that already has the value, so stamping twice changes nothing.
+4. **Every edit is verified.** `stamp` reads the result again. The wanted keys must have their new
+   values. Every other key must have its old value, compared by type too. The body must be the same.
+   Without the lines of the wanted keys, the bytes before and after must be equal. Otherwise `stamp`
+   raises UnsafeEdit. A surprise in YAML therefore costs a stamp, never a note.
+5. **A digest leaves stamps out.** `without_keys` removes the whole lines of the keys that placet
+   writes, and the block if it is then empty. `plan_text` removes placet's box as well. So placet's
+   stamps never change the digest of what a person wrote. An approval binds the text, and a note
+   that only placet has changed counts as unchanged.
 
-2. **A key is a range of characters.** `read_block` reads a block twice: for its values, within
-   limits that end hostile input early, and for its layout, that is the lines of each top-level key
-   and the place of its value in them. A block whose keys are not one a line
-   (braces, a duplicate, a dotted TOML key) has a `problem`, a sentence for its author, and is never
-   edited.
-
-3. **An edit replaces the characters of one value.** `stamp` writes a new value (`written`) in place
-   of the old one, in the quotes that were there, adds a line at the end of the block, or takes a
-   line away. A key that already says so is not touched: stamping twice is stamping once.
-
-4. **An edit is proved.** The result is read again. It must say exactly what was wanted; every other
-   key must say what it said, compared by type too; the body must be the same; and without the lines
-   of the wanted keys the bytes before and after must be equal. Otherwise the edit is refused with
-   UnsafeEdit. A surprise in YAML therefore costs a stamp, never a note.
-
-5. **A digest leaves stamps out.** `without_keys` cuts out the whole lines of the keys that placet
-   writes, and the block if nothing else is in it; `plan_text` cuts out placet's box as well. What
-   placet stamps never changes the digest of
-   what a person wrote, so an approval binds the text, and a note that only placet has touched
-   counts as untouched.
-
-python-frontmatter reads the notes that are only read (`parse_note`), through a handler that keeps
-every character; it never sees a note that is edited.
+python-frontmatter reads the notes that placet only reads (`parse_note`), through a handler that
+keeps every character. It is never used for a note that placet edits.
 """
 
 from __future__ import annotations
@@ -56,9 +51,9 @@ import frontmatter
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-# libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
-# surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import
-# fails, which is better than notes that mean one thing here and another there.
+# Only libyaml's loader will do. The pure Python one rejects `key:<tab>value`, accepts lone
+# surrogates and is five times slower. PyYAML's wheels include libyaml. Without it this import
+# fails, which is better than notes that mean different things on different machines.
 from yaml import CSafeLoader
 from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
@@ -66,18 +61,17 @@ from yaml.reader import ReaderError
 from placet.errors import PlacetError
 from placet.note.box import without_box
 
-# Longest frontmatter that is read, in characters: far above real ones. Hostile ones take under a
+# Longest frontmatter in characters, far above real ones. Hostile input of this size takes under a
 # second.
 MAX_BLOCK = 32 * 1024
 
-# Deepest nesting that is read. Libyaml takes 17 s for 65,000 open brackets, so the walk stops
-# before.
+# Deepest nesting. Libyaml takes 17 s for 65,000 open brackets, so reading stops before.
 MAX_DEPTH = 50
 
-# Most YAML nodes with all aliases written out: ends "billion laughs" before anything is built.
+# Most YAML nodes with all aliases expanded. Stops "billion laughs" before anything is built.
 MAX_NODES = 50_000
 
-# Largest number that is read; Python refuses to print integers of more than 4,300 digits.
+# Python refuses to print integers of more than 4,300 digits.
 MAX_INT_BITS = 4_096
 
 NEWLINE = re.compile(r"\r\n|\n|\r")
@@ -92,7 +86,7 @@ class Frontmatter(StrEnum):
 
 
 class BlockError(Exception):
-    """The reason why a block cannot be edited; `broken`: the format's grammar rejects it."""
+    """Why a block cannot be edited. `broken` means that it violates the format's grammar."""
 
     def __init__(self, why: str, *, broken: bool = False) -> None:
         super().__init__(why)
@@ -105,7 +99,7 @@ class KeyLines:
 
     key: str
     start: int
-    colon: int  # just behind the `:` or `=`
+    colon: int  # just after the `:` or `=`
     value_start: int
     value_end: int
     end: int
@@ -113,7 +107,7 @@ class KeyLines:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The positions of keys in a block; `insert` is the place of a new key's line."""
+    """The positions of keys in a block. A new key's line goes to `insert`."""
 
     entries: tuple[KeyLines, ...] = ()
     insert: int = 0
@@ -121,12 +115,12 @@ class Layout:
 
 
 def line_number(block: str, index: int) -> int:
-    """Return the line of the note, from 1, of a place in the block; the fence above is line 1."""
+    """Return the note's line, from 1, of an index in the block. The fence above is line 1."""
     return len(NEWLINE.findall(block, 0, index)) + 2
 
 
 def check_value(value: Any, depth: int = 0) -> None:
-    """Refuse what later code could not print, compare or walk."""
+    """Raise BlockError for a value that later code could not print, compare or walk."""
     if depth > MAX_DEPTH:
         raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
     match value:
@@ -141,14 +135,14 @@ def check_value(value: Any, depth: int = 0) -> None:
                 check_value(child, depth + 1)
 
 
-# More dots in one TOML key than levels are read: tomllib takes 2.5 s for a key of 10,000 parts.
+# tomllib takes 2.5 s for one key of 10,000 parts.
 _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
 _LONG_NUMBER = re.compile(r"(?m)^[ \t]*([^=\n]*?)[ \t]*=[^\n\"']*?[0-9_]{4300}")
 
 
 def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Read TOML from outside. Raises ValueError, and RecursionError for what is nested deeply."""
+    """Read TOML from outside. Raises ValueError, or RecursionError for deep nesting."""
     if _DEEP_KEY.search(text):
         raise RecursionError
     try:
@@ -163,9 +157,9 @@ def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
 
 
 def toml_meta(block: str) -> dict[str, Any]:
-    """Return what the block says. Raises BlockError."""
+    """Return the block's values. Raises BlockError."""
     try:
-        # one line more, so that messages count lines as the note does
+        # The extra line makes messages count lines as the note does.
         meta = read_toml("\n" + block)
     except RecursionError as error:
         raise BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
@@ -177,7 +171,7 @@ def toml_meta(block: str) -> dict[str, Any]:
 
 def toml_layout(block: str) -> Layout:
     """Return where the keys above the first table are. Raises BlockError."""
-    # Only a note in TOML needs it; it costs 3 MB and 50 ms.
+    # Imported here, because it costs 3 MB and 50 ms and only TOML notes need it.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
     from tomlkit.items import AoT, Table
@@ -222,7 +216,7 @@ _REST_OF_VALUE_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\n|\r|$
 class _Node:
     """A key or value of the top mapping, the characters `start:end`.
 
-    `text` where it is a scalar.
+    `text` is set for a scalar.
     """
 
     start: int
@@ -231,7 +225,7 @@ class _Node:
 
 
 def yaml_meta(block: str) -> dict[str, Any] | None:
-    """Return the top mapping, {} for an empty block, None for what is no mapping.
+    """Return the top mapping, {} for an empty block, None for anything but a mapping.
 
     Raises BlockError.
     """
@@ -257,7 +251,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"at line {line_number(block, mark.index)}" if mark else "somewhere"
-        # good grammar, but an unknown tag, or {{a template}}
+        # The grammar is valid, but there is an unknown tag or a {{template}}.
         if isinstance(error, ConstructorError):
             why = f"The frontmatter holds a value {where} that cannot be read: {error.problem}."
             raise BlockError(why) from error
@@ -277,7 +271,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
         TypeError,
         OverflowError,
     ) as error:
-        # PyYAML's constructors let these out: ValueError for 2026-13-45, KeyError for `!!bool x`,
+        # PyYAML's constructors raise these: ValueError for 2026-13-45, KeyError for `!!bool x`,
         # IndexError for `!!int ""`, AttributeError for `!!timestamp x`.
         raise BlockError(
             f"The frontmatter holds a value that YAML cannot read: {error}."
@@ -287,7 +281,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
 
 
 def _bound_yaml(block: str) -> None:
-    """Refuse deep nesting, and aliases that multiply or hold themselves."""
+    """Raise BlockError for deep nesting, and for aliases that multiply or contain themselves."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # anchor and node count at its start
     count = 0
@@ -313,7 +307,7 @@ def _bound_yaml(block: str) -> None:
 
 
 def _refuse_duplicates(block: str, root: yaml.Node) -> None:
-    """Refuse a key that a mapping has twice, at any level: programs differ on which one counts."""
+    """Raise BlockError for a duplicate key at any level. Programs differ on which one counts."""
     todo, seen = [root], set[int]()
     while todo:
         node = todo.pop()
@@ -338,7 +332,7 @@ def _refuse_duplicates(block: str, root: yaml.Node) -> None:
 def yaml_layout(block: str) -> Layout:
     """Return where the keys of a readable mapping are.
 
-    Raises BlockError unless they are one a line.
+    Raises BlockError unless there is one key per line.
     """
     nodes, insert = _yaml_nodes(block)
     entries: list[KeyLines] = []
@@ -346,8 +340,7 @@ def yaml_layout(block: str) -> Layout:
         start = max(block.rfind("\n", 0, key.start), block.rfind("\r", 0, key.start)) + 1
         colon = _COLON.match(block, key.end)
         value_end = max(value.end, colon.end()) if colon else value.end
-        # A block scalar ends behind the empty lines that follow it; those stay with what comes
-        # after.
+        # A block scalar's end includes the empty lines after it. Those belong to what follows.
         value_end = max(len(block[:value_end].rstrip(" \t\r\n")), colon.end() if colon else 0)
         tail = _REST_OF_VALUE_LINE.match(block, value_end)
         if colon is None or tail is None or key.text is None or block[start : key.start].strip(" "):
@@ -376,9 +369,9 @@ def _end(event: yaml.Event) -> int:
 
 
 def _yaml_nodes(block: str) -> tuple[list[_Node], int]:
-    """Return keys and values of the top mapping in turn, and the place of a new line.
+    """Return the keys and values of the top mapping in turn, and the index for a new line.
 
-    That is before a `...` line.
+    That index is before a `...` line.
     """
     nodes: list[_Node] = []
     depth, start, end, insert = 0, 0, 0, len(block)
@@ -393,7 +386,7 @@ def _yaml_nodes(block: str) -> tuple[list[_Node], int]:
                 depth += 1
             case yaml.CollectionEndEvent():
                 depth -= 1
-                if _end(event) > here:  # `]` or `}`; a block's end is marked at whatever comes next
+                if _end(event) > here:  # `]` or `}`; a block's end mark is at the next token
                     end = _end(event)
                 if depth == 1:
                     nodes.append(_Node(start, end))
@@ -415,7 +408,8 @@ _LOOKS_LIKE_A_KEY = {
         r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""
     ),
 }
-_CLOSING = {  # looks behind last: a pattern that begins with text is searched for five times faster
+# The lookbehind comes last: searching is five times faster if a pattern begins with text.
+_CLOSING = {
     Frontmatter.YAML: re.compile(r"---(?<=[\r\n]---)[ \t]*+(?:\r\n|\n|\r|\Z)"),
     Frontmatter.TOML: re.compile(r"\+\+\+(?<=[\r\n]\+\+\+)[ \t]*+(?:\r\n|\n|\r|\Z)"),
 }
@@ -427,9 +421,9 @@ _OPENING = {
 
 @dataclass(frozen=True, slots=True)
 class NoteParts:
-    """A note taken apart.
+    """The parts of a note.
 
-    `head + block + foot + body` is its text, the head with the byte order mark.
+    `head + block + foot + body` is its text. The head includes the byte order mark.
     """
 
     kind: Frontmatter
@@ -443,7 +437,7 @@ class NoteParts:
 
 
 def take_apart(raw: bytes) -> NoteParts:
-    """Return the parts of the note that these bytes are; what is wrong is in `problem`."""
+    """Split a note into its parts. Never raises: errors are in `problem`."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -463,14 +457,14 @@ def take_apart(raw: bytes) -> NoteParts:
 
 
 def written_value(raw: bytes, key: str) -> str:
-    """Return a key's value as its author wrote it, empty where the key is not one line's."""
+    """Return a key's value as its author wrote it, or "" if the layout does not have the key."""
     parts = take_apart(raw)
     found = next((entry for entry in parts.layout.entries if entry.key == key), None)
     return "" if found is None else parts.block[found.value_start : found.value_end]
 
 
 def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> NoteParts:
-    """Part frontmatter from body; a fence that opens none leaves the note bare."""
+    """Split frontmatter from body. A fence that opens no frontmatter is part of the body."""
     bare = NoteParts(Frontmatter.NONE, rest, head=bom)
     closed = _CLOSING[kind].search(rest, block_start)
     if closed is None or closed.start() - block_start > MAX_BLOCK:
@@ -508,9 +502,9 @@ class _FrontmatterBlock(NamedTuple):
 
 @lru_cache(maxsize=32)
 def read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
-    """Read a block; None where it is no frontmatter at all.
+    """Read a block. Return None if it is not frontmatter at all.
 
-    Kept, because one look at a note reads it several times.
+    Cached, because one look at a note reads it several times.
     """
     try:
         meta = yaml_meta(block) if kind is Frontmatter.YAML else toml_meta(block)
@@ -520,7 +514,7 @@ def read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
         return _FrontmatterBlock({}, Layout(), str(error))
     if meta is None:
         return None
-    kept = MappingProxyType(meta)  # it is shared
+    kept = MappingProxyType(meta)  # the cache shares it
     try:
         layout = yaml_layout(block) if kind is Frontmatter.YAML else toml_layout(block)
     except BlockError as error:
@@ -529,7 +523,10 @@ def read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines, without ends, as people count them (str.splitlines splits at U+2028 too)."""
+    """Yield lines without their ends.
+
+    Unlike str.splitlines, do not split at U+2028, because people do not count that as a line.
+    """
     start = 0
     for newline in NEWLINE.finditer(text):
         yield text[start : newline.start()]
@@ -539,9 +536,9 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
-    """Return whether keys begin right under the fence, or below comments.
+    """Return whether keys begin right below the fence, or below comments.
 
-    A rule has an empty line there.
+    A horizontal rule has an empty line there.
     """
     for line in _lines(text):
         if not line.lstrip().startswith("#"):
@@ -549,29 +546,29 @@ def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
     return False
 
 
-# What a key can be stamped with.
 Value = str | int | float | bool
 
-# RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
+# RFC 3339 in UTC, as the daemon writes times. Unquoted in both formats, so other programs see a
+# time.
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 
 _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
 
-# YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
+# Booleans in YAML 1.1 but not in PyYAML, which knows yes, on and the others.
 _BARE_BOOLEANS = frozenset({"y", "n"})
 
 
-class UnsafeEdit(PlacetError, ValueError):  # noqa: N818  # named for what it says, as `Stop` is
-    """The edit cannot be proved to change only what was asked for.
+class UnsafeEdit(PlacetError, ValueError):  # noqa: N818  # names a state, not an error
+    """The edit might change more than the requested keys.
 
     The message is a sentence for a person.
     """
 
 
 def holds(meta: Mapping[str, Any], key: str, value: Value | None) -> bool:
-    """Return whether `meta` already says so.
+    """Return whether `meta` already has this value.
 
-    None means absent, a written UTC time equals its datetime.
+    None means absent. A written UTC time equals its datetime.
     """
     if value is None:
         return key not in meta
@@ -588,14 +585,14 @@ def _utc_time(text: str) -> datetime | None:
         return None
     try:
         return datetime.fromisoformat(text)
-    except ValueError:  # the 30th of February
+    except ValueError:  # such as February 30
         return None
 
 
 def written(kind: Frontmatter, value: Value, quote: str = "") -> str:
     """Return the value as the format writes it.
 
-    `quote` is the old value's first character: quotes stay.
+    `quote` is the old value's first character, to keep its quotes.
     """
     match value:
         case bool():
@@ -608,7 +605,7 @@ def written(kind: Frontmatter, value: Value, quote: str = "") -> str:
             if not math.isfinite(value):
                 raise UnsafeEdit(f"{value} cannot be written to frontmatter.")
             mantissa, e, exponent = repr(value).partition("e")
-            # YAML 1.1 takes 1e-07 for text; with a point it is a number in both formats.
+            # YAML 1.1 reads 1e-07 as text. With a point it is a number in both formats.
             return f"{mantissa}{e and '.0' if '.' not in mantissa else ''}{e}{exponent}"
         case str():
             return _written_text(kind, value, quote)
@@ -628,8 +625,8 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
             return text
         if kind is Frontmatter.YAML and visible and _is_plain(text):
             return text
-    # JSON's escapes are YAML's and TOML's too; what cannot be seen, or would be folded, is escaped
-    # as well.
+    # JSON's escapes are also valid in YAML and TOML. Characters that are invisible or would be
+    # folded are escaped too.
     return "".join(
         c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False)
     )
@@ -657,19 +654,19 @@ def _is_plain(text: str) -> bool:
     )
 
 
-# Keys of a request that the daemon writes: they are not part of what the person asked.
+# Keys of a request that the daemon writes. They are not part of what the person asked.
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
 
-# Keys that name a file or a table, which macOS and editors spell in two ways (NFD, NFC).
+# Keys that name a file or a table. macOS and editors spell names differently (NFD, NFC).
 NAMES = ("agent", "portal")
 
-# Keys of a plan that change during its life: they are not part of the text that is approved.
+# Keys of a plan that change during its life. They are not part of the approved text.
 PLAN_STAMPS = frozenset({
     "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
     "reviewed_by", "reviewed_at", "decision",
 })  # fmt: skip
 
-# Keys of a question that change; `answer` is a person's.
+# Keys of a question that placet changes. The person writes `answer`.
 QUESTION_STAMPS = frozenset({"status"})
 
 _NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -679,12 +676,12 @@ _NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 class Note:
     """One note.
 
-    `meta` holds the parsed keys, always as text: a key `on` or `2024` is `"on"`, `"2024"`; values
-    are as the format reads them (in YAML `12:30` is 750, `on` is True, a timestamp is a datetime).
-    `body` is the text below the frontmatter, newlines as they are; undecodable bytes show as
-    U+FFFD. `problem` is empty, or one sentence for a person that says why the frontmatter cannot be
-    read or edited; `stamp` refuses every such note. `meta` holds keys even then, where they can be
-    read but not edited safely.
+    `meta` holds the parsed keys, always as text: a key `on` or `2024` is `"on"`, `"2024"`. Values
+    are as the format reads them: in YAML `12:30` is 750, `on` is True, a timestamp is a datetime.
+    `body` is the text below the frontmatter, with its newlines unchanged. Undecodable bytes show as
+    U+FFFD. `problem` is empty, or one sentence for a person that says why placet cannot read or
+    edit the frontmatter. `stamp` refuses every such note. `meta` may have keys even then, if they
+    can be read but not edited safely.
     """
 
     raw: bytes
@@ -694,7 +691,7 @@ class Note:
 
 
 def read_note(raw: bytes) -> Note:
-    """Return the note that these bytes are. Never raises: what is wrong is in `problem`."""
+    """Parse a note. Never raises: errors are in `problem`."""
     parts = take_apart(raw)
     meta = parts.meta
     if not all(str(meta.get(key, "")).isascii() for key in NAMES):
@@ -707,15 +704,15 @@ def stamp(
 ) -> bytes:
     """Return the note with these top-level keys set, or removed where the value is None.
 
-    Every byte outside the lines of those keys stays. A key that already has the value is not
-    touched, so stamping twice is stamping once; new keys go to the end of the block (in TOML:
-    before the first table). A note without frontmatter gets a block of `kind_if_none` on top, in
-    the note's own newline style; removing the last key removes the block again. Text that is an RFC
+    Every byte outside the lines of those keys stays. A key that already has the value is left
+    alone, so stamping twice changes nothing. New keys go to the end of the block (in TOML: before
+    the first table). A note without frontmatter gets a block of `kind_if_none` at the top, in the
+    note's own newline style. Removing the last key removes the block again. A string that is an RFC
     3339 time in UTC (`2026-11-25T12:00:00Z`) is written as a time, without quotes unless it had
-    them, and is then read back as an equal datetime.
+    them. It is then read back as an equal datetime.
 
-    Raises UnsafeEdit where the note has a `problem`, or where the result would not differ in
-    exactly these keys, and ValueError where `kind_if_none` is NONE and a block is needed.
+    Raises UnsafeEdit if the note has a `problem`, or if the result would not differ in exactly
+    these keys. Raises ValueError if `kind_if_none` is NONE and a block is needed.
     """
     before = take_apart(raw)
     if before.problem:
@@ -729,10 +726,10 @@ def stamp(
 
 
 def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
-    """Return keys and text of a note that is only read, the text without white space around it.
+    """Return the keys and the stripped text of a note that placet only reads.
 
-    For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never
-    raises.
+    For notes that are neither stamped nor compared by digest. The keys are those of `read_note`.
+    Never raises.
     """
     return frontmatter.parse("", handler=_FrontmatterHandler(take_apart(raw)))
 
@@ -740,9 +737,9 @@ def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
 def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
     """Return a new note: these keys in their order above the text, in its newline style.
 
-    Half characters in the text are escaped. It is what `stamp` makes of the bare text. Raises
-    UnsafeEdit for keys and values that cannot be written, and for a text that has frontmatter
-    itself, and ValueError where `kind` is NONE.
+    The result is what `stamp` makes of the bare text. Lone surrogates in the text are escaped.
+    Raises UnsafeEdit for keys and values that cannot be written, and for a text that has
+    frontmatter itself. Raises ValueError if `kind` is NONE.
     """
     raw = body.encode(errors="backslashreplace")
     if not meta:
@@ -761,7 +758,7 @@ def digest(raw: bytes, without: Collection[str]) -> str:
 
 
 def plan_text(raw: bytes) -> bytes:
-    """Return what an approval of this plan binds: all of it but PLAN_STAMPS and placet's box."""
+    """Return the text that an approval of this plan binds, without PLAN_STAMPS and placet's box."""
     parts = take_apart(raw)
     text = without_box(parts.body)
     if parts.problem or text == parts.body:
@@ -778,7 +775,7 @@ def plan_digest(raw: bytes) -> str:
 def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     """Return the note's bytes without the whole lines of these top-level keys.
 
-    Stamping these keys never changes the result: a block that is left empty goes as well, so that a
+    Stamping these keys never changes the result. A block that becomes empty is removed too, so a
     note with only such keys gives the same bytes as the bare note. A note with a `problem` is
     returned whole.
     """
@@ -786,11 +783,11 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
 
 
 class _FrontmatterHandler(YAMLHandler):
-    """A handler of python-frontmatter for one note: both fences, our limits, every character kept.
+    """A handler of python-frontmatter for one note, with placet's limits and every character kept.
 
-    The library strips a text and makes its line ends LF before it asks a handler to split it: a
-    rule below an empty line would become a fence. So each note has its own handler, which
-    splits the note as it was.
+    The library strips a text and makes its line ends LF before it asks a handler to split it. A
+    rule below an empty line would become a fence. So each note has its own handler, which splits
+    the original text.
     """
 
     def __init__(self, parts: NoteParts) -> None:
@@ -831,7 +828,7 @@ def _edited(
             edits.append(_replacement(parts, entry, value))
     block = parts.block
     edits.append((parts.layout.insert, parts.layout.insert, new_lines))
-    # from the end on, so that places stay right
+    # from the end, so that earlier indexes stay valid
     for start, end, new in sorted(edits, reverse=True):
         block = block[:start] + new + block[end:]
     return _put_together(parts, block)
@@ -846,7 +843,7 @@ def _with_empty_block(bare: NoteParts, kind: Frontmatter) -> NoteParts:
 
 
 def _newline_of(text: str) -> str:
-    """Return the first newline's style; a lone CR counts only where there is no LF at all."""
+    """Return the style of the first newline. A lone CR counts only if there is no LF at all."""
     first = text.find("\n")
     if first < 0:
         return "\r" if "\r" in text else "\n"
@@ -868,7 +865,7 @@ def _replacement(parts: NoteParts, entry: KeyLines, value: Value) -> tuple[int, 
     new = written(parts.kind, value, old[:1])
     gap = parts.block[entry.colon : entry.value_start]
     if parts.kind is Frontmatter.YAML and (not gap or gap.strip(" \t")):
-        # there was no value, or it began on a line below
+        # There was no value, or it began on a line below.
         return entry.colon, entry.value_end, f" {new}"
     return entry.value_start, entry.value_end, new
 
@@ -884,9 +881,9 @@ def _without(raw: bytes, parts: NoteParts, keys: Collection[str]) -> bytes:
 
 
 def _put_together(parts: NoteParts, block: str) -> bytes:
-    """Return the note with this block; without any fence if the block is empty.
+    """Return the note with this block, or without fences if the block is empty.
 
-    A body that would open one itself keeps its fences.
+    The fences stay if the body alone would be read as frontmatter.
     """
     if not block:
         bom = BOM if parts.head.startswith(BOM) else ""
@@ -913,5 +910,5 @@ def _prove(
 
 
 def _printed(meta: Mapping[str, Any], without: Collection[str]) -> dict[str, str]:
-    """Return the values in a form that compares by type too, and in which NaN equals itself."""
+    """Return the values in a form that compares by type too. NaN equals itself in it."""
     return {key: repr(value) for key, value in meta.items() if key not in without}

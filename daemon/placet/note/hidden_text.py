@@ -1,12 +1,12 @@
 """Find text that reading view does not show: hidden characters, comments, HTML, look-alikes.
 
-A reviewer approves what they see; an agent reads every byte. This module lists the difference. It
-errs towards reporting: a false alarm costs a line in a callout. What ordinary writing needs is no
-alarm: emoji sequences, joiners inside words of the scripts that use them, right-to-left text, the
-marks of the three sub-national flags.
+A reviewer approves what they see, but an agent reads every byte. This module lists the difference.
+It prefers to report too much: a false alarm costs a line in a callout. Ordinary writing raises no
+alarm: emoji sequences, right-to-left text, the marks of the three sub-national flags. The same
+holds for joiners inside words of the scripts that use them.
 
 Character classes follow Unicode (DerivedCoreProperties `Default_Ignorable_Code_Point`, general
-categories of the running Python). Markdown is read as CommonMark 0.31 does (escapes, code spans,
+categories of the running Python). Markdown is read as in CommonMark 0.31 (escapes, code spans,
 fences, HTML), with `%%` as in Obsidian.
 """
 
@@ -26,7 +26,7 @@ from placet.note.markdown import ACTS, BREAK, ENTITY, Reading, lines_of, read_ma
 
 
 class UnseenKind(StrEnum):
-    """The kind of a finding; the value is the text for people."""
+    """The kind of a finding. The value is the text for people."""
 
     ZERO_WIDTH = "zero-width character"
     BIDI = "character that changes the direction of text"
@@ -62,19 +62,19 @@ _BLANKS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 
 _IGNORED = frozenset("\u034f\u17b4\u17b5\u2065") | {chr(c) for c in range(0xFFF0, 0xFFF9)}
 
-# Format characters (Cf) that are drawn: signs that stand around or before digits.
+# Visible format characters (Cf): signs around or before digits.
 _DRAWN = frozenset(
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
 
-# Scripts whose spelling needs ZWJ and ZWNJ, by the first word of the characters' Unicode names.
+# Scripts whose spelling needs ZWJ and ZWNJ, by the first word of their characters' Unicode names.
 _JOINING = frozenset({
     "ARABIC", "SYRIAC", "MONGOLIAN", "NKO", "MANDAIC", "ADLAM", "THAANA", "HANIFI", "DEVANAGARI",
     "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM",
     "SINHALA", "KHMER", "MYANMAR", "TIBETAN", "BALINESE", "JAVANESE",
 })  # fmt: skip
 
-# Scripts written without spaces, where ZWSP marks a place to break the line.
+# Scripts written without spaces, where ZWSP marks a possible line break.
 _UNSPACED = frozenset({"THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"})
 
 # Scripts with standardised variants.
@@ -93,7 +93,7 @@ _EMOJI_PARTS = frozenset("\ufe0f") | {chr(c) for c in range(0x1F3FB, 0x1F400)}
 
 
 def _kind_of(char: str) -> UnseenKind | None:
-    """Return the class of an invisible character, None for a drawn one or an ordinary space."""
+    """Return the class of an invisible character, None for a visible one or an ordinary space."""
     code = ord(char)
     if (
         0xFE00 <= code <= 0xFE0F
@@ -127,7 +127,7 @@ def _concealed(char: str) -> bool:
 
 
 def _script(char: str) -> str:
-    """Return the first word of the character's name (`CYRILLIC`, `ARABIC`), or an empty text."""
+    """Return the first word of the character's name (`CYRILLIC`, `ARABIC`), or ""."""
     return unicodedata.name(char, "").split(" ")[0] if char else ""
 
 
@@ -166,7 +166,7 @@ def _ordinary_zero_width(text: str, at: int) -> bool:
     if char not in "\u200c\u200d":
         return False
     if _script(before) in _JOINING and not _concealed(before) and not _concealed(after):
-        # Between letters; or after a virama (combining class 9), where it may end a word.
+        # Between letters, or after a virama (combining class 9), which may end a word.
         return _script(after) in _JOINING or unicodedata.combining(before) == 9
     base = at - 1
     while base > 0 and text[base] in _EMOJI_PARTS and at - base < 4:
@@ -187,7 +187,7 @@ def _ordinary_variation(text: str, at: int) -> bool:
 
 
 def hidden_characters(text: str) -> Iterator[tuple[int, UnseenKind]]:
-    """Yield place and class of each character that is not drawn, without an ordinary reason."""
+    """Yield index and class of each invisible character without an ordinary reason."""
     for found in _CANDIDATE.finditer(text):
         at = found.start()
         kind = _kind_of(text[at])
@@ -196,7 +196,7 @@ def hidden_characters(text: str) -> Iterator[tuple[int, UnseenKind]]:
 
 
 def visible(text: str) -> str:
-    r"""Return `text` with every character that would not be seen written out as `\u{200B}`."""
+    r"""Return `text` with every invisible character written out as `\u{200B}`."""
     parts: list[str] = []
     done = 0
     for at, _ in hidden_characters(text):
@@ -206,13 +206,13 @@ def visible(text: str) -> str:
 
 
 def drawn(text: str) -> str:
-    """Return `text` without every character that would not be seen."""
+    """Return `text` without invisible characters."""
     hidden = {at for at, _ in hidden_characters(text)}
     return "".join(char for at, char in enumerate(text) if at not in hidden)
 
 
 def shortened(text: str, limit: int = 160) -> str:
-    """Return `text` on one line of at most `limit` characters, everything in it visible."""
+    """Return `text` on one line of at most `limit` characters, with everything visible."""
     line = one_line(visible(text[: limit * 4]))
     return at_most(line if len(text) <= limit * 4 else line + "…", limit)
 
@@ -222,8 +222,8 @@ OVERLAY = re.compile(
     "[\u0300-\u036f\u0483-\u0487\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{4,}"
 )
 
-# Letters of other scripts that are drawn as a Latin one in common fonts (from Unicode's
-# confusables.txt, the lower- and upper-case letters that matter for paths).
+# Letters of other scripts that common fonts draw like a Latin one. From Unicode's confusables.txt,
+# only the lower- and upper-case letters that matter for paths.
 _LIKE_LATIN = dict(
     zip(
         "асеорхуіјѕһԁԛԝӏАВЕКМНОРСТХІЈЅУοανρικυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧօոսցհ",
@@ -253,11 +253,11 @@ def _named(scripts: set[str]) -> str:
 
 
 def homoglyphs(path: str) -> str | None:
-    """Return a sentence about what makes `path` read as another path, or None where nothing does.
+    """Return a sentence about what makes `path` look like another path, or None.
 
-    Words that mix alphabets, words of another alphabet made only of letters that look Latin,
-    compatibility forms of ASCII (full-width, mathematical), look-alike separators, spaces that are
-    not U+0020, hidden characters.
+    Checks for words that mix alphabets, and words of another alphabet made only of letters that
+    look Latin. Also for compatibility forms of ASCII (full-width, mathematical), look-alike
+    separators, spaces that are not U+0020, and hidden characters.
     """
     if path.isascii() and not any(True for _ in hidden_characters(path)):
         return None
@@ -265,7 +265,7 @@ def homoglyphs(path: str) -> str | None:
     if any(True for _ in hidden_characters(path)):
         return f"has characters that are not shown: {exact}"
     foreign: set[str] = set()
-    native: set[str] = set()  # alphabets of which the path has a letter that does not look Latin
+    native: set[str] = set()  # alphabets with a letter in the path that does not look Latin
     for word in _WORD.findall(path):
         scripts = {s for c in word if (s := _script(c)) in _ALONE}
         if len(scripts) > 1:
@@ -289,9 +289,9 @@ def homoglyphs(path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """One finding: `line` counts from 1.
+    """One finding. `line` counts from 1.
 
-    `shown` is one line of visible text that says what is there.
+    `shown` is one line of visible text that describes it.
     """
 
     line: int
@@ -336,9 +336,9 @@ def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
 def _comments(lines: Sequence[str], reading: Reading) -> Iterator[Unseen]:
     for first, _, _, content in reading.comments:
         yield Unseen(first, UnseenKind.COMMENT, shortened(content) or "an empty comment")
-    # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a
-    # pair on a line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook
-    # script, is neither.)
+    # Some renderers treat `%%` in fenced code as a comment too. Report it only if it clearly is
+    # one: a pair on a line, or two lines of nothing else. (`# %%`, which starts a cell of a
+    # notebook script, is neither.)
     opened = 0
     for number in reading.code:
         line = lines[number - 1]
@@ -359,14 +359,14 @@ _PLAIN_TAGS = frozenset({
     "ul", "var",
 })  # fmt: skip
 _LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)>?(\s+[\"'(][^)]{0,500}?[\"')]\s*\))?")
-# A link to a program, also one that placet wrote out: whoever wrote it wanted it to be clicked. In
-# prose an escaped character is two NULs.
+# A link to a program, even if placet escaped it: its author wanted people to click it. In prose an
+# escaped character is two NULs.
 _PROGRAM = re.compile(
     r"(?:\]|\0\0)\(\s{0,99}<?(?!https?:)(?P<target>[a-z][a-z0-9+.-]{0,30}(?::|\0\0)[^\s)>]{1,400})"
     r"|<(?!https?:)(?P<address>[a-z][a-z0-9+.-]{1,30}:[^\s<>]{1,400})>",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"(?<!\[)\[(?![!\[]|[ xX]\][^(])")  # no callout, wikilink or box
+_LABEL = re.compile(r"(?<!\[)\[(?![!\[]|[ xX]\][^(])")  # not a callout, wikilink or box
 _USER = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE
 )
@@ -384,7 +384,7 @@ _FOOTNOTE = re.compile(r"\[(\^[^\[\]]+)\]")
 # Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual
 # size).
 _PUSHED = re.compile(r"\s{40,}")
-# Columns of a line of code from which nobody scrolls to its end.
+# Nobody scrolls to the end of a longer line of code.
 _LONG_LINE = 1_000
 
 
@@ -425,7 +425,7 @@ def _whole(found: re.Match[str]) -> Iterator[str]:
     yield shortened(found[0])
 
 
-# Constructs in prose that are shown as something else than is written.
+# Constructs in prose that reading view shows differently from their source.
 _IN_PROSE = (
     (UnseenKind.HTML, _TAG, _tag),
     (UnseenKind.LINK, _LINK, _link),
@@ -446,8 +446,7 @@ def _in_prose(prose: str) -> Iterator[Unseen]:
                 yield Unseen(bisect_right(starts, found.start()), kind, text)
 
 
-# Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half
-# of a phone's screen.
+# Empty lines in a row: half of a phone's screen, more than people leave between paragraphs.
 _FLOOD = 12
 _NOTHING = re.compile(r"(?:[\s>\\]|&nbsp;|&#160;|&#xa0;|<br ?/?>)*", re.IGNORECASE)
 
@@ -473,7 +472,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
-    """Yield the cells of a table beyond the columns of its second line: they are not shown."""
+    """Yield table cells beyond the columns of the table's second line, which are hidden."""
     columns = above = 0
     for number, line in enumerate(lines, 1):
         if number in code or not line.strip(" \t>"):
@@ -487,7 +486,7 @@ def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]
             and len(cells) == above
             and _COLUMNS.fullmatch("|".join(cell.strip() for cell in cells))
         ):
-            # of two tables that follow each other, the narrower one
+            # of two adjacent tables, the narrower one
             columns = min(columns or above, above)
         above = len(cells)
 
@@ -538,7 +537,7 @@ _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
 
 
 def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
-    """Yield the quoted texts in `toml` blocks (scope, literal actions) that read as others."""
+    """Yield the quoted texts in `toml` blocks (scope, literal actions) that look like others."""
     for number, language in code.items():
         line = lines[number - 1]
         if language == "toml" and not line.isascii():

@@ -1,4 +1,4 @@
-"""Markdown as reading view takes it: lines, fences, code spans, comments."""
+"""Read markdown as reading view does: lines, fences, code spans, comments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An opening code fence: its character, their number, the info string, the indentation."""
+    """An opening code fence: its character, its length, the info string, the indentation."""
 
     char: str
     length: int
@@ -30,9 +30,10 @@ class Fence:
         return found[2][0] == self.char and len(found[2]) >= self.length
 
 
-# Code that begins like this may act when a note is opened: plug-ins take it by its beginning, and
-# trim more before that than markdown does. `WORD[…]` are fields that write properties, `=` and `$=`
-# queries, `!` and `<%` commands. They are told by their form, as nobody can list all plug-ins.
+# Code with this beginning may act when a note is opened. Plug-ins recognise it by its beginning,
+# and trim more before it than markdown does. `WORD[…]` are fields that write properties, `=` and
+# `$=` queries, `!` and `<%` commands. The pattern matches their form, because nobody can list all
+# plug-ins.
 # https://www.moritzjung.dev/obsidian-meta-bind-plugin-docs/reference/viewfields/
 # https://blacksmithgu.github.io/obsidian-dataview/queries/dql-js-inline/
 _TRIMMED = r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*"
@@ -46,12 +47,12 @@ _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
 
 
 def lines_of(text: str) -> list[str]:
-    """Split at the line endings of markdown (LF, CRLF, CR) and at nothing else."""
+    """Split at markdown's line endings (LF, CRLF, CR) and nowhere else."""
     return BREAK.split(text)
 
 
 def fence_at(line: str) -> Fence | None:
-    """Return the fence that `line` opens (CommonMark 4.5), None if it opens none."""
+    """Return the fence that `line` opens (CommonMark 4.5), or None."""
     found = _FENCE.match(line)
     if not found or (found[2][0] == "`" and "`" in found[3]):
         return None
@@ -59,7 +60,7 @@ def fence_at(line: str) -> Fence | None:
 
 
 def outside_fences(lines: Iterable[str], change: Callable[[str], str]) -> list[str]:
-    """Return the lines, each that is not part of a fenced block changed by `change`."""
+    """Return the lines, with `change` applied to each line outside fenced blocks."""
     out: list[str] = []
     fence: Fence | None = None
     for line in lines:
@@ -79,11 +80,11 @@ _CLOSER = {"<!--": "-->", "%%": "%%"}
 
 @dataclass(slots=True)
 class Reading:
-    """A text as reading view takes it.
+    """A text as reading view shows it.
 
-    `comments`: first line, column, last line, content. `prose`: the lines with code and comments
-    blanked out, in the same columns. `code`: the numbers of fenced lines, with the language.
-    `spans`: the code spans, each with its line. Lines count from 1.
+    `comments` are first line, column, last line, content. `prose` are the lines with code and
+    comments blanked out, in the same columns. `code` maps the numbers of fenced lines to their
+    language. `spans` are the code spans, each with its line. Lines count from 1.
     """
 
     comments: list[tuple[int, int, int, str]] = field(default_factory=list)
@@ -96,9 +97,9 @@ RUN = re.compile("`+")
 
 
 def span_end(line: str, start: int, length: int) -> int:
-    """Return where the code span ends that `length` backticks opened before `start`.
+    """Return the end of the code span that `length` backticks opened before `start`.
 
-    -1: not on this line.
+    -1 if it does not end on this line.
     """
     return next((run.end() for run in RUN.finditer(line, start) if len(run[0]) == length), -1)
 
@@ -115,7 +116,7 @@ def _unquoted(line: str, depth: int) -> tuple[str, int]:
 
 
 class _Walk:
-    """One walk over the lines, as a machine with three states: prose, in a fence, in a comment."""
+    """One walk over the lines, a machine with three states: prose, in a fence, in a comment."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -125,14 +126,14 @@ class _Walk:
             for closer in _CLOSER.values()
         }
         self.fence: Fence | None = None
-        # quotation marks before the fence: it ends with the quotation (CommonMark 4.5, 5.1)
+        # quotation marks before the fence, which ends with the quotation (CommonMark 4.5, 5.1)
         self.depth = 0
         self.closer, self.begun, self.content = "", (0, 0), [""]
-        # no stray backtick yet in this paragraph: what looks like a code span is one
+        # False after a stray backtick in this paragraph. Then backticks no longer form code spans.
         self.paired = True
 
     def line(self, number: int, line: str) -> str:
-        """Take in a line and return its prose."""
+        """Read a line and return its prose."""
         at = 0
         if self.closer:
             end = line.find(self.closer)
@@ -171,7 +172,7 @@ class _Walk:
         return self.fence is not None
 
     def _token(self, number: int, line: str, token: re.Match[str]) -> int:
-        """Take in a mark and return where it, or what it opens, ends on the line."""
+        """Process a mark; return the column where it, or what it opens, ends."""
         begin, at, mark = token.start(), token.end(), token[0]
         comments = self.reading.comments
         if mark[0] == "`":
@@ -196,14 +197,14 @@ class _Walk:
         if self.last_with[closer] > number or not line[:begin].strip():
             self.closer, self.begun, self.content = closer, (number, begin), [line[at:]]
         else:
-            # Opened in mid-line and closed nowhere: some readers show it, others hide it.
+            # Opened within a line and never closed: some renderers show it, others hide it.
             comments.append((number + 1, begin, number + 1, line[at:]))
         return len(line)
 
     def _open_span(self, number: int, at: int) -> str:
         """Return the beginning of a span that is not closed on its line.
 
-        It may go on on the next one.
+        The span may continue on the next line.
         """
         said, room = "", _OPEN_CHARACTERS
         for line in self.lines[number : number + 2]:
@@ -215,7 +216,7 @@ class _Walk:
 
 
 def read_markdown(lines: Sequence[str]) -> Reading:
-    """Return the lines as reading view takes them."""
+    """Return the lines as reading view shows them."""
     walk = _Walk(lines)
     walk.reading.prose = [walk.line(number, line) for number, line in enumerate(lines)]
     if walk.closer:

@@ -1,4 +1,4 @@
-"""A plan's text as lines that are structure or cannot become any: escaping, headings, fences."""
+"""Escape a plan's text so that it cannot become structure, and split it at its headings."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 
 
 def clean(text: str) -> str:
-    """Return a text with LF for every line end, U+FFFD for control characters, no blank edges."""
+    """Return a text with LF line ends, U+FFFD for control characters, and no blank edges."""
     return _UNPRINTABLE.sub("\ufffd", _LINE_ENDS.sub("\n", text)).strip()
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, its blanks and line ends made single blanks."""
+    """Return a text on one line, with each run of white space made a single blank."""
     return errors.one_line(clean(text))
 
 
 # --- text that cannot become structure
 
 # Languages of code blocks that Obsidian and its plugins only print. Others can run or draw
-# something (`dataviewjs`, `mermaid`, `query`), and `toml` is ours: a fence of any other language is
-# written as plain text.
+# something (`dataviewjs`, `mermaid`, `query`), and placet uses `toml` itself. A fence of any other
+# language is written as plain text.
 _PRINTED = frozenset({
     "", "text", "txt", "plain", "python", "py", "pycon", "javascript", "js", "typescript", "ts",
     "jsx", "tsx", "json", "yaml", "yml", "xml", "html", "css", "scss", "sql", "sh", "bash", "zsh",
@@ -58,15 +58,15 @@ _STARTERS = (
     re.compile(
         rf"{_CONTAINER}(?:\[[ xX]\][ \t]+)?[*_`]*(?P<slashes>\\*)@placet(?![\w-])", re.IGNORECASE
     ),
-    # under a line of text this makes a heading of it
+    # below a line of text this turns it into a heading
     re.compile(rf"{_CONTAINER}(?P<slashes>\\*)(?:=+|-+)[ \t]*$"),
 )
 LABEL = re.compile(
     rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(?P<slashes>\\*)(:.*)$",
     re.IGNORECASE | re.DOTALL,
 )
-# Only addresses of the web and relative ones stay links: others open programs, which may act at
-# once (`obsidian://new?…&overwrite=true`).
+# Only web addresses and relative ones stay links. Others open programs, which may act at once
+# (`obsidian://new?…&overwrite=true`).
 _TO_PROGRAM = re.compile(r"\(\s*(?:$|<?\s*(?!https?\\*:)[a-z][a-z0-9+.-]*\\*:)", re.IGNORECASE)
 _PROGRAM = re.compile(r"(?<![a-z0-9+.-])(?!https?$)[a-z][a-z0-9+.-]{0,60}$", re.IGNORECASE)
 _LABELLED = re.compile(rf"{_CONTAINER}\[")
@@ -81,8 +81,8 @@ def _means_something(line: str, at: int) -> bool:
         case "%":
             return char in (line[at - 1 : at], after)
         case "$":
-            # Maths can draw over what stands there, or nothing at all. An amount after a blank ends
-            # none, and every other mark that could is escaped.
+            # Maths can draw over other text, or draw nothing. An amount after a blank ends no
+            # maths, and every other mark that could is escaped.
             return not (after.isdigit() and not line[:at][-1:].strip())
         case "&":
             return ENTITY.match(line, at) is not None
@@ -101,7 +101,7 @@ def _means_something(line: str, at: int) -> bool:
                 or (at < LONGEST_BOX and box_at(line) != "")
             )
         case _:
-            # The end of a link definition, which is not shown: its label begins a line, this one or
+            # The end of a link definition, which reading view hides. Its label begins this line or
             # an earlier one.
             return (
                 after == ":" and ("[" not in line[:at] or _LABELLED.match(line) is not None)
@@ -109,14 +109,14 @@ def _means_something(line: str, at: int) -> bool:
 
 
 def _marks(line: str, *, escape: bool) -> str:
-    r"""Escape, or unescape, the marks of a line outside code spans.
+    """Escape, or unescape, the marks of a line outside code spans.
 
-    n backslashes and a mark that means something, or n > 0 and any mark, become 2n + 1 and the
-    mark: an odd number, so the mark is plain text, and what it came from can be told.
+    n backslashes before a mark that means something, or n > 0 before any mark, become 2n + 1. An
+    odd number makes the mark plain text, and n can be recovered from it.
     """
     out: list[str] = []
     at = 0
-    unpaired: set[int] = set()  # lengths of backtick runs that no later run on this line answers
+    unpaired: set[int] = set()  # lengths of backtick runs without a partner later on this line
     while found := _MARK.search(line, at):
         place, mark = found.start(), found[0]
         before = line[at:place]
@@ -159,15 +159,15 @@ def escaped(line: str) -> str:
 
 
 def unescaped(line: str) -> str:
-    """Return what `escaped` was given."""
+    """Undo `escaped`."""
     return _marks(_start(line, escape=False), escape=False)
 
 
 def escaped_text(text: str) -> str:
-    """Return text of several lines in which only plain code blocks still mean something."""
+    """Return text of several lines in which only plain code blocks keep their meaning."""
     lines = text.split("\n")
     out: list[str] = []
-    # fences of this character, of at least this length, are not closed any more
+    # fences of this character and at least this length have no closing line below
     never: dict[str, int] = {}
     at = 0
     while at < len(lines):
@@ -175,7 +175,7 @@ def escaped_text(text: str) -> str:
         plain = fence and fence.indent == 0 and fence.info in _PRINTED
         if fence and plain and fence.length < never.get(fence.char, 1 << 30):
             end = next((n for n in range(at + 1, len(lines)) if fence.closes(lines[n])), 0)
-            # what a plug-in acts on in a span, it may take from the code of a block as well
+            # a plug-in that acts on a span may also act on the code of a block
             if end and not ACTS.match("\n".join(lines[at + 1 : end])):
                 out += lines[at : end + 1]
                 at = end + 1
@@ -187,7 +187,7 @@ def escaped_text(text: str) -> str:
 
 
 def unescaped_text(lines: Iterable[str]) -> str:
-    """Undo `escaped_text`; whatever stands in a fence is taken as it is."""
+    """Undo `escaped_text`. Text in a fence stays as it is."""
     return clean("\n".join(outside_fences(lines, unescaped)))
 
 
@@ -197,14 +197,14 @@ def _last_word(text: str) -> tuple[str, str]:
 
 
 def escaped_heading(text: str) -> str:
-    """Return the text of a heading; hashes at its end would be taken for closing ones."""
+    """Return the text of a heading. Hashes at its end are escaped: they would be closing ones."""
     marked = _marks(text, escape=True)
     head, last = _last_word(f"\\{marked}" if marked.startswith("[]") else marked)
     return f"{head}\\{last}" if re.fullmatch(r"\\*#+", last) else head + last
 
 
 def unescaped_heading(raw: str) -> str:
-    """Return what `escaped_heading` was given, without a closing run of `#`."""
+    """Undo `escaped_heading`, and drop a closing run of `#`."""
     head, last = _last_word(raw.strip())
     if re.fullmatch(r"\\*#+", last):
         last = last[1:] if last.startswith("\\") else ""
@@ -227,17 +227,17 @@ class Part:
 
     @property
     def title(self) -> str:
-        """The heading as a person means it."""
+        """The heading without escapes, on one line."""
         return one_line(unescaped_heading(self.heading))
 
     @property
     def name(self) -> str:
-        """The title as it is compared: case, markup and colons do not count."""
+        """The title for comparison: without case, markup and colons."""
         return named(self.title)
 
 
 def named(title: str) -> str:
-    """Return a heading's text as names of sections are compared."""
+    """Return a heading's text in the form for comparing names of sections."""
     return " ".join(re.sub(r"[*_`:]", " ", title).split()).casefold()
 
 
@@ -248,15 +248,15 @@ class Outline:
     lines: tuple[str, ...]
     fences: Mapping[int, int]
     unclosed: Fence | None
-    left_out: frozenset[int] = frozenset()  # lines that are no part of any text
+    left_out: frozenset[int] = frozenset()  # lines that belong to no text
 
     @property
     def code(self) -> set[int]:
-        """The lines of code blocks, their fences included."""
+        """The lines of code blocks, including their fences."""
         return {at for first, last in self.fences.items() for at in range(first, last + 1)}
 
     def parts(self, start: int, end: int, deepest: int) -> list[Part]:
-        """Cut the lines from `start` to `end` at headings of at most level `deepest`."""
+        """Split the lines from `start` to `end` at headings of at most level `deepest`."""
         cuts = [(0, "", start - 1)]
         at = start
         while at < end:
@@ -278,7 +278,7 @@ class Outline:
 
 
 def outline_of(body: str) -> Outline:
-    """Cut a plan's text into lines and code blocks, in which nothing is a heading."""
+    """Split a plan's text into lines and code blocks, which contain no headings."""
     lines = lines_of(body)
     fences: dict[int, int] = {}
     fence: Fence | None = None
@@ -299,12 +299,12 @@ def fenced(text: str, language: str) -> str:
 
 
 def escaped_comments(text: str) -> str:
-    """Return a person's comments as they are, except for lines that would begin another section."""
+    """Return a person's comments unchanged, except for lines that would begin another section."""
     return "\n".join(outside_fences(text.split("\n"), partial(_section_line, escape=True)))
 
 
 def unescaped_comments(text: str) -> str:
-    """Return what `escaped_comments` was given."""
+    """Undo `escaped_comments`."""
     return clean("\n".join(outside_fences(text.split("\n"), partial(_section_line, escape=False))))
 
 

@@ -1,7 +1,7 @@
-"""Names of folders and files in a vault: meaning, and how to make and show them.
+"""Name the folders and files in a vault, and show names to people.
 
-Pure: a name goes in, a value comes out. A name may hold anything that a file system allows, also
-bytes that are not UTF-8, which Python writes as lone surrogates.
+All functions are pure. A name may hold anything that a file system allows. Python writes bytes that
+are not UTF-8 as lone surrogates.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ class Folder(StrEnum):
     AGENTS = "System/Agents"
 
 
-# The folders where a person's move or save means something; these are listed and watched.
+# The folders where a person's move or save means something. The daemon lists and watches them.
 QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.QUESTIONS, Folder.ACTIVE, Folder.REJECTED)
 
-# Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for
-# deleted.
+# Holds the vault's id. If it is missing, the vault is absent, and no note counts as deleted.
 MARKER = "System/.placet-vault"
 
-# Holds the journal's last event, as the mark beside the journal does: a backup of the state folder
-# brings that one back, too.
+# Holds the journal's last event, like the mark next to the journal. A backup of the state folder
+# restores that mark too, but not this one.
 TWIN = "System/.placet-mark"
 
-# A longer one holds no id.
 MAX_MARKER_BYTES = 256
 
 # Longest `request_id`, in characters.
@@ -52,7 +50,7 @@ MAX_ID = 48
 # Longest file name on ext4, APFS, NTFS and btrfs (NAME_MAX).
 MAX_NAME_BYTES = 255
 
-# a constant of this program: never change it
+# never change this constant
 _TRACES = UUID("6f0d3a52-5c0e-5d57-9a53-0a3d5f1c7b11")
 
 _NOT_DECOMPOSED = str.maketrans(
@@ -73,7 +71,7 @@ _NOT_DECOMPOSED = str.maketrans(
         "Ð": "D",
         "þ": "th",
         "Þ": "TH",
-        "ı": "i",  # noqa: RUF001 - the Turkish letter is meant
+        "ı": "i",  # noqa: RUF001 - this is the Turkish letter
     }
 )  # letters with a usual ASCII spelling that NFKD leaves whole
 
@@ -96,7 +94,7 @@ _CONFLICT_TAIL = re.compile(
 _BRACKET = re.compile(r"\((?:[^()]|\([^()]*\))*\)\Z")
 _SIDE = ".placet"
 
-# Begins every explanation of placet's beside a note.
+# The first words of every side note.
 SIDE_CALLOUT = "> [!warning] "
 
 
@@ -112,9 +110,9 @@ def _stem(name: str) -> str:
 def request_id(file_name: str, taken: Container[str]) -> str:
     """Return the slug of a request's file name: at most 48 characters, not in `taken`.
 
-    Its form is `[a-z0-9]+(-[a-z0-9]+)*`. Accents go, letters such as `ß` are spelled out. A name
-    with no ASCII letter or digit becomes `request-` and the beginning of its SHA-256. Where the
-    slug is taken, `-2`, `-3`, … is appended. The same arguments give the same id.
+    Its form is `[a-z0-9]+(-[a-z0-9]+)*`. Accents are dropped, letters such as `ß` are spelled out.
+    A name without an ASCII letter or digit becomes `request-` and the first digits of its SHA-256.
+    If the slug is taken, `-2`, `-3`, … is appended. The same arguments give the same id.
     """
     stem = _stem(file_name)
     plain = unicodedata.normalize("NFKD", stem.translate(_NOT_DECOMPOSED)).lower()
@@ -137,7 +135,7 @@ _UNNAMED = re.compile(
 
 
 def is_unnamed(file_name: str) -> bool:
-    """Return whether a note has the name that Obsidian gives to a new one."""
+    """Return whether a note has the name that Obsidian gives to new notes."""
     return bool(_UNNAMED.fullmatch(unicodedata.normalize("NFC", _stem(file_name)).strip()))
 
 
@@ -147,25 +145,24 @@ def is_request_id(text: str) -> bool:
 
 
 def trace_id(name: str, content_digest: str, ordinal: int) -> str:
-    """Return the UUID of a request, made of its name, its content's digest and an ordinal.
+    """Return a request's UUID, made from its name, its content's digest and an ordinal.
 
-    Seeing the same request twice, also after a crash, gives the same id. `ordinal` tells apart a
-    request that is dropped again, under the same name and with the same content, after the first
-    was finished.
+    The same request gives the same id, also after a crash. `ordinal` distinguishes a request that
+    is added again with the same name and content after the first was finished.
     """
     what = f"{name}\0{content_digest}\0{ordinal}".encode("utf-8", "surrogatepass")
     return str(uuid5(_TRACES, sha256(what).hexdigest()))
 
 
-# Begins the name of every note that placet is writing. A dot file: no editor shows it, no scan
-# lists it.
+# Prefix of every note that placet is writing. Editors do not show dot files, and no scan lists
+# them.
 TEMP_PREFIX = ".placet-tmp-"
 
 
 def is_temporary(name: str) -> bool:
     """Return whether editors, browsers or sync tools use this name while they write.
 
-    Dotfiles too.
+    Includes all dotfiles.
     """
     return _TEMPORARY.fullmatch(name) is not None
 
@@ -175,8 +172,8 @@ def conflict_of(name: str) -> str | None:
 
     Knows Obsidian Sync, Dropbox and Nextcloud (also translated), Syncthing, Seafile, Resilio,
     Synology, ownCloud and pCloud. A conflict copy is never a request and never an approval. In
-    brackets, a word for conflict is not enough (`Fix it (merge conflict).md` is a request): a word
-    for copy or a date must be there as well.
+    brackets, a word for conflict is not enough (`Fix it (merge conflict).md` is a request). They
+    must also contain a word for copy, or a date.
     """
     stem, found = _stem(name), False
     while (shorter := _without_conflict(stem)) is not None:
@@ -185,7 +182,7 @@ def conflict_of(name: str) -> str | None:
 
 
 def _without_conflict(stem: str) -> str | None:
-    """Return the stem without its last conflict mark; None if it has none, or nothing is left."""
+    """Return the stem without its last conflict mark; None without one, or if nothing is left."""
     tail = re.fullmatch(rf"(.+?)(?:{_CONFLICT_TAIL.pattern})", stem, re.IGNORECASE | re.DOTALL)
     if tail:
         return tail[1]
@@ -211,10 +208,10 @@ def is_utf8(name: str) -> bool:
 
 
 def show(name: str) -> str:
-    r"""Return the name for people: text that would move the cursor, hide or turn text is escaped.
+    r"""Return the name for people, with characters escaped that they cannot see or that mislead.
 
     Control, format (zero width, bidirectional), private and unassigned characters become `\n`,
-    `\x1b`, `\u202e`; a byte that is not UTF-8 becomes `\xff`; a backslash is doubled, so that no
+    `\x1b`, `\u202e`. A byte that is not UTF-8 becomes `\xff`. A backslash is doubled, so that no
     two names look the same.
     """
     if name.isascii() and name.isprintable() and "\\" not in name:
@@ -263,7 +260,7 @@ def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> st
 def with_suffix(path: str, suffix: str) -> str:
     """Return a file's path with `suffix` before its extension.
 
-    A name that would be too long for a file system is cut, and made unique by a part of its digest.
+    A name that is too long for a file system is cut, and made unique by part of its digest.
     """
     folder, slash, name = path.rpartition("/")
     stem, dot, end = name.rpartition(".")
@@ -279,7 +276,7 @@ def with_suffix(path: str, suffix: str) -> str:
 def numbered(path: str, number: int) -> str:
     """Return a file's path with `-2`, `-3`, … before the extension, for a name that is taken.
 
-    For 1 as it is.
+    Number 1 leaves the path unchanged.
     """
     return path if number == 1 else with_suffix(path, f"-{number}")
 

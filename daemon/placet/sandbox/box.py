@@ -29,15 +29,15 @@ class BoxLimits:
     """A command's limits.
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address
-    space: node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, and
+    space. Node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, so
     RLIMIT_AS would kill them at start. A command is also killed if the machine's shared memory
-    grows by that much. `processes` counts those in the box at level 3. Below it counts all
-    processes of the user, added to those at the start; if the kernel does not enforce that (root),
-    the command is killed. `file_bytes` is for one file. `tmp_bytes` is for the private temporary
-    folder and, separately, /dev/shm; both are in memory (level 3). `output_bytes` of each stream
-    are kept, half from its head and half from its tail; after `kill_output_bytes` of both the
-    command is killed. It is also killed if the worktree's disk has lost `disk_bytes` or `files`
-    while it ran, or has less than `free_bytes` left. With less than that no command starts.
+    grows by that much. `processes` counts those in the box at level 3. At lower levels it limits
+    how many processes the user may have beyond those at the start. If the kernel does not enforce
+    that (root), placet kills the command. `file_bytes` is for one file. `tmp_bytes` is for the
+    private temporary folder and, separately, /dev/shm; both are in memory (level 3). `output_bytes`
+    of each stream are kept, half from its head and half from its tail. After `kill_output_bytes` of
+    both the command is killed. It is also killed if the worktree's disk has lost `disk_bytes` or
+    `files` while it ran, or has less than `free_bytes` left. With less than that no command starts.
     """
 
     timeout_s: float = 120.0
@@ -56,12 +56,12 @@ class BoxLimits:
 class Box:
     """A command's view of the machine.
 
-    `worktree` is writable, except for its `.git`. `read_only` are further paths shown read-only
-    (the main repository's `.git`, with the worktree's git folder in it; Landlock enforces this only
-    outside the worktree). `readable` are extra tool chains, read-only too; no tool chain that
-    contains the worktree or something `hidden` is shown whole. `network` shares the machine's
-    network and allows internet sockets; unix sockets stay forbidden. Raises ValueError for a path
-    that is not absolute and plain, and for a worktree inside a read-only path.
+    `worktree` is writable, except for its `.git`. `read_only` are further paths shown read-only,
+    such as the main repository's `.git`, which contains the worktree's git folder. Landlock
+    enforces this only outside the worktree. `readable` are extra tool chains, read-only too. A tool
+    chain that contains the worktree or a `hidden` path is never shown whole. `network` shares the
+    machine's network and allows internet sockets; unix sockets stay forbidden. Raises ValueError
+    for a path that is not absolute and plain, and for a worktree inside a read-only path.
     """
 
     worktree: Path
@@ -89,8 +89,8 @@ class Box:
 class Ran:
     """The result of a command.
 
-    `exit_code` is None if the command was killed, and `killed` says why: `time`, `cancelled`, or
-    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. The last line of `stderr`
+    `exit_code` is None if the command was killed. Then `killed` says why: `time`, `cancelled`, or
+    the limit that it exceeded (`output`, `disk`, `memory`, `processes`). The last line of `stderr`
     names such a limit. A command that died by a signal has 128 + its number.
     """
 

@@ -23,9 +23,9 @@ _GONE_S = 5.0
 def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
     """Restore `worktree/.git`, if it is a file, when the context ends.
 
-    Landlock cannot remove a right below a folder that is writable, so a command may replace the
-    worktree's `.git`, a pointer of one line. A `.git` folder cannot be restored; `strict` then
-    raises UserError.
+    Landlock cannot remove a right below a writable folder. So a command may replace the worktree's
+    `.git`, a pointer of one line. A `.git` folder cannot be restored; `strict` then raises
+    UserError.
     """
     path = worktree / ".git"
     before = _read(path)
@@ -44,7 +44,7 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
 
 def _put_back(path: Path, content: bytes) -> None:
     """Write the file again, and delete whatever is there instead."""
-    # no process of the command is left that could take this name
+    # the command has no process left that could take this name
     away = path.with_name(f".git.{secrets.token_hex(8)}.removed")
     path.parent.chmod(path.parent.stat().st_mode | stat.S_IRWXU)
     with suppress(FileNotFoundError):
@@ -69,9 +69,9 @@ def _read(path: Path) -> bytes | None:
 
 
 def drop_odd(worktree: Path) -> None:
-    """Delete pipes, sockets and devices: git would block on a pipe named `.gitignore`.
+    """Delete pipes, sockets and devices, because git would block on a pipe named `.gitignore`.
 
-    Folders without permissions get them back: git looks for such names in them too.
+    Folders without permissions get them back, because git looks for such names in them too.
     """
     ahead = [str(worktree)]
     while ahead:
@@ -92,10 +92,10 @@ def drop_odd(worktree: Path) -> None:
 def end_left_behind(worktrees: Path) -> int:
     """Kill every box whose worktree is below `worktrees`; return the number of signals sent.
 
-    If bwrap is killed together with its daemon while it starts, it can leave a child that waits for
-    ever. The caller holds the vault's lock and has started no command yet, so every box there is
-    abandoned. A user's shell in `placet sandbox` is left alone. Linux only: bwrap runs nowhere
-    else.
+    If bwrap is killed together with its daemon while it starts, it can leave a child that waits
+    forever. The caller holds the vault's lock and has started no command yet, so every box there is
+    abandoned. A user's shell in `placet sandbox` is left alone. Linux only, because bwrap does not
+    run elsewhere.
     """
     told = 0
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def end_left_behind(worktrees: Path) -> int:
 
 
 def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int, signal.Signals]]:
-    """Give the processes that are boxes below `worktrees`, with the signal that kills each."""
+    """Yield the processes that are boxes below `worktrees`, with the signal that kills each."""
     below = os.fsencode(worktrees) + b"/"
     for pid in (
         [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]

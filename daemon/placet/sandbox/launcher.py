@@ -1,19 +1,25 @@
 """Restrict a command at levels 0 to 2, and kill everything that it started when it ends.
 
-Run as `python -I -S launcher.py ITEM… -- PROGRAM ARG…`; single-threaded, standard library only, so
-that it may fork. Its child sets limits, enters Landlock and seccomp as asked, and becomes the
-command. The launcher itself stays unrestricted and is the subreaper of all descendants. It kills
-them, also those that daemonised, when the command ends, when the daemon closes the lifeline (a kill
--9 of the daemon does that too), or on SIGTERM; then it exits.
+Run as `python -I -S launcher.py ITEM… -- PROGRAM ARG…`. It is single-threaded and uses only the
+standard library, so that it may fork. Its child sets limits, enters Landlock and seccomp as asked,
+and becomes the command. The launcher itself stays unrestricted and is the subreaper of all
+descendants. It kills them, also those that daemonised, when the command ends, on SIGTERM, or when
+the lifeline closes. A kill -9 of the daemon closes the lifeline too. Then the launcher exits.
 
-With Landlock there is a process in between, in a domain that no signal leaves and in which the
-command's domain is nested. Its `kill(-1)` kills everything that the command started at one moment;
-a search for processes one by one may always be late.
+With Landlock there is a process in between, in a domain that no signal leaves. The command's domain
+is nested in it. Its `kill(-1)` kills everything that the command started at one moment. A search
+for processes one by one may always be late.
 
-Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` if the wall failed and
-nothing was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `worktree=PATH`
-(for the search for abandoned boxes), `limit=NAME:N`, `processes=N`, `session=1`, and for Landlock
-`landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`.
+Items:
+
+- `status=FD`: JSON lines as bwrap writes them: `exit-code`, or `error` if the wall failed and
+  nothing was started
+- `lifeline=FD`
+- `filter=FD`: the seccomp program
+- `folder=PATH`
+- `worktree=PATH`: for the search for abandoned boxes
+- `limit=NAME:N`, `processes=N`, `session=1`
+- for Landlock `landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`
 """
 
 # Importing pathlib would make the start a third slower.
@@ -86,7 +92,7 @@ def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Drop all capabilities of root's command; it may still read and write what root owns."""
+    """Drop all capabilities of root's command. It may still read and write what root owns."""
     with open("/proc/sys/kernel/cap_last_cap") as last:
         for capability in range(int(last.read()) + 1):
             _prctl(_PR_CAPBSET_DROP, capability)
@@ -99,7 +105,7 @@ def _seccomp(program: bytes) -> None:
 
 
 def _become(items: list[tuple[str, str]], command: list[str]) -> None:
-    """In the child: apply the restrictions and become the command; raises OSError if that fails."""
+    """Apply the restrictions in the child and become the command. Raises OSError on failure."""
     one = dict(items)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them
         signal.signal(number, signal.SIG_DFL)
@@ -110,7 +116,7 @@ def _become(items: list[tuple[str, str]], command: list[str]) -> None:
         _limit(getattr(resource, f"RLIMIT_{name}"), int(value))
     if sys.platform == "linux":
         with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # the first to go when memory runs out
+            score.write("1000")  # killed first when memory runs out
         _limit(resource.RLIMIT_NPROC, _tasks_of_this_user() + int(one["processes"]))
         program = b""
         if "filter" in one:
@@ -168,7 +174,7 @@ def _parents() -> dict[int, int]:
 
 
 def _kill_all(group: int) -> None:
-    """Kill and reap every descendant; orphans come to us, the subreaper, and are next."""
+    """Kill and reap every descendant. Orphans are adopted by this subreaper and killed next."""
     pause = 0.0
     while True:
         try:
@@ -200,7 +206,7 @@ def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> i
         os.kill(os.getppid(), 0)
     except PermissionError:
         pass
-    else:  # else `kill(-1)` would reach every process of the user
+    else:  # `kill(-1)` would reach every process of the user
         raise OSError(1, "Landlock does not keep signals in")
     child = os.fork()
     if child == 0:

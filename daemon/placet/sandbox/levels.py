@@ -1,16 +1,16 @@
 """Make the command line that starts a box, at each level.
 
 Level 3 is bubblewrap (0.8 or newer). `--die-with-parent` takes effect some time after bwrap starts,
-and for its child later still: if the daemon is killed before that, one of the two survives. So the
-command reports that all is set up and waits for an answer from the daemon; a dead daemon never
-gives one. Inside the box, `prlimit` sets the limits: since Linux 5.14 RLIMIT_NPROC counts per user
-namespace, so it must be set within. Outside, `choom` makes the out-of-memory killer choose the box
-before the daemon. It needs a writable /proc, which the box must not have: root could write
-/proc/sys.
+and for its child even later. If the daemon is killed before that, one of the two survives. So the
+command reports that it is ready and waits for an answer, which a dead daemon never sends. Inside
+the box, `prlimit` sets the limits: since Linux 5.14 RLIMIT_NPROC counts per user namespace, so it
+must be set within. Outside, `choom` makes the out-of-memory killer choose the box before the
+daemon. It needs a writable /proc, which the box must not have, because root could write /proc/sys.
 
-Level 2 is Landlock, level 1 (macOS) a profile for `sandbox-exec`, level 0 nothing: all three run
-below `launcher`. The profile follows what other tools use, as Apple does not document the language,
-and is not tested on this project's machines. The attacks that `probe` runs at start decide.
+Level 2 is Landlock, level 1 (macOS) a profile for `sandbox-exec`, level 0 nothing. All three run
+below `launcher`. Apple does not document the profile language, so the profile follows what other
+tools use. It is not tested on this project's machines. The attacks that `probe` runs at start
+decide.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
 class Start:
     """How to start the process that the daemon talks to.
 
-    `passed` are the child's ends of pipes. bwrap or the launcher writes to `status`; its end of
+    `passed` are the child's ends of pipes. bwrap or the launcher writes to `status`. Its end of
     file means that the process ended. Closing `lifeline` tells the launcher to kill everything. If
-    `word` is set, the command writes to it when it is ready and waits for an answer; the other end
-    is its standard input.
+    `word` is set, the command writes to it when it is ready and waits for an answer. The other end
+    is the command's standard input.
     """
 
     command: list[str]
@@ -133,7 +133,7 @@ def _bubblewrapped(
     word = stdin = None
     if not terminal:
         word, stdin = map(stack.enter_context, socket.socketpair())
-        # It writes a line to its standard input, and starts when one comes back.
+        # It writes a line to its standard input, and starts when it receives one.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
     size = ("--size", str(limits.tmp_bytes))

@@ -54,8 +54,8 @@ GAPS: dict[Level, frozenset[str]] = {
 class Finding:
     """The result of one attack at one level.
 
-    `attack` is one of NAMES, or `start` if the box itself could not be built. `promised`: the level
-    claims to block it. `detail` describes the attack, or says why the box did not start.
+    `attack` is one of NAMES, or `start` if the box itself could not be built. `promised` means that
+    the level claims to block it. `detail` describes the attack, or says why the box did not start.
     """
 
     attack: str
@@ -67,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The level that holds, and every finding of the levels that were tried."""
+    """The level that holds, and all findings of the levels that were tried."""
 
     level: Level
     findings: tuple[Finding, ...]
@@ -76,9 +76,9 @@ class Probe:
 def probe(wanted: Level | None = None) -> Probe:
     """Run every attack in a real box, from the best level of this platform (or `wanted`) down.
 
-    Returns the first level that blocks all attacks that it promises to block; NONE if none does.
-    With `wanted` NONE the attacks run without a wall, which shows that they work. Takes about 0.3 s
-    a level. Leaves nothing behind.
+    Returns the first level that blocks all attacks that it promises to block, or NONE. With
+    `wanted` NONE the attacks run without a wall, which shows that they work. Takes about 0.3 s a
+    level. Leaves nothing behind.
     """
     candidates = (
         (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
@@ -113,7 +113,7 @@ def _attack(level: Level) -> list[Finding]:
             for a in attacks.ATTACKS
             if sys.platform == "linux" or a not in attacks.LINUX_ONLY
         }
-        # the kernel does not limit root, and placet kills the whole box: run it alone
+        # the kernel does not limit root, and placet kills the whole box, so run it alone
         alone = {"fork_many"} if os.geteuid() == 0 else set()
         try:
             ran = run(_try(targets, names - alone), box, level)
@@ -155,7 +155,7 @@ def _not_started(level: Level, why: str) -> Finding:
 
 
 def _outside(stack: ExitStack) -> Path:
-    """Make a folder, if possible outside /tmp, in which some boxes may write."""
+    """Create a folder outside /tmp if possible, because some boxes may write in /tmp."""
     for place in (Path("/var/tmp"), Path.home()):  # noqa: S108  made with mkdtemp
         with suppress(OSError):  # read-only, full or missing
             return Path(stack.enter_context(_folder(dir=place)))
@@ -222,7 +222,7 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
 def _listen(
     stack: ExitStack, family: socket.AddressFamily, kind: socket.SocketKind, where: Any
 ) -> int:
-    """Listen there until the stack unwinds; return the port, 0 where there is none."""
+    """Listen there until the stack unwinds; return the port, 0 if there is none."""
     listener = stack.enter_context(socket.socket(family, kind))
     listener.bind(where)
     if kind is socket.SOCK_STREAM:

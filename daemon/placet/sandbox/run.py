@@ -56,8 +56,8 @@ class Kept:
             return (self._head + self._tail).decode("utf-8", "replace")
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = self._tail[-self._half :]
-        # At most three continuation bytes belong to a split character; more are broken output,
-        # shown as such.
+        # A split character leaves at most three continuation bytes. More are broken output, shown
+        # as such.
         start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
         return (
             f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"
@@ -65,10 +65,11 @@ class Kept:
 
 
 # Limit the resources of a running command that no kernel limit covers. RLIMIT_FSIZE limits one
-# file, not their number, on the disk or in memory (memfd_create(2), which RLIMIT_DATA does not
-# count). RLIMIT_NPROC does not bind root. So the disk's free space, the machine's shared memory and
-# the number of tasks are polled. Free space cannot be faked: it includes deleted files that are
-# open and folders too deep to walk, and asking costs the same for any tree.
+# file, but a command may create many. They may be on disk or in memory (memfd_create(2), which
+# RLIMIT_DATA does not count). RLIMIT_NPROC does not bind root. So placet polls the disk's free
+# space, the machine's shared memory and the number of tasks. Free space cannot be faked: it
+# includes deleted files that are open and folders too deep to walk. Polling costs the same for any
+# tree.
 
 _PERIOD_S = 0.05  # a disk writes about 100 MB in that time
 # how often tasks are counted one by one, even if the machine's total has not grown
@@ -76,13 +77,14 @@ _COUNT_PERIOD_S = 1.0
 
 
 class CommandUsage:
-    """The resource usage of one command; created before it starts.
+    """The resource usage of one command. Create it before the command starts.
 
-    Others who write to the same disk count too. It is better to kill one command too many.
+    Other processes that write to the same disk count too. It is better to kill one command too
+    many.
     """
 
     def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
-        """Measure the start; raises ToolError `disk_full` if a disk has too little space."""
+        """Measure the start. Raises ToolError `disk_full` if a disk has too little space."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
         for folder in folders:
@@ -117,8 +119,8 @@ class CommandUsage:
                 return "disk"
         if _shared_memory() > self._shared:
             return "memory"
-        # Asking whose the tasks are is slow. The machine's total is one number: look closer if it
-        # grew.
+        # Finding out whose the tasks are is slow. The machine's total is one number, so look closer
+        # only if it grew.
         if _binds_not() and (now_s >= self._next_count_s or _all_tasks() > self._tasks):
             self._next_count_s = now_s + _COUNT_PERIOD_S
             if tasks_below(launcher) > self._limits.processes:
@@ -186,12 +188,12 @@ def run(
 ) -> Ran:
     """Run `argv` (no shell) in `box` at `level` and return its result.
 
-    No process of the command is left when this returns. It is killed at the time limit, when
-    `cancelled` (polled every 0.1 s) says so, and when it exceeds a limit (see `BoxLimits`).
-    Background processes do not outlive the command. Standard input is empty. Thread-safe.
+    No process of the command is left when this returns. The command is killed at the time limit,
+    when `cancelled` (polled every 0.1 s) returns true, and when it exceeds a limit (see
+    `BoxLimits`). Background processes do not outlive it. Standard input is empty. Thread-safe.
 
-    Raises ToolError for a program that is missing or not allowed, or a full disk, and UserError if
-    the wall cannot be built or breaks: no weaker level is tried.
+    Raises ToolError for a program that is missing or not allowed, or a full disk. Raises UserError
+    if the wall cannot be built or breaks; it tries no weaker level.
     """
     began = time.monotonic()
     # Below level 3 the temporary folder is on the machine's disk, without its own limit.
@@ -327,7 +329,7 @@ class _Watch:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Let the command start: from now on it can be killed with all that it starts."""
+        """Let the command start. From now on it can be killed with all that it starts."""
         # The namespace's first process dies with bwrap once it sleeps and waits for its child.
         until = time.monotonic() + _DEATH_S
         while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
@@ -345,8 +347,8 @@ class _Watch:
         elif self._inner is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
-        # Else bwrap is starting. Killed now it might leave its child, which waits for the answer
-        # and does nothing.
+        # Else bwrap is starting. If it were killed now, it might leave its child, which waits for
+        # the answer and does nothing.
 
     def close(self) -> None:
         """Wait until everything is dead; raises UserError if a process cannot be killed."""

@@ -1,11 +1,11 @@
 """Make the system call filter as a classic BPF program, without a library, for x86-64 and arm64.
 
-It forbids what no build or test needs and what the wall's other parts leave open: sockets, new
-namespaces, mounts, tracing, io_uring (which bypasses the filter), kernel keys, BPF, modules, and
-typing into the terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so
-that libc and libuv use their older ways; fallocate, which reserves a whole disk faster than placet
-polls, with EOPNOTSUPP, so that programs write instead. Numbers: Linux `asm/unistd_64.h` and
-`asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
+It forbids what no build or test needs and what the wall's other parts leave open. That is sockets,
+new namespaces, mounts, tracing, io_uring (which bypasses the filter), kernel keys, BPF, modules,
+and typing into the terminal. A forbidden call fails with EPERM. clone3 and io_uring fail with
+ENOSYS, so that libc and libuv use their older ways. fallocate fails with EOPNOTSUPP, so that
+programs write instead: it reserves a whole disk faster than placet polls. Numbers: Linux
+`asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
     `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `network` allows internet
-    sockets. `shared_ipc`: the box has no separate IPC namespace, so System V and POSIX queues are
-    forbidden too.
+    sockets. `shared_ipc` says that the box has no separate IPC namespace, so System V and POSIX
+    queues are forbidden too.
     """
     column, arch = _ARCHES[machine]
     out = [_op(_LOAD, _OFFSET_ARCH), _op(_EQUAL, arch, 1, 0), _refuse(errno.EPERM)]
@@ -151,8 +151,8 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     out.append(_when(_IOCTL[column], _argument(1) + typing + allow))
     families = (_AF_INET, _AF_INET6) if network else ()
     sockets = b"".join(_op(_EQUAL, family, 0, 1) + allow for family in families)
-    # getaddrinfo asks by netlink which families work; other protocols of it list the machine's own
-    # sockets
+    # getaddrinfo asks by netlink which families work. Other netlink protocols list the machine's
+    # own sockets.
     if network:
         sockets += (
             _op(_EQUAL, _AF_NETLINK, 1, 0)
@@ -162,7 +162,7 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
             + allow
         )
     out.append(_when(_SOCKET[column], _argument(0) + sockets + _refuse(errno.EPERM)))
-    # A pair is only a pipe, which node and asyncio are built on; a datagram one could still be sent
+    # A pair is only a pipe, which node and asyncio rely on. A datagram pair could still send
     # anywhere.
     kinds = b"".join(_op(_EQUAL, kind, 0, 1) + allow for kind in (_STREAM, _SEQPACKET))
     pair = _argument(0) + _op(_EQUAL, _AF_UNIX, 1, 0) + _refuse(errno.EPERM)

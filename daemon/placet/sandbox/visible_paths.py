@@ -3,20 +3,20 @@
 The rules, in order:
 
 1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
-2. PATH is the daemon's: absolute entries that are readable, are not inside the worktree, and are
-   not the home itself or above it; last the folder of the daemon's interpreter. Each entry is
+2. PATH has the daemon's absolute, readable entries, and last the folder of its interpreter. It has
+   no entry inside the worktree, and neither the home itself nor a folder above it. Each entry is
    readable.
 3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder
    readable.
 4. An entry of a virtual environment (`pyvenv.cfg` next to `bin`) makes the whole environment
-   readable, and the Python that it was made from.
+   readable. So is the Python that it was made from.
 5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and
-   `share` readable; not `share` in ~/.local (key rings, mail), and no sibling of ~/bin.
+   `share` readable. Exceptions: `share` in ~/.local (key rings, mail), and every sibling of ~/bin.
 6. rustup's programs are proxies that need the home, so the default tool chain's `bin` comes before
-   them; ~/.cargo itself, which may hold credentials, stays invisible.
+   them. ~/.cargo itself stays invisible, because it may hold credentials.
 7. No folder that contains the worktree, the vault or the daemon's state (`Box.hidden`) is readable
-   whole: only its `bin`, `lib` and the like.
-8. `Box.readable`, which users configure.
+   whole. Only its `bin`, `lib` and the like are.
+8. `Box.readable`, which users configure, is readable.
 
 Nothing else is visible.
 """
@@ -101,9 +101,9 @@ def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
 def program(name: str, box: Box, view: VisiblePaths) -> str:
     """Return the absolute path of the program that `name` means in the box.
 
-    A bare name is looked up in the view's PATH, which never leads into the worktree; a relative
-    path counts from the worktree and must stay in it. Raises ToolError where there is none, or it
-    cannot be run or seen.
+    A bare name is looked up in the view's PATH, which never leads into the worktree. A relative
+    path starts at the worktree and must stay in it. Raises ToolError if there is no such program,
+    or it cannot be run or seen.
     """
     if "/" not in name:
         for entry in view.path:
@@ -145,8 +145,8 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
 
 
 def _open_folder(path: Path) -> bool:
-    """Return whether this is a folder that we may read; PATH may be inherited from root."""
-    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
+    """Return whether this is a folder that the daemon may read; PATH may come from root."""
+    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below an unreadable folder
 
 
 def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:

@@ -1,6 +1,4 @@
-"""What every test gets, and what holds for each: no daemon that it starts leaves a trace in what is
-a person's.
-"""
+"""Give every test its fixtures, and check that no daemon leaves traces in your repositories."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a mission's commands leave in the worktree, and what becomes of it: in commits, rows and
-reports, by the real daemon.
-"""
+"""Test which changes of a mission's commands the daemon commits, records and reports."""
 
 from __future__ import annotations
 

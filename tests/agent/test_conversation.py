@@ -1,6 +1,4 @@
-"""What a model is sent: the same again for ever, however the work is cut up, and nothing that its
-server would refuse.
-"""
+"""Test that the model gets the same prompt prefix at every turn, in a form that servers accept."""
 
 from __future__ import annotations
 

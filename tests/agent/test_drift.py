@@ -1,6 +1,4 @@
-"""A plan knows what it was based on: what changed elsewhere is noted, what changed under it asks
-the person again.
-"""
+"""Test what happens when files change after a plan was written: a note, or a new question."""
 
 from __future__ import annotations
 

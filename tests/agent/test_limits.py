@@ -1,6 +1,4 @@
-"""Limits through the whole daemon: what is told, what ends a mission, and what it may cost, with a
-scripted model.
-"""
+"""Test limits through the whole daemon with a scripted model: warnings, ends and costs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Going on after a crash: from which state a call that was cut off is repeated, and when it is no
-use to go on.
-"""
+"""Test how a mission resumes after a crash, and when it cannot."""
 
 from __future__ import annotations
 

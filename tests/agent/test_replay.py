@@ -1,4 +1,4 @@
-"""Replay: the record alone makes the same tree again, and a record that does not is told where."""
+"""Test that replay makes the same tree from the record alone, or names the first difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What missions may cost and take, kept to the token.
+"""Test that missions keep to their budgets, to the token.
 
 And long conversations, which keep their prefix and make room.
 """

@@ -1,4 +1,4 @@
-"""The steps of an approved plan: in their order, each once, and none is passed over."""
+"""Test that the steps of an approved plan run in order, each once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`python -m tests.bench`: the figures, each beside a named baseline that is run in the same
-minute.
+"""Measure placet next to named baselines in the same minute: `python -m tests.bench`.
 
 Machines are shared and noisy: look at the ratios. Nothing here passes or fails.
 """

@@ -1,4 +1,4 @@
-"""The board: `python -m tests.bench board`."""
+"""Measure the board: `python -m tests.bench board`."""
 
 from __future__ import annotations
 

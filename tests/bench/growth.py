@@ -1,4 +1,4 @@
-"""A large journal, and what a daemon costs on it: `python -m tests.bench growth latency held`."""
+"""Measure a daemon on a large journal: `python -m tests.bench growth latency held`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`python -m tests.bench.streaming`: the processor time of one streamed reply, beside the SDK's
-bare `create(stream=True)`.
-"""
+"""Measure the CPU time of a streamed reply next to the SDK's `create(stream=True)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A team: missions a minute with so many workers, and what the database pays for them.
+"""Measure a team's missions a minute and its database statements.
 
 `python -m tests.bench team` runs real workers, `simulated` such as have neither git nor sandbox.
 """

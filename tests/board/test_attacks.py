@@ -1,4 +1,4 @@
-"""Attacks on the board by other pages, other machines' names, forged sessions and odd requests."""
+"""Attack the board with other pages, foreign host names, forged sessions and odd requests."""
 
 from __future__ import annotations
 

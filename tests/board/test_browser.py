@@ -1,4 +1,4 @@
-"""The board in a real browser: `placet board` and a daemon as processes, headless Chromium."""
+"""Test the board in headless Chromium, with `placet board` and a daemon as processes."""
 
 from __future__ import annotations
 

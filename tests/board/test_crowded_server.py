@@ -1,4 +1,4 @@
-"""Clients of the board that are slow, silent or many; and its files damaged."""
+"""Test the board with slow, silent and many clients, and with damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board where something is not as it should be: disks, keys, clocks, names, and other boards."""
+"""Test the board with full disks, bad keys, wrong clocks, odd names and a second board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile texts on the board's pages: nothing that a model, a note or a repository says acts."""
+"""Test that texts of models, notes and repositories stay inert on the board's pages."""
 
 from __future__ import annotations
 

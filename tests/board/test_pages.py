@@ -1,4 +1,4 @@
-"""The board's pages that show: numbers, the journal, a request's story, a mission's turns."""
+"""Test the board's pages for numbers, journal, story and turns."""
 
 from __future__ import annotations
 

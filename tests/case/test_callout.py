@@ -1,4 +1,4 @@
-"""placet's box on a plan is the state's: what it may do now, where, what to do with it.
+"""Test the summary box on a plan: state, permissions and next step.
 
 Its links lead on.
 """

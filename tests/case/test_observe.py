@@ -1,4 +1,4 @@
-"""Observe what you did: plans that went astray, words in vain, statuses that are old.
+"""Test what placet makes of lost plans, useless properties and old statuses.
 
 What is written or moved in vain is answered beside the note. What says no is never taken for a yes.
 """

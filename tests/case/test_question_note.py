@@ -1,4 +1,4 @@
-"""The notes in which work asks you: which answer a note gives, and what an amendment shows."""
+"""Test question notes: which answer a note gives, and what an amendment shows."""
 
 from __future__ import annotations
 

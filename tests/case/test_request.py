@@ -1,6 +1,4 @@
-"""A request's keys are read for every plan: for its first one, after an edit, after a rejection,
-and when changes are asked for.
-"""
+"""Test that placet reads a request's properties again for each of its plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a file has settled and when it is gone, as a pure function of the looks at it."""
+"""Test when a file counts as settled or gone, as a pure function of scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose note it is, and when a note is gone.
+"""Test which request a note belongs to, and when a note counts as gone.
 
 The simulation shows the rest: renamed, swapped and replaced notes, and the names of ended requests
 (`TakesThePlaceForTheNote`, `TakesANoteInThePlaceForAnAbsence`, `KeepsThePlaceOfAnEndedRequest`).

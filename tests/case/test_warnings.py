@@ -1,4 +1,4 @@
-"""The plan as a note: what a reviewer is told above it."""
+"""Test the warnings above a plan."""
 
 from __future__ import annotations
 

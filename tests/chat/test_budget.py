@@ -1,4 +1,4 @@
-"""Budgets: held before, settled after, never passed."""
+"""Test budgets: reserved before a call, settled after it, never exceeded."""
 
 from __future__ import annotations
 

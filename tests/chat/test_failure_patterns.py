@@ -1,4 +1,4 @@
-"""Failure patterns: each at its border, their order, and that one is told only when it comes up."""
+"""Test each failure pattern at its threshold, their order, and that each is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each guard at its border, the sliding window against a plain model of it, and compaction."""
+"""Test guards at their thresholds, the sliding window against a simple model, and compaction."""
 
 from __future__ import annotations
 

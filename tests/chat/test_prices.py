@@ -1,4 +1,4 @@
-"""placet's prices, compared with the data of `genai-prices`: a difference names what changed."""
+"""Compare placet's prices with the data of `genai-prices`, and name each difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a failed model call, and what a reply costs."""
+"""Test what follows a failed model call, and what a reply costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What work asks a person, on the command line: shown first, answered, approved, rejected."""
+"""Test how you answer, approve and reject questions on the command line."""
 
 from __future__ import annotations
 

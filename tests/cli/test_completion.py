@@ -1,4 +1,4 @@
-"""Completion: by click's own protocol, and in real shells."""
+"""Test completion by click's protocol and in real shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet cost`: each call of the model once, and the sums are those of the journal's rows."""
+"""Test that `placet cost` counts each model call once and agrees with the journal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Deciding on the command line: what an approval shows and binds, trying again, and naming a
-request.
-"""
+"""Test decisions on the command line: what an approval shows and binds, retry, and ID prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet doctor`: a fix for each finding, and what has to answer."""
+"""Test that `placet doctor` names a fix for each finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live events: each committed row once, in one schema, across kills and a replaced journal."""
+"""Test live events: each committed row once, across kills and a replaced journal."""
 
 from __future__ import annotations
 

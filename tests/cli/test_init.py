@@ -1,4 +1,4 @@
-"""`placet init`: at most three questions, on a terminal only, each with a default and a flag."""
+"""Test that `placet init` asks at most three questions, each with a default and an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet --help`: groups of commands, and an example for each that can be given as it stands."""
+"""Test `placet --help`: groups of commands, and an example for each that works."""
 
 from __future__ import annotations
 

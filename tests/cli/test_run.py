@@ -1,4 +1,4 @@
-"""What the daemon says to whoever started it: a line an event, from the journal's rows."""
+"""Test what `placet run` prints: one line an event, from the journal's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet service`: what it writes and runs, and what the service manager says.
+"""Test what `placet service` writes and runs, and how it reports the service manager's answers.
 
 The managers are programs of ours on the PATH that write down how they were called.
 """

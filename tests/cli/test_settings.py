@@ -1,6 +1,4 @@
-"""`placet config`, `get` and `set`: what holds, what a setting may be, and what was meant by a
-key that is none.
-"""
+"""Test `placet config`: current values, checks, and suggestions for unknown keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `placet status`, `plans` and `show` look like on a terminal, and that nothing gets out."""
+"""Test `placet status`, `plans` and `show` on a terminal, with hostile texts."""
 
 from __future__ import annotations
 

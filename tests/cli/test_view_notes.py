@@ -1,4 +1,4 @@
-"""Commands say how many notes changed while no daemon ran, and wait for a note to be written."""
+"""Test that commands count notes changed without a daemon, and wait for notes to be written."""
 
 from __future__ import annotations
 

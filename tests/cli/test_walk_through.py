@@ -1,4 +1,4 @@
-"""`placet review` on a terminal: one thing after the other, decided on as it was read."""
+"""Test `placet review` on a terminal: one item at a time, decided as you read it."""
 
 from __future__ import annotations
 

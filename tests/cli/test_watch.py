@@ -1,4 +1,4 @@
-"""`placet watch`, `logs` and `submit` with an editor, standard input, and waiting for the end."""
+"""Test `placet watch`, `logs` and `submit`: with an editor, standard input and `--wait`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures that explain themselves: the report, `placet why`, the next plan.
+"""Test that failures explain themselves in the report, `placet why` and the next plan.
 
 And why everything else is where it is.
 """

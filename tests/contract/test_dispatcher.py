@@ -1,4 +1,4 @@
-"""What every dispatcher of tools does, the real one and the one in memory: one suite, both pass it."""
+"""Run one suite on every dispatcher of tools: the real one and the one in memory."""
 
 from __future__ import annotations
 

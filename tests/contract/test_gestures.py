@@ -1,4 +1,4 @@
-"""Review by moving files: every gesture of a person on a note, and what it comes to."""
+"""Test every gesture on a note and its result."""
 
 from __future__ import annotations
 

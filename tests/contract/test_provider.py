@@ -1,6 +1,4 @@
-"""The providers: the real SDK against a server that speaks the Messages API, and the file that
-replays.
-"""
+"""Run one suite on every provider: the real SDK against a local server, and the replay file."""
 
 from __future__ import annotations
 

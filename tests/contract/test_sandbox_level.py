@@ -1,5 +1,4 @@
-"""The wall around processes, attacked: every attack at every level, and the same attack with no
-wall.
+"""Attack the sandbox at every level, and run each attack without a sandbox for comparison.
 
 Where bubblewrap or Landlock is not on the machine, what needs it is skipped with that reason.
 """

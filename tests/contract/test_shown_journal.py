@@ -1,4 +1,4 @@
-"""What people are shown is the same with the journal in a file and in PostgreSQL."""
+"""Test that commands show the same with the journal in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work is the same work, whether the daemon does it itself or a team's worker does it.
+"""Run one suite on every implementation of `Workers`: threads of the daemon and a team.
 
 Each play is run both ways; what people see of it, and what the journal says, is held to be equal.
 """

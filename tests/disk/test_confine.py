@@ -1,4 +1,4 @@
-"""The one checker of paths: what it refuses, what it gives, and that nobody wins a race against it."""
+"""Test path confinement: what it refuses, what it returns, and that races do not beat it."""
 
 from __future__ import annotations
 

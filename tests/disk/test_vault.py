@@ -1,4 +1,4 @@
-"""The vault: scans, reads and changes on real files, with swaps, crashes and faults."""
+"""Test scans, reads and changes of a vault on real files, with swaps, crashes and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bell: every gesture is seen, with events and without.
+"""Test that every gesture is noticed, with file events and without.
 
 Bursts lose nothing; folders may come and go.
 """

@@ -1,6 +1,4 @@
-"""README and guide say what is true: their commands run, their tables are the code's, their links
-lead somewhere, and the site is built without a warning.
-"""
+"""Test README and guide: commands run, tables match the code, links work, the site builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages that users meet most, as a page: `messages.md`. Real commands produce each.
+"""Produce the messages that users meet most with real commands, as a page: `messages.md`.
 
 After a change of words, copy the page that the failure names over that one, and read it.
 """

@@ -1,6 +1,4 @@
-"""What holds the repository's promises together: README, CI, the service unit, what is imported
-when.
-"""
+"""Test the repository's promises: README, CI, service unit, and what is imported when."""
 
 from __future__ import annotations
 

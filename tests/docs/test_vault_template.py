@@ -1,6 +1,4 @@
-"""What a new vault starts with: it is complete, its parts fit together, and it never takes the
-place of a person's file.
-"""
+"""Test that a new vault is complete and never replaces your files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel, installed without the checkout: its demo runs, and a first request is merged.
+"""Test the installed wheel without the checkout: the demo and a first merged request.
 
 Each environment has the packages that the wheel's metadata asks for, and no others. They are linked
 from this one, so that no registry is needed.

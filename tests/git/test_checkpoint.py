@@ -1,6 +1,4 @@
-"""A mission's commits and checkpoints are what plain git makes of the same files, and flushed
-before a reference names them.
-"""
+"""Test that commits and checkpoints match plain git, and are on disk before a ref names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Git for real: missions have worktrees of their own.
+"""Test worktrees, branches and merges of missions with real git.
 
 The person's repository is as it was, whatever happens.
 

@@ -1,6 +1,4 @@
-"""A vault that is no repository: whether it may have a history, what that holds, and that it
-follows what people write.
-"""
+"""Test the history that placet keeps for a vault that is no repository."""
 
 from __future__ import annotations
 

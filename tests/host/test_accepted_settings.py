@@ -1,6 +1,4 @@
-"""Settings that are code or reach out hold as accepted on this machine, whatever a synced vault
-says.
-"""
+"""Test that settings that run code or open connections need acceptance on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System/placet.toml: what can be a setting, and how commands write one."""
+"""Test `System/placet.toml`: allowed values, and how commands edit the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intents: what a command asks for is done by the daemon, once, and for what was seen."""
+"""Test that the daemon performs each command's intent once, and only for the text you saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One daemon to a vault, by whatever path it is reached.
+"""Test that a vault has one daemon, by whatever path it is reached.
 
 And a vault keeps its journal wherever it is moved.
 """

@@ -1,4 +1,4 @@
-"""Notices: a real web server, real programs, real time limits."""
+"""Test notices with a real web server, real programs and real time limits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a backup has, what a restore of it does, and what becomes of texts and records that are not
-as they were written.
-"""
+"""Test backup and restore, and how `verify` finds changed texts and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal of schema 6 is upgraded, and every case in it goes on.
+"""Test that a journal of schema 6 is upgraded and its open cases continue.
 
 `schema_6.tar.xz` holds a vault and its state folder as placet d5811cf left them when it was killed.
 Its `make.py` made them, in a checkout of that commit.

@@ -1,6 +1,4 @@
-"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files of a test,
-made the same way.
-"""
+"""Make dispatchers for tests: a sandboxed worktree, or files in memory."""
 
 from __future__ import annotations
 

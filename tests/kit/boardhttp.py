@@ -1,4 +1,4 @@
-"""The board as a process, browsers that ask it, and clients that are no browsers."""
+"""Start the board as a process, and clients that behave well or badly."""
 
 from __future__ import annotations
 

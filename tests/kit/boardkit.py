@@ -1,4 +1,4 @@
-"""A board that people look at: a vault with a portal, a scripted model, and the board's process."""
+"""Start a board on a vault with a portal and a scripted model."""
 
 from __future__ import annotations
 

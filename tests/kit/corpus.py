@@ -1,5 +1,4 @@
-"""Notes as people's vaults hold them: hand-made ones with one trap each, and generated ones that
-mix them.
+"""Make notes like those in real vaults: hand-made ones with one trap each, and generated mixes.
 
 Every note says whether it can be edited; one that cannot must be refused and left alone.
 """

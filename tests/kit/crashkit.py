@@ -1,4 +1,4 @@
-"""Kills daemons at chosen places, starts them again, and tells what is not as it should be.
+"""Kill daemons at chosen places, restart them, and report what is wrong.
 
 Run as a process of its own.
 

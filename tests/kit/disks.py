@@ -1,4 +1,4 @@
-"""Small disks for tests: what happens when there is no room is tried on real file systems."""
+"""Make small file systems, so that tests can fill them."""
 
 from __future__ import annotations
 

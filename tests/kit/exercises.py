@@ -1,4 +1,4 @@
-"""Small exercises: a broken function, checks that it fails, and the edits that mend it.
+"""Make small exercises: a broken function, failing checks, and the edits that fix it.
 
 Written for these tests.
 """

@@ -1,6 +1,4 @@
-"""Small real repositories for tests, and one value that says whether a person's repository was
-touched.
-"""
+"""Make small repositories, and a value that changes if a person's repository is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README and the guide as a person follows them: their blocks, run in a home of their own.
+"""Run the blocks of README and guide in a temporary home, as a reader would.
 
 A ```sh block is run line by line; each command must end with 0. A ```console block has `$ command`
 lines, each followed by what it prints; `…` stands for any text of a line, and on a line of its own

@@ -1,4 +1,4 @@
-"""A journal whose clocks stand still until a test moves them."""
+"""Make a journal whose clocks move only when a test moves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut: nothing passes, and nobody is told."""
+"""Make a network line that a test can cut without either side being told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon's loop in the test's own process, with real vault, journal, git and workers.
+"""Run the daemon's loop in the test's process, with real vault, journal, git and workers.
 
 Model and clock may be the test's.
 """

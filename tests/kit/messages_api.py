@@ -1,5 +1,4 @@
-"""A server on loopback that speaks the Messages API over HTTP and SSE, with scripted answers and
-faults.
+"""Serve the Messages API over HTTP and SSE on loopback, with scripted answers and faults.
 
     from messages_api import MessagesApi, call, reply, status, text
 

@@ -1,4 +1,4 @@
-"""Machines with addresses of their own: network namespaces around a router that can cut lines."""
+"""Make network namespaces around a router that can cut lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real board of a real vault, for tests: a browser without a screen that is logged in."""
+"""Open the real board of a real vault in a logged-in headless browser."""
 
 from __future__ import annotations
 

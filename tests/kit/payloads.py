@@ -1,4 +1,4 @@
-"""Texts that a model, a repository or a note can bring, and that would act in a careless page."""
+"""Collect texts that would act in a careless page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, on loopback, below a temporary folder."""
+"""Start a PostgreSQL server on loopback, below a temporary folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal of so many columns on which a command runs, and what a person sees on it."""
+"""Run a command on a terminal of a given width, and return what it shows."""
 
 from __future__ import annotations
 

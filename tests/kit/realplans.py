@@ -1,4 +1,4 @@
-"""Twelve plans as models write them, for tests that measure the plan's page."""
+"""Hold twelve plans as models write them, for tests of the plan page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A git server that speaks HTTP, with git's own `http-backend`; a name and a password, if told.
+"""Serve git over HTTP with `http-backend`, on request with a name and password.
 
 As a program: `python remotekit.py FOLDER ADDRESS PORT [NAME:PASSWORD]`.
 """

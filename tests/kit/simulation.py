@@ -1,4 +1,4 @@
-"""A vault, a daemon and its people in one process, played from a seed.
+"""Play a vault, a daemon and its people in one process, from a seed.
 
 The Loop, the Vault and the Journal are the real ones, on real folders. The clock is made up, the
 workers are fakes that answer when the dice say so, and a kill is an exception at any write, before

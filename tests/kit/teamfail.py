@@ -1,4 +1,4 @@
-"""A process of placet's that kills itself at a chosen place: `python teamfail.py NUMBER LOG WORDS…`.
+"""Run a process of placet that kills itself at a chosen place: `teamfail.py NUMBER LOG WORDS…`.
 
 Its places are before and after each transaction of the journal that a piece of work makes, and each
 git process. Their names go to LOG, and at place NUMBER (from 0; -1 for none) it dies of SIGKILL, or

@@ -1,4 +1,4 @@
-"""A team for tests: a daemon that does no work itself, workers as processes, one database."""
+"""Start a team: a daemon without work of its own, worker processes and one database."""
 
 from __future__ import annotations
 

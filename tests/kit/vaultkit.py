@@ -1,4 +1,4 @@
-"""Vaults, daemons and people for tests: the daemon runs as a process, people move files."""
+"""Start daemons as processes on temporary vaults, and make a person's gestures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Portals, and what a person does with the branches that missions leave."""
+"""Test portals, and what a person does with the branches of missions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions by the property `decision` of a plan: what a move means, one shot, and no model's."""
+"""Test decisions by the property `decision`: same as a move, used once, never from a model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A request is planned once its writer has stopped: editors save every few seconds, and each plan
-costs money.
-"""
+"""Test that a request is planned only after its writer has stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a mission ends, and what you are told of it: journal, report, `why`, `status`, branch."""
+"""Test how a mission ends and where that shows: journal, report, `why`, `status`, branch."""
 
 from __future__ import annotations
 

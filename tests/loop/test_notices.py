@@ -1,6 +1,4 @@
-"""Notices: one call for each transition that a person should know of, and nothing of what a note
-says.
-"""
+"""Test that you get one notice for each important change, without text from notes."""
 
 from __future__ import annotations
 

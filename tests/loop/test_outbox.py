@@ -1,4 +1,4 @@
-"""Perform recorded commands on notes that changed since the decision."""
+"""Test recorded commands on notes that changed since the decision."""
 
 from __future__ import annotations
 

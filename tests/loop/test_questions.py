@@ -1,4 +1,4 @@
-"""Questions and wider scopes: work asks a person, stands still, and goes on from its record."""
+"""Test questions and wider scopes: a mission asks you, waits, and resumes from its record."""
 
 from __future__ import annotations
 

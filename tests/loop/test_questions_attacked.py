@@ -1,4 +1,4 @@
-"""Questions and wider scopes under attack: obedient models, odd options, copies, edits in between."""
+"""Attack questions and wider scopes: obedient models, odd options, copies, edits in between."""
 
 from __future__ import annotations
 

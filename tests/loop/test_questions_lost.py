@@ -1,4 +1,4 @@
-"""What a question or a wider scope outlives: lost worktrees and journals, kills, odd bytes."""
+"""Test questions after lost worktrees, lost journals, kills and odd bytes."""
 
 from __future__ import annotations
 

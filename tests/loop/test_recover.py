@@ -1,4 +1,4 @@
-"""With a lost or older journal, plans come back for review and nothing runs again."""
+"""Test that with a lost or older journal plans come back for review and nothing runs again."""
 
 from __future__ import annotations
 

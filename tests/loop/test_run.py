@@ -1,6 +1,4 @@
-"""How a daemon ends: in order if its terminal is closed, soon whatever a notice does, and never
-because nobody reads its log.
-"""
+"""Test how a daemon stops: when its terminal closes, and with blocked notices and logs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Notes beside notes: placet replaces and takes away only what it has written itself, and all of
-that.
-"""
+"""Test that placet changes and deletes only the side notes that it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the model cannot be asked: work waits, people are told once, and it goes on by itself."""
+"""Test how work waits for an unreachable model, tells you once, and resumes."""
 
 from __future__ import annotations
 

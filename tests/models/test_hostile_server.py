@@ -1,4 +1,4 @@
-"""A model server that answers with anything: work with it ends within its limits, the rest goes on."""
+"""Test a model server that sends anything: its work ends within limits, other work continues."""
 
 from __future__ import annotations
 

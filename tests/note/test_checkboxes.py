@@ -1,4 +1,4 @@
-"""Boxes and step numbers as editors and phones write them, and as hands slip."""
+"""Test boxes and step numbers as editors, phones and typing errors produce them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Notes as values and their edits: what is read, what is refused, and that no byte changes outside
-stamps.
-"""
+"""Test reading and stamping of notes: what is refused, and that no other byte changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names: slugs, trace ids, temporary files, conflict copies, escaping."""
+"""Test slugs, trace ids, temporary files, conflict copies and escaping."""
 
 from __future__ import annotations
 

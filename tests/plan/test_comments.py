@@ -1,4 +1,4 @@
-"""What changed comes first, comments stand at steps, and a plan is approved with a remark."""
+"""Test comments on plans, the difference at the top of a revision, and remarks at approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a plan: steps and lines of the scope that a person left out are not carried out."""
+"""Test that left-out steps and scope lines do not run."""
 
 from __future__ import annotations
 

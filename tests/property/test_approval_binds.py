@@ -1,5 +1,4 @@
-"""An approval binds every byte: whatever is changed between review and run, what runs is what a
-person put into System/Active.
+"""Test that only the approved bytes run, whatever changes between review and start.
 
 The notes are values here: a person moves the plan and edits it, byte by byte, at any moment; the
 daemon looks, decides and starts at any moment. What a start would carry out is the text stored with

@@ -1,4 +1,4 @@
-"""Values as JSON, held against pydantic's own reading and writing of the same types."""
+"""Compare JSON values with pydantic's own reading and writing of the same types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Foreign words mean nothing in the daemon's own notes: in callouts, reports and side notes,
-whoever says them.
-"""
+"""Test that texts of others have no meaning in callouts, reports and side notes."""
 
 from __future__ import annotations
 

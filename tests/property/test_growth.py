@@ -1,6 +1,4 @@
-"""What many finished missions cost: nothing that is done again and again depends on how many lie
-behind.
-"""
+"""Test that repeated work does not grow with the number of finished missions."""
 
 from __future__ import annotations
 

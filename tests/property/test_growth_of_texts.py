@@ -1,4 +1,4 @@
-"""Twice the text takes about twice the time: no note makes the one loop stand still.
+"""Test that twice the text takes about twice the time, so that no note blocks the loop.
 
 Growth is timed, not seconds.
 """

@@ -1,4 +1,4 @@
-"""Generated plans, of which steps and lines of the scope are left out at random.
+"""Leave out random steps and scope lines of generated plans.
 
 What the executor of literal steps leaves in the tree is what git makes of the patches of the kept
 steps, and nothing of a step that was left out.

@@ -1,4 +1,4 @@
-"""What a person reads names what really happened, and a next step that works when pasted."""
+"""Test that reports name what happened, and that their next step works when pasted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets: told by their looks, redacted without moving a line, and kept out of commits."""
+"""Test that secrets are recognised, redacted without moving a line, and never committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stamps in YAML, compared with those of another editor that keeps formatting: `yaml-edit`."""
+"""Compare stamps in YAML with those of `yaml-edit`, another editor that keeps formatting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who decided is written only where it is known.
+"""Test that the journal names a decider only if placet knows who it was.
 
 A plan that the journal does not know needs a move of its own.
 """

@@ -1,5 +1,4 @@
-"""A model that is wholly the attacker's: hundreds of transcripts that do what injected text asks
-for, and no effect outside.
+"""Play an attacker's model: hundreds of transcripts, and no effect outside the scope.
 
 The table is goals times ways. Each transcript is a list of calls; they go through the real
 dispatcher, with a real worktree and the sandbox of this machine, and afterwards everything around

@@ -1,5 +1,4 @@
-"""The daemon is killed wherever it writes something, and started again: nothing lost, nothing
-twice, nothing half.
+"""Kill the daemon wherever it writes, and restart it: nothing is lost, repeated or half done.
 
 A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls, and
 shows that the same sweep finds what is wrong with a daemon that was made naive.

@@ -1,5 +1,4 @@
-"""The whole state space of a case, searched: nothing runs without a person's approval of that very
-text.
+"""Search the state space of a case: nothing runs without approval of that very text.
 
 The world is small: where the request's note and the plan's note lie, what they say, and the case.
 From each world every gesture of a person and every step of the daemon is tried, with the real

@@ -1,4 +1,4 @@
-"""Thousands of plays of the daemon with people, kills and clocks at random.
+"""Play the daemon thousands of times with random people, kills and clocks.
 
 And proof that they catch a naive daemon.
 """

@@ -1,4 +1,4 @@
-"""A team under attack: killed and frozen workers, killed hosts, databases away, gestures meanwhile.
+"""Kill and freeze workers, kill hosts and databases, and make gestures meanwhile.
 
 The quick tests are samples; the whole enumerations are sweeps.
 """

@@ -1,6 +1,4 @@
-"""Whatever lies in the vault: a plan or a readable reason, once, and nothing is lost or stops the
-others.
-"""
+"""Put anything into a vault: each file gives a plan or one reason, and nothing is lost."""
 
 from __future__ import annotations
 

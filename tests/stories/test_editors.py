@@ -1,6 +1,4 @@
-"""What editors, file managers and sync tools do to files, against the daemon: by events, and with
-polling alone.
-"""
+"""Do to files what editors and sync tools do, with file events and with polling alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small exercises as missions, from request to green tests on a branch.
+"""Run small exercises as missions, from the request to green tests on a branch.
 
 Many missions at once on one repository.
 """

@@ -1,6 +1,4 @@
-"""The main job on real parts: the daemon as a process, the real SDK against a server that speaks
-the Messages API.
-"""
+"""Run the main job on real parts: daemon process, real SDK, local Messages API."""
 
 from __future__ import annotations
 

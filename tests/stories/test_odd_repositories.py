@@ -1,5 +1,8 @@
-"""Odd repositories through the whole daemon: a branch with the work, or a clear error before
-anything changed. The other shapes are in `test_repo`.
+"""Run missions in odd repositories: a branch with the work, or an error before any change.
+
+Other shapes are in `tests/git/test_repository.py`.
+
+Other shapes are in `tests/git/test_repository.py`.
 
 That nothing of the person's is touched is checked around every run, see `conftest`.
 """

@@ -1,4 +1,4 @@
-"""What whoever runs the daemon does: pause, take over, check, back up, look into the box."""
+"""Do what an operator does: pause, take over, check, back up, look into the sandbox."""
 
 from __future__ import annotations
 

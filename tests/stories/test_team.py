@@ -1,4 +1,4 @@
-"""A team: the daemon decides, workers on other machines carry out."""
+"""Run a team: the daemon decides, and workers on other machines execute."""
 
 from __future__ import annotations
 

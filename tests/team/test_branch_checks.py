@@ -1,4 +1,4 @@
-"""A branch that workers made is held against the plan: each kind of commit that it may not have."""
+"""Test each kind of commit that a worker's branch may not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of a team travel by a git remote: pushed, fetched, brought home, cleared away."""
+"""Test how a team's commits travel by the git remote: push, fetch, check, clean up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's clones: of any portal, of another database's, of a repository that is another one now."""
+"""Test a worker's clones: of other portals, other databases and replaced repositories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A team whose database fails over: its server dies for good, and a standby takes its place."""
+"""Test a team whose database server dies and is replaced by a standby."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missions that change hands while they are under way, and workers that name what is not theirs."""
+"""Test missions that change workers, and workers that name the work of others."""
 
 from __future__ import annotations
 

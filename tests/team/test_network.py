@@ -1,4 +1,4 @@
-"""A team on five machines: each line between two of them is cut, one way and both."""
+"""Cut each line between five machines of a team, one way and both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL: what both journals promise, and what a server alone can do."""
+"""Test the journal in PostgreSQL: what both journals promise, and what only a server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compromised worker gives back, and what the daemon makes of it."""
+"""Test what the daemon accepts from a compromised worker."""
 
 from __future__ import annotations
 

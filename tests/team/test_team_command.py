@@ -1,4 +1,4 @@
-"""`placet team`, and what other commands say of a team: from rows that a journal put there."""
+"""Test `placet team`, and what other commands say about a team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The day's budget of a team: it holds across its machines, at the same moment, too."""
+"""Test that the day's budget holds across a team's machines, at the same moment too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copy of the vault that workers get: what travels, and what is written below which folder."""
+"""Test the vault copy that workers get: what travels, and what may be written where."""
 
 from __future__ import annotations
 

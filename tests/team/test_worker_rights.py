@@ -1,4 +1,4 @@
-"""What a worker's role in the database can do: its own work, by functions, and nothing else."""
+"""Test that a worker's database role can do its own work, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The tools on a real worktree: odd files, real commands, a real browser, and reads at the same
-time.
-"""
+"""Test the tools on a real worktree: odd files, real commands, a real browser, parallel reads."""
 
 from __future__ import annotations
 

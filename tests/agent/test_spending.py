@@ -1,6 +1,6 @@
 """Test that missions keep to their budgets, to the token.
 
-And long conversations, which keep their prefix and make room.
+Also test that long conversations keep their prefix and are compacted.
 """
 
 from __future__ import annotations

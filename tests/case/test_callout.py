@@ -1,7 +1,4 @@
-"""Test the summary box on a plan: state, permissions and next step.
-
-Its links lead on.
-"""
+"""Test the summary box on a plan: state, permissions and next step."""
 
 from __future__ import annotations
 

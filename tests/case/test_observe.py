@@ -1,6 +1,6 @@
 """Test what placet makes of lost plans, useless properties and old statuses.
 
-What is written or moved in vain is answered beside the note. What says no is never taken for a yes.
+A useless move or edit gets a side note. A rejection never counts as an approval.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Test what `placet service` writes and runs, and how it reports the service manager's answers.
 
-The managers are programs of ours on the PATH that write down how they were called.
+The service managers are scripts on the PATH that record their calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Test that failures explain themselves in the report, `placet why` and the next plan.
-
-And why everything else is where it is.
-"""
+"""Test that failures explain themselves in the report, `placet why` and the next plan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Attack the sandbox at every level, and run each attack without a sandbox for comparison.
 
-Where bubblewrap or Landlock is not on the machine, what needs it is skipped with that reason.
+Tests that need bubblewrap or Landlock are skipped on machines without them.
 """
 
 from __future__ import annotations

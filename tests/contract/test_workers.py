@@ -1,6 +1,6 @@
 """Run one suite on every implementation of `Workers`: threads of the daemon and a team.
 
-Each play is run both ways; what people see of it, and what the journal says, is held to be equal.
+Each story runs both ways. Notes, output and journal must be equal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Test that every gesture is noticed, with file events and without.
 
-Bursts lose nothing; folders may come and go.
+Bursts of events lose nothing, and folders may be deleted and made again.
 """
 
 from __future__ import annotations

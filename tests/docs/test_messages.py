@@ -1,6 +1,6 @@
 """Produce the messages that users meet most with real commands, as a page: `messages.md`.
 
-After a change of words, copy the page that the failure names over that one, and read it.
+After you change a message, copy the page that the failure names over `messages.md`, and read it.
 """
 
 from __future__ import annotations

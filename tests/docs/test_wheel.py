@@ -1,7 +1,7 @@
 """Test the installed wheel without the checkout: the demo and a first merged request.
 
-Each environment has the packages that the wheel's metadata asks for, and no others. They are linked
-from this one, so that no registry is needed.
+Each environment has only the packages that the wheel's metadata requires. They are linked from the
+test environment, so that no registry is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Test worktrees, branches and merges of missions with real git.
 
-The person's repository is as it was, whatever happens.
-
-Every repository made with `person` is compared, byte for byte, before and after each test.
+Each repository made with `person` is compared byte for byte before and after each test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Test that a vault has one daemon, by whatever path it is reached.
 
-And a vault keeps its journal wherever it is moved.
+Also test that a moved vault keeps its journal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make notes like those in real vaults: hand-made ones with one trap each, and generated mixes.
 
-Every note says whether it can be edited; one that cannot must be refused and left alone.
+Each note says whether placet can edit it. placet must refuse the others and leave them unchanged.
 """
 
 # ruff: noqa: RUF001, SIM905  # data: a note stands on one line, with the quotes and letters it has

@@ -1,11 +1,9 @@
 """Kill daemons at chosen places, restart them, and report what is wrong.
 
-Run as a process of its own.
-
-Every life of the daemon is a fork of this process, which has placet loaded: a life takes a fraction
-of a second. A failpoint is a place before or after something is written: a system call of Python's,
-a transaction of the journal, a git command, a change of the vault, a model's reply. Before each
-case the vault, its state and its repository are put back to what they were, at the same paths.
+It runs as a separate process, which has placet loaded. Each daemon is a fork of it, which takes a
+fraction of a second. A failpoint is before or after a write: a system call of Python, a transaction
+of the journal, a git command, a change of the vault, a model's reply. Before each case, vault, state
+and repository are restored at the same paths.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Make small exercises: a broken function, failing checks, and the edits that fix it.
-
-Written for these tests.
-"""
+"""Make small exercises: a broken function, failing checks, and the edits that fix it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Run the blocks of README and guide in a temporary home, as a reader would.
 
-A ```sh block is run line by line; each command must end with 0. A ```console block has `$ command`
-lines, each followed by what it prints; `…` stands for any text of a line, and on a line of its own
-for any number of lines. A block below `<!-- not run: reason -->`, or any other comment, is shown only.
+A ```sh block runs line by line, and each command must exit with 0. A ```console block has lines
+`$ command`, each followed by its output. There `…` stands for any text in a line; alone on a line,
+for any number of lines. A block below `<!-- not run: reason -->` or another comment does not run.
 """
 
 from __future__ import annotations

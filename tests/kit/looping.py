@@ -1,6 +1,6 @@
 """Run the daemon's loop in the test's process, with real vault, journal, git and workers.
 
-Model and clock may be the test's.
+A test may supply the model and the clock.
 """
 
 from __future__ import annotations

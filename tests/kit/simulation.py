@@ -1,10 +1,9 @@
 """Play a vault, a daemon and its people in one process, from a seed.
 
-The Loop, the Vault and the Journal are the real ones, on real folders. The clock is made up, the
-workers are fakes that answer when the dice say so, and a kill is an exception at any write, before
-or after it took effect: what was in memory is dropped, and a new daemon opens the same folders.
-People act between any two writes of the daemon. What they did is kept in a model of its own, and
-what the daemon does is held against it.
+Loop, Vault and Journal are real, on real folders. The clock is simulated, and fake workers answer at
+random. A kill is an exception before or after any write: memory is dropped, and a new daemon opens
+the same folders. People act between any two writes of the daemon. A model records what they did, and
+the daemon's behaviour is compared with it.
 """
 
 from __future__ import annotations

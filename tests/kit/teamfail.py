@@ -1,8 +1,8 @@
 """Run a process of placet that kills itself at a chosen place: `teamfail.py NUMBER LOG WORDS…`.
 
-Its places are before and after each transaction of the journal that a piece of work makes, and each
-git process. Their names go to LOG, and at place NUMBER (from 0; -1 for none) it dies of SIGKILL, or
-of the signal that is named in FAULT_SIGNAL.
+The places are before and after each journal transaction of its work and each git process. Their
+names go to LOG. At place NUMBER (from 0; -1 for none) the process gets SIGKILL, or the signal named
+in FAULT_SIGNAL.
 """
 
 from __future__ import annotations

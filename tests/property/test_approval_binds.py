@@ -1,8 +1,7 @@
 """Test that only the approved bytes run, whatever changes between review and start.
 
-The notes are values here: a person moves the plan and edits it, byte by byte, at any moment; the
-daemon looks, decides and starts at any moment. What a start would carry out is the text stored with
-the approval.
+Notes are values here. A person moves and edits the plan at any moment, byte by byte. The daemon
+scans, decides and starts at any moment. A start would run the text stored with the approval.
 """
 
 from __future__ import annotations

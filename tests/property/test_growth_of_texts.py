@@ -1,6 +1,6 @@
 """Test that twice the text takes about twice the time, so that no note blocks the loop.
 
-Growth is timed, not seconds.
+It asserts the growth of time, not seconds.
 """
 
 from __future__ import annotations

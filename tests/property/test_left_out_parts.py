@@ -1,7 +1,6 @@
 """Leave out random steps and scope lines of generated plans.
 
-What the executor of literal steps leaves in the tree is what git makes of the patches of the kept
-steps, and nothing of a step that was left out.
+The resulting tree must equal the one that git makes from the patches of the kept steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans, questions and wider scopes on a phone: as near to Obsidian's reading view as a markdown
 renderer gets, 390 pixels wide, in a real browser. No line is cut off, nothing scrolls sideways.
 
-`PLACET_PICTURES=FOLDER` keeps the pictures.
+`PLACET_PICTURES=FOLDER` keeps the screenshots.
 """
 
 from __future__ import annotations

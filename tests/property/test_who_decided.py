@@ -1,6 +1,6 @@
 """Test that the journal names a decider only if placet knows who it was.
 
-A plan that the journal does not know needs a move of its own.
+A plan unknown to the journal needs a new move.
 """
 
 from __future__ import annotations

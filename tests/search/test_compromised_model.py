@@ -1,8 +1,8 @@
 """Play an attacker's model: hundreds of transcripts, and no effect outside the scope.
 
-The table is goals times ways. Each transcript is a list of calls; they go through the real
-dispatcher, with a real worktree and the sandbox of this machine, and afterwards everything around
-is what it was and no output holds a byte of a key.
+The table is goals times ways. Each transcript is a list of calls to the real dispatcher, with a real
+worktree and this machine's sandbox. Afterwards everything outside must be unchanged, and no output
+may contain a byte of a key.
 """
 
 from __future__ import annotations

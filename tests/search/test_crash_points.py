@@ -1,7 +1,7 @@
 """Kill the daemon wherever it writes, and restart it: nothing is lost, repeated or half done.
 
-A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls, and
-shows that the same sweep finds what is wrong with a daemon that was made naive.
+A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls. It
+also shows that the sweep finds the faults of a deliberately naive daemon.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Search the state space of a case: nothing runs without approval of that very text.
 
-The world is small: where the request's note and the plan's note lie, what they say, and the case.
-From each world every gesture of a person and every step of the daemon is tried, with the real
-`observe` and `decide`. Texts come in two versions, so that "that very text" means something.
+A world is small: the places and texts of the request's and the plan's note, and the case. From each
+world the search tries every gesture and every step of the daemon, with the real `observe` and
+`decide`. Each text has two versions, so that "that very text" means something.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Play the daemon thousands of times with random people, kills and clocks.
 
-And proof that they catch a naive daemon.
+Also prove that these plays catch a naive daemon.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kill and freeze workers, kill hosts and databases, and make gestures meanwhile.
 
-The quick tests are samples; the whole enumerations are sweeps.
+A sample runs always; `pytest -m sweep` tries every place.
 """
 
 from __future__ import annotations

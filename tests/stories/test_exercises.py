@@ -1,7 +1,4 @@
-"""Run small exercises as missions, from the request to green tests on a branch.
-
-Many missions at once on one repository.
-"""
+"""Run small exercises as missions, from the request to green tests on a branch."""
 
 from __future__ import annotations
 

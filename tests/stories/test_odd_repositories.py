@@ -1,10 +1,7 @@
 """Run missions in odd repositories: a branch with the work, or an error before any change.
 
-Other shapes are in `tests/git/test_repository.py`.
-
-Other shapes are in `tests/git/test_repository.py`.
-
-That nothing of the person's is touched is checked around every run, see `conftest`.
+Other shapes are in `tests/git/test_repository.py`. `conftest` checks around every run that no
+repository of the person is touched.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class PlacetError(Exception):
     """Base of every error that placet raises on purpose.
 
     `errno` is the system's number for the fault of the machine that caused it, if known.
-    `was_killed`: it is about a program that somebody else killed.
+    `was_killed`: another process killed the program.
     """
 
     errno: int | None = None
@@ -307,7 +307,7 @@ class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop
 
 
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
-    """Ends the mission's loop with a reason: a limit was reached, or somebody stopped it.
+    """End the mission's loop with a reason: a limit was reached, or a person stopped it.
 
     `error_type` is the end's value, or that of the tool error that caused it (`secret_in_commit`).
     """

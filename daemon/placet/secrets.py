@@ -161,7 +161,7 @@ PLACEHOLDER = re.compile(
     r"^password$|^\*+$",
     re.IGNORECASE,
 )
-"""What is found in a value that stands for a secret and is none."""
+"""Patterns of placeholders: values that only stand for a secret."""
 
 _POINTS_ELSEWHERE = re.compile(r"[$%{/~!&*|=]|\.{1,2}/|https?://[^@]*$|#[0-9A-Fa-f]{3,8}$")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")

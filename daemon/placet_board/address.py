@@ -84,14 +84,14 @@ def address_of(listen: str) -> Address:
 
 
 def running_at(site: Site) -> Running:
-    """Return the board that runs on a vault. Raises UserError if there is none."""
+    """Return the board that runs on a vault. Raises UserError if none runs."""
     if (found := board_at(site)) is not None:
         return found
     raise UserError("No board of this vault runs.", "Start it: placet board")
 
 
 def board_at(site: Site) -> Running | None:
-    """Return the board that runs on a vault; None if there is none."""
+    """Return the board that runs on a vault, or None."""
     try:
         if found := announced_at(site.state.folder / AT):
             at = Address(str(found["host"]), int(found["port"]), tuple(found["names"]))

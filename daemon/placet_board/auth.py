@@ -47,7 +47,7 @@ SESSION_S = 30 * 24 * 3600
 KEY = "board.key"
 """The file in the state folder with the key."""
 SESSIONS = "board.sessions"
-"""The file beside it with the browsers that are logged in."""
+"""The file next to it, with the logged-in browsers."""
 KEY_BYTES = 32
 MAX_TOKEN_CHARS = 2_000
 MAX_NAME_CHARS = 60
@@ -80,11 +80,11 @@ _LOGGED_IN = TypeAdapter(dict[str, LoggedIn])
 
 @dataclass(slots=True)
 class Tokens:
-    """Makes and checks tokens with one key; remembers which login links were used.
+    """Make and check tokens with one key, and remember used login links.
 
-    A login link is for one `run` of a board, as the used links of an earlier run are not known.
-    With a `file` the key is read again each time: deleting it logs all browsers out. Beside it is
-    the list of the browsers that are logged in; any other session is over.
+    A login link is valid for one `run` of a board, because used links are not stored. With a `file`
+    the key is read each time, so deleting it logs all browsers out. Next to it is the list of
+    logged-in browsers. Any other session has ended.
     """
 
     key: bytes
@@ -190,7 +190,7 @@ def key_at(path: Path) -> bytes:
 
 
 def _private_key(path: Path) -> bytes | None:
-    """Return the key in a file that nobody else could read or write, else None."""
+    """Return the key if only its owner can read and write the file, else None."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -233,10 +233,10 @@ FORM_S = 10.0
 MAX_LOGIN_BYTES = 8 * 1024
 """Bytes of a form without a session: a login link."""
 FAILURES_A_MINUTE = 10
-"""Failed logins a minute, of all clients together, after which they are told to wait.
+"""Failed logins a minute, of all clients together, after which they must wait.
 
-A valid link works all the same: it is signed and has 128 random bits, so nobody can guess one, and
-nobody can lock its owner out by trying.
+A valid link still works: it is signed and has 128 random bits. So attackers can neither guess one
+nor lock its owner out.
 """
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

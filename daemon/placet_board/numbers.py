@@ -164,7 +164,7 @@ COUNT_S = 4.0
 LEAST_S = 0.2
 """Seconds that each query gets in any case."""
 WAIT_S = 6.0
-"""How long a browser waits while another one's numbers are counted, in seconds."""
+"""Seconds that a browser waits while numbers for another browser are counted."""
 MAX_KEPT = 24
 VAULT_ITSELF = "(the vault)"
 

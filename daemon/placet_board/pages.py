@@ -75,7 +75,7 @@ class Card:
     """One request in a column.
 
     `state` is its state as text, `about` a detail of it, `facts` what its plan holds. `progress`
-    has its steps and its cost, None if there is none. `now` is what it does at this moment.
+    has its steps and its cost, or is None. `now` says what it is doing.
     """
 
     ident: str
@@ -683,7 +683,7 @@ def _csv(rows: list[list[str]]) -> str:
 
 
 def _after(before: str, now: str) -> str:
-    """Return how long after a moment another one is; "" for none and for less than a second."""
+    """Return the time between two moments as text; "" if below a second or unknown."""
     if not before:
         return ""
     seconds = seconds_between(before, now)

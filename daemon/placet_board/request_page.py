@@ -53,7 +53,7 @@ def pictures_in(case: Case, report: str) -> list[tuple[int, int]]:
 
 
 def picture(site: Site, ident: str, generation: int, number: int) -> bytes:
-    """Return a picture, a PNG. Raises UserError (exit code 3) if there is none."""
+    """Return a picture (PNG). Raises UserError (exit code 3) if it does not exist."""
     name = f"{_prefix(site.case(ident))}-{generation}-{number}.png"
     try:
         with Vault(site.vault) as vault:
@@ -316,7 +316,7 @@ _CHIPS = {
     State.COMPLETED: "Done",
 }
 
-# The blocks of the page, in the order in which somebody wants to read them.
+# The blocks of the page, in reading order.
 _ORDERS = {
     State.REVIEW: ("plan", "request", "text", "work", "report", "story"),
     State.FAILED: ("report", "plan", "work", "diff", "request", "text", "story"),

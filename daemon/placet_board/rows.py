@@ -1,7 +1,7 @@
 """Find rows of the journal: filtered, in pages, newest first.
 
-A page is found by the ids below which it lies, and looks at no more than SCANNED rows: it takes
-no longer in a large journal than in a small one, whatever is looked for.
+A page starts below an id and reads at most SCANNED rows. So any search takes the same time in a
+large journal as in a small one.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Wanted:
 class RowsPage:
     """A page of rows, newest first.
 
-    `following` is the id below which the next page begins, 0 where there is none. `is_cut` says
-    that the page ended because it had looked at enough rows.
+    `following` is the id below which the next page begins, or 0. `is_cut` says that the page ended
+    at SCANNED rows.
     """
 
     rows: tuple[CommittedRow, ...]

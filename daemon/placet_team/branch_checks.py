@@ -17,7 +17,7 @@ from placet.secrets import redact
 from placet.tools.commit_secrets import MAX_LOOKED_AT_BYTES, added, told
 
 _GONE, _LINK, _MODULE = "000000", "120000", "160000"
-"""Modes that git shows of a changed file, beside those of plain ones; any odd one is the last."""
+"""Modes of changed files in git, other than plain files; any unknown mode counts as the last."""
 _CRUD = " .,:;<>\"\\'"
 """Characters that git takes off both ends of a name or address."""
 _MAX_LINK_BYTES = 4096

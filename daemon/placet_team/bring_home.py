@@ -154,8 +154,8 @@ def take_home(
 ) -> None:
     """Fetch a mission's commits, check its branch, and set its references. Safe to repeat.
 
-    Raises Postponed if the remote does not give them, BranchRefused for a branch that the plan does
-    not allow, and RepositoryChanged if somebody moved a reference. In the last two cases
+    Raises Postponed if the remote does not send them, BranchRefused if the plan does not allow the
+    branch, and RepositoryChanged if another program moved a reference. In the last two cases
     `kept_ref` keeps the commits.
     """
     case, place = mission.case, record.get(PLACE)
@@ -205,7 +205,7 @@ def not_taken(
     error: PlacetError,
     to: Mapping[str, str],
 ) -> MissionResult:
-    """Return the end of a mission whose branch was refused, or moved by somebody else."""
+    """Return the end of a mission whose branch was refused, or moved by another program."""
     end = End.SCOPE if isinstance(error, BranchRefused) else End.REPOSITORY
     ended = unable(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")

@@ -38,7 +38,7 @@ _SILENT_S = 60
 _SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
 _ENDURING = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}")
 _PROTOCOLS = "file:http:https:ssh"
-"""Not `git`, which nobody signs or encrypts, nor `ext`, which starts a program."""
+"""Not `git`, which is neither signed nor encrypted, nor `ext`, which starts a program."""
 _USERS = re.compile(
     r"(HOME|USER|LOGNAME|XDG_CONFIG_HOME|SSH_AUTH_SOCK|GIT_SSH(_COMMAND)?|GIT_SSL_CAINFO"
     r"|SSL_CERT_FILE|(https?|all|no)_proxy)",

@@ -31,7 +31,7 @@ def has_all(repo: Repo, *what: str) -> bool:
 
 
 def bare_repo_at(path: Path, *, sha256: bool) -> Repo:
-    """Return the bare repository at `path`, a new one where there is none."""
+    """Return the bare repository at `path`; create it if missing."""
     if not is_repository(path):
         path.mkdir(parents=True, exist_ok=True)
         what = ("--object-format=sha256",) if sha256 else ()

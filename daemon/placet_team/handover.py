@@ -78,7 +78,7 @@ class Handover:
     sent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
     def draft(self, ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
-        """Let a worker write a plan; return it, or why there is none.
+        """Let a worker write a plan; return it, or the reason for a failure.
 
         Raises Interrupted, Postponed and AsksPerson as `agent.planner.draft` does.
         """
@@ -227,7 +227,7 @@ class Handover:
         needed = {"": place.base}
         if case.plan.base_branch:
             name = f"refs/heads/{case.plan.base_branch}"
-            needed[name] = resolve(repo, name) or ""  # empty: somebody deleted it
+            needed[name] = resolve(repo, name) or ""  # empty: the row was deleted
         with ports.journal.read() as reader:
             recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # what is home already may be gone from the remote
@@ -308,7 +308,7 @@ class Handover:
         repo = repository(ports, case.request.portal, record)
         with ports.journal.read() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}
-        # a mistake ended it: nobody looked at what no commit has
+        # an exception ended it before uncommitted files were checked
         to = without_checkpoints(to, "" if ended.branch else kept_ref(case))
         try:
             with leavable_by(cancel, ports.leaving):

@@ -25,7 +25,7 @@ from placet_team.team_tables import TASK, WORKER, has_queue
 
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4
-"""Threads beside those of the slots: the event loop looks up addresses in them."""
+"""Threads besides those of the slots, in which the event loop looks up addresses."""
 _POLL_S = 10.0
 """How often a worker looks for work where a notification was lost."""
 

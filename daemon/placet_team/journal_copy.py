@@ -135,7 +135,7 @@ def move_out(path: Path) -> str:
         with contextlib.closing(PostgresConnection(address)) as connection:
             connection.execute(f"ALTER SCHEMA placet RENAME TO {kept}")
     except (DatabaseAway, psycopg.Error):
-        return "placet"  # it is moved; under that name no other journal begins beside it
+        return "placet"  # it is moved, so that no second journal begins under that name
     return kept
 
 

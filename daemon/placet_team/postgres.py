@@ -225,7 +225,7 @@ def said_by(error: Exception) -> str:
 
 
 def password_of(address: str) -> dict[str, str]:
-    """Return the password of the systemd credential, unless libpq has another one."""
+    """Return the password of the systemd credential, unless libpq finds another."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if not folder or "PGPASSWORD" in os.environ or "password" in conninfo_to_dict(address):
         return {}
@@ -283,10 +283,10 @@ class PostgresStore:
         self._kept = self._turn
 
     def was_kept(self) -> bool:
-        """Look whether the transaction was kept whose COMMIT got no answer.
+        """Return whether a transaction whose COMMIT got no answer was committed.
 
-        It left its turn. Its id would not do: a server that crashed gives that to another one. Who
-        has the chain's row knows that it has ended.
+        The transaction wrote its turn number. Its id is no proof: a crashed server reuses ids. The
+        lock on the chain's row shows that the transaction has ended.
         """
         found = self.connection.at_once(f"{_TAKE_CHAIN}{_TURN.format(self._writer)}")
         self.connection.execute("ROLLBACK")

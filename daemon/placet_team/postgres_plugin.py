@@ -85,11 +85,11 @@ def lock(
     say: Callable[[str], None],
     ending: threading.Event,
 ) -> Iterator[None]:
-    """Hold the vault: no other daemon writes into its journal meanwhile.
+    """Hold the vault's lease, so that no other daemon writes into its journal.
 
-    While another one holds it, wait; take over `ttl_s` after its last sign of life. Each
-    batch renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set before, and
-    for the journal of another vault.
+    While another daemon holds it, wait. Take over `ttl_s` after its last sign of life. Each batch
+    renews the lease, or fails with LeaseLost. Raises UserError if `ending` is set meanwhile, or if
+    the journal belongs to another vault.
     """
     with journal.read() as reader:
         must_be_of(vault_id, reader.text(VAULT))

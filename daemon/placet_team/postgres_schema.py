@@ -124,7 +124,7 @@ def make_ready(address: str) -> tuple[str, ...]:
 
 def _migrated(connection: PostgresConnection) -> tuple[str, ...]:
     connection.execute("BEGIN")
-    # the table's lock is the owner's alone; without the table nobody else is there to take this
+    # only the owner can lock the table; without the table there is no other user of this lock
     (is_there,) = connection.execute(
         "SELECT to_regclass('placet.schema_number') IS NOT NULL"
     ).fetchone()

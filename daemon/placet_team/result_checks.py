@@ -111,5 +111,5 @@ def checked_end(
     drift, end = given.drift, given.end
     if drift is not None:
         drift = told_of(changed_under(mission, repo, base, record), given.kept)
-        end = end if drift is not None else End.REPOSITORY  # it was taken back meanwhile
+        end = end if drift is not None else End.REPOSITORY  # a person undid it meanwhile
     return replace(given, end=end, commit="", kept_commit=last, drift=drift)

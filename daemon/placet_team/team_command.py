@@ -53,12 +53,12 @@ def team_command() -> None:
 )
 @site_option
 def team_init_command(site: Site, address: str, remote: str, worker: str, labels: str) -> None:
-    """Make the journal's tables in the database at ADDRESS, and name it in System/placet.toml.
+    """Create the journal's tables in the database at ADDRESS, and set it in System/placet.toml.
 
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
-    ~/.pgpass or the systemd credential database-password. Later it can be left out.
+    ~/.pgpass or the systemd credential database-password. Later you can omit ADDRESS.
 
-    --remote makes a bare git repository at PATH, if there is none, and sets [team] work_remote. The
+    --remote creates a bare git repository at PATH, if missing, and sets [team] work_remote. The
     daemon and workers exchange commits through it. --worker prints the SQL with which an
     administrator creates the worker's role.
     """

@@ -18,7 +18,7 @@ from placet.journal.reader import Reader
 from placet.journal.writes import Change
 
 HOST = "placet_host"
-"""The channel of NOTIFY for work that was taken or given back."""
+"""The channel of NOTIFY for work that a worker took or returned."""
 TASK = "placet.work"
 """The name of the queue's one task."""
 
@@ -162,7 +162,7 @@ class PutBody(Change):
 
 @dataclass(frozen=True, slots=True)
 class TouchBodies(Change):
-    """Say which bodies are needed. Delete those that nobody needed for a week."""
+    """Mark the needed bodies, and delete those that were not needed for a week."""
 
     names: list[str]
     SQL = (
@@ -183,10 +183,9 @@ LEASE_S = 30.0
 class WorkRow:
     """A row of team_work.
 
-    `worker` is who took it, empty for nobody; `token` its lease, 0 before it was handed over;
-    `kind` what came of it, empty while it is under way. `expired` says that its lease ran out,
-    `queued` that its job waits, or is with a worker that lives. `since` is when its lease began,
-    empty without one.
+    `worker` took it; empty before. `token` is its lease, or 0 before the grant. `kind` is the kind
+    of its result; empty while it runs. `expired` says that its lease ran out, `queued` that its job
+    waits or is with a living worker. `since` is when its lease began, or empty.
     """
 
     trace_id: str

@@ -54,9 +54,9 @@ class Source:
 class WorkItem:
     """A piece of work for a worker.
 
-    `assignment` is there for a planning, else the case's approved plan is carried out. `config` are
-    the settings (JSON), `vault` names what the worker needs of the vault, `level` is the sandbox
-    that the daemon's plans promise.
+    With an `assignment` it is a planning; otherwise it executes the case's approved plan. `config`
+    has the settings (JSON). `vault` lists what the worker needs of the vault. `level` is the
+    sandbox level that the daemon's plans promise.
     """
 
     case: Case

@@ -62,11 +62,11 @@ class WorkerId:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's process, `owner` (JSON). `lease_s` is how long a sign of life is good for.
+    """A worker's process, `owner` (JSON). A sign of life is valid for `lease_s`.
 
-    `taken` has each piece of work, by trace_id, with the job that brought it. `under_way` has the
-    token of what was handed over, and what stops it. `failed` is a lasting fault: the database
-    refuses, or another worker has its name.
+    `taken` has each piece of work by trace_id, with its job. `under_way` has the tokens of granted
+    work, and how to stop it. `failed` is a lasting fault: the database refuses, or another worker
+    has its name.
     """
 
     ident: WorkerId
@@ -153,7 +153,7 @@ class Worker:
             return  # a second job for it: the daemon queued it again meanwhile
         try:
             self._take(trace_id, generation)
-        except psycopg.Error as error:  # who calls this tells nobody
+        except psycopg.Error as error:  # the caller reports nothing
             self.failed = error
         finally:
             del self.taken[trace_id]

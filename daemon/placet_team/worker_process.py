@@ -147,7 +147,7 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
                     raise
             else:
                 return True
-        if not told and not gone:  # else another one was quicker: the next look says who
+        if not told and not gone:  # else another worker was quicker, and the next look names it
             told, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)

@@ -52,7 +52,7 @@ def keep(work: Underway, entry: Key[str]) -> None:
     try:
         record.settle(entry, kept)
     except Stop:
-        # Another daemon has the mission now and may have ended it: then nobody else would delete
+        # Another daemon has the mission now and may have ended it. Then no other code would delete
         # this ref.
         if kept:
             with suppress(GitError):

@@ -57,17 +57,17 @@ READ_THE_REPORT = "Read why the work ended. Then ask for something smaller, or t
 
 
 def waited_s(record: Record) -> float:
-    """Return for how long the work stood still for people's answers, in seconds."""
+    """Return the seconds that the work waited for people's answers."""
     keys = (key for key in record.outcomes if key.startswith(f"{WAITED.key}:"))
     return sum(record.get(Key(key, float)) or 0.0 for key in keys)
 
 
 @dataclass(slots=True)
 class MissionLimits:
-    """The limits of one conversation, and its use of them so far.
+    """Track one conversation's use of its limits.
 
-    `name` is how people read of the budget. All that is judged comes from the record, so a
-    conversation that goes on after a crash is judged as if there had been none.
+    `name` names the budget in messages. All input comes from the record, so a conversation
+    that resumes after a crash gets the same judgement as one without a crash.
     """
 
     name: str
@@ -192,10 +192,10 @@ class MissionLimits:
             yield replace(found, time_s=self.ledger().time_left_s())
 
     def instead(self, use: ToolUse) -> Outcome | None:
-        """Return the answer to a call that is not to be carried out, None for one that is.
+        """Return the answer to a call that must not run, or None to run it.
 
-        May raise Stop. A plan that is submitted again unchanged has the same problems again; the
-        planner counts it.
+        May raise Stop. A plan submitted again unchanged has the same problems; the planner counts
+        it.
         """
         if use.name == SUBMIT_PLAN.name:
             return None

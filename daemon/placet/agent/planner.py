@@ -69,11 +69,10 @@ from placet.tools.registry import BY_NAME, PLANNABLE, planning
 class Assignment:
     """The planner's input: the request's text, and for a revision the plan's body as it is now.
 
-    `token` fences the record's writes where a worker of another machine plans.
-    `current` is None if the plan was for another repository. `left` are the comments without an
-    answer in the plan before this one, which is in the archive. `request_link` is the request's
-    name for a wikilink; `earlier` is the reason for which an earlier planning of the case failed,
-    or the Failure Report of its mission.
+    `token` fences the record's writes if a worker on another machine plans.
+    `current` is None if the plan was for another repository. `left` are the unanswered comments of
+    the previous plan, which is archived. `request_link` is the request's name for a wikilink.
+    `earlier` is why an earlier planning of the case failed, or its mission's Failure Report.
     """
 
     case: Case
@@ -248,9 +247,9 @@ def _problems(action: ActionArgs) -> Sequence[str]:
 
 
 def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
-    """Write a plan for `job`, or return the reason for none.
+    """Write a plan for `job`, or return the reason why there is no plan.
 
-    Raises Interrupted and Postponed, after which the same call goes on where it was.
+    Raises Interrupted and Postponed. The same call then resumes at the same place.
     """
     case = job.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, job.token)

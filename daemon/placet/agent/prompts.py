@@ -132,5 +132,5 @@ def agent_note(vault: Path, agent: str) -> str:
 
 
 def plan_of(raw: bytes) -> Plan:
-    """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
+    """Return the plan in a note; raises PlanProblems for one that cannot run."""
     return approved_in(raw, PLANNABLE).plan

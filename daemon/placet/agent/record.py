@@ -69,7 +69,7 @@ T = TypeVar("T")
 class Key(Generic[T]):
     """A key of the record, and the type of its value.
 
-    `operation` names the git work that leads to this outcome, "" if there is none.
+    `operation` names the git work that leads to this outcome, or is "".
     """
 
     key: str
@@ -119,7 +119,7 @@ class Attempted:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """A model's reply, its blocks unchanged. `cost_usd` is None where the price is unknown."""
+    """A model's reply with unchanged blocks. `cost_usd` is None if the price is unknown."""
 
     reply: Reply
     cost_usd: Decimal | None
@@ -128,7 +128,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A call that is about to be carried out."""
+    """A call that is about to run."""
 
     tool: str
     input: Mapping[str, Any]
@@ -230,7 +230,7 @@ class Recorded:
             known[row.key] = row.body
 
     def get(self, entry: Key[T]) -> T | None:
-        """Return the outcome of an entry, None if there is none yet; raises BodyDamaged."""
+        """Return the outcome of an entry, or None before it has one; raises BodyDamaged."""
         return _read(entry, self.outcomes.get(entry.key))
 
     def begun(self, entry: Key[T]) -> T | None:
@@ -430,7 +430,7 @@ class Record(Recorded):
     ) -> Activity:
         """Return the row of a failure pattern.
 
-        `action` is the suggested action, `tool` the affected tool, "" if there is none.
+        `action` is the suggested action, `tool` the affected tool or "".
         """
         return self.row(
             Action.FAILURE_DETECTED,

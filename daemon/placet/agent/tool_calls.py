@@ -159,7 +159,7 @@ def settle_call(
     *,
     hold: bool = False,
 ) -> None:
-    """Record a call's outcome, with its row: `tool.refused` for what a policy or a guard refused.
+    """Record a call's outcome with its row, `tool.refused` if a policy or a guard refused it.
 
     `took_s` is None if the daemon was killed during the call.
     """

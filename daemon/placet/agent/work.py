@@ -29,10 +29,10 @@ from placet.tools.base import Workplace
 
 @dataclass(frozen=True, slots=True)
 class Mission:
-    """An approved plan to be carried out.
+    """An approved plan to execute.
 
-    `text` is its body, as it was approved. `token` fences every write of this holder of the lease.
-    `remarks` are the comments that had no answer when the plan was approved.
+    `text` is the approved body. `token` fences every write of this lease holder. `remarks` are the
+    comments that were unanswered at approval.
     """
 
     case: Case
@@ -121,9 +121,9 @@ def whole(changed: list[str]) -> list[str]:
 
 
 def astray(repo: Repo, error: RepositoryChanged) -> Stop:
-    """Return the end of a mission whose branch or worktree somebody else changed.
+    """Return the end of a mission whose branch or worktree another program changed.
 
-    Raises `error` where the repository is gone.
+    Raises `error` if the repository is gone.
     """
     if not repo.common_dir.is_dir():
         raise error

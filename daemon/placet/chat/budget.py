@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Something used. `usd` is None where the price is unknown, and stays so in every sum."""
+    """An amount used. `usd` is None if a price is unknown, and then also in every sum."""
 
     tokens: int = 0
     usd: Decimal | None = Decimal(0)
@@ -114,7 +114,7 @@ class Ledger:
     held: Mapping[str, Amount] = field(default_factory=dict)
 
     def hold(self, key: str, worst: Amount) -> Ledger:
-        """Set aside what the call `key` may come to. Raises ValueError if it is held already."""
+        """Reserve the maximum that the call `key` may use. Raises ValueError if it is reserved."""
         if key in self.held:
             raise ValueError(f"{key} is held already")
         return replace(self, held={**self.held, key: worst})
@@ -313,7 +313,7 @@ def cost_usd(
 # the configuration.
 LEAST_OUTPUT_TOKENS = 256
 
-# What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement,
+# Maximum tokens of an image of any size: vendors scale it down first. Judgement,
 # rounded up.
 IMAGE_TOKENS = 5_000
 
@@ -334,7 +334,7 @@ class ModelCall:
     output_token_usd: Decimal | None
 
     def worst(self, max_tokens: int) -> Amount:
-        """Return what it comes to with an answer of `max_tokens`."""
+        """Return its maximum with an answer of `max_tokens`."""
         usd = None
         if self.prompt_usd is not None and self.output_token_usd is not None:
             usd = self.prompt_usd + max_tokens * self.output_token_usd
@@ -342,12 +342,12 @@ class ModelCall:
 
 
 def prompt_at_most(ask: Ask, last: Usage | None) -> int:
-    """Return how many tokens the prompt of `ask` can have at most.
+    """Return the maximum number of tokens that the prompt of `ask` can have.
 
-    No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the
-    conversation's last reply used: then what came before is known to the token, and only the newest
-    turn is bounded by its bytes. (The usual four characters a token is a mean, not a bound: digits,
-    hex and CJK text have more.) A server that counts nothing says nothing.
+    No token is shorter than a byte, so the number of bytes sent is a bound. `last` is the usage of
+    the conversation's last reply. With it only the newest turn is bounded by its bytes, because the
+    server counted the rest. (The usual four characters a token is a mean, not a bound: digits, hex
+    and CJK text have more.) A server that reports no usage does not help.
     """
     if last is not None and last.prompt_tokens:
         return last.prompt_tokens + last.output_tokens + _bytes(ask.turns[-1].blocks)

@@ -91,7 +91,7 @@ class StepRecord:
 
 
 class Pattern(StrEnum):
-    """Patterns that the model is told of. `RULES` says which end the mission if they go on."""
+    """Patterns that the model is told about. `RULES` says which end a mission if they continue."""
 
     REFUSAL = "refusal"
     CONTEXT_FULL = "context_full"
@@ -111,7 +111,7 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """Go on, and put `text` before the model; add it to the history (`with_nudge`)."""
+    """Continue, and show `text` to the model; `with_nudge` adds it to the history."""
 
     patterns: tuple[Pattern, ...]
     text: str
@@ -224,14 +224,15 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """Thresholds of the guards, as `[guards]` has them.
+    """Thresholds of the guards, as in `[guards]`.
 
-    `max_iterations`: model turns. `repeats`: the so-many-th identical call within `window` calls is
-    a repetition. `identical_rounds`: so many turns in a row with the same calls end the mission (it
-    is told one before). `stall_turns`: turns in a row that changed nothing, once one has.
-    `same_call_failing`: failures of one call since it last worked. `alternating_calls`: calls of
-    the form A B A B …. `talk_turns`: turns in a row without a call. `way_out`: the model's way to
-    end its work if it cannot go on. `writes`: the plan's scope allows writing.
+    `max_iterations`: model turns. `repeats`: this many identical calls within `window` calls are a
+    repetition. `identical_rounds`: this many turns in a row with the same calls end the mission;
+    the model is warned one turn before. `stall_turns`: turns in a row without a change, after the
+    first change. `same_call_failing`: failures of one call since it last worked.
+    `alternating_calls`: calls of the form A B A B …. `talk_turns`: turns in a row without a call.
+    `way_out`: how the model ends its work if it cannot continue. `writes`: the plan's scope allows
+    writing.
     """
 
     max_iterations: int
@@ -264,11 +265,11 @@ def iteration_cap(
 def check(
     history: History, settings: GuardSettings, ledgers: Sequence[Ledger]
 ) -> Nudge | Halt | None:
-    """Judge a mission before its next model turn; None: go on. Asking again changes nothing.
+    """Judge a mission before its next model turn; None means continue. It is idempotent.
 
-    In this order: the cap on turns, the budgets, then the patterns in the order of `Pattern`. The
-    first limit that is reached or pattern that was told before ends the mission; new patterns are
-    told together.
+    It checks the cap on turns, the budgets, then the patterns in the order of `Pattern`. A limit
+    that is reached, or a pattern that the model was warned about, ends the mission. One nudge
+    reports all new patterns.
     """
     cap = settings.max_iterations
     if len(history.steps) >= cap:
@@ -298,10 +299,10 @@ def check(
 def check_call(
     history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger]
 ) -> ToolError | Halt | None:
-    """Judge a call before it is carried out: the budgets' cap on tool calls, then repetition.
+    """Judge a call before it runs: the budgets' cap on tool calls, then repetition.
 
-    None: carry it out. The first repetition is answered with an error instead, counts as
-    `repeated`, and the model is told after the turn; one in a later turn ends the mission.
+    None means run it. The first repetition gets an error instead and counts as `repeated`; the
+    model is told after the turn. One in a later turn ends the mission.
     """
     if call.effect is not Effect.CONTROL:
         for ledger in ledgers:
@@ -346,10 +347,10 @@ def _may_change(seen: CallSeen, path: str) -> bool:
 
 
 class Rule(NamedTuple):
-    """What the model is advised about a pattern, and the end of a mission that goes on with it.
+    """The advice about a pattern, and how a mission ends that continues it.
 
-    `end` is None for a trend: a pattern of the last LOOK_BACK turns. It is told each time that it
-    begins, and ends nothing. `seen` describes it.
+    `end` is None for a trend: a pattern of the last LOOK_BACK turns. The model is told each time
+    that it begins. It ends nothing. `seen` describes it.
     """
 
     advice: str
@@ -478,7 +479,7 @@ LOOK_BACK = 3
 
 
 def trend(steps: Sequence[StepRecord], max_steps: int) -> Sign | None:
-    """Return the trend that the last step has brought about, None if an earlier one goes on.
+    """Return the trend that began with the last step, or None if it began earlier.
 
     `max_steps` is the mission's cap on model turns.
     """

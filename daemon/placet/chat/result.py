@@ -16,7 +16,7 @@ from placet.errors import End, dollars
 class Spent:
     """The usage of a conversation so far.
 
-    `cost_usd` is None once the price of a reply is unknown. `input_tokens` includes cache writes,
+    `cost_usd` is None if the price of any reply is unknown. `input_tokens` includes cache writes,
     not cache reads. `lost_tokens` and `lost_usd` are the most that calls without an answer may have
     used; the cost includes them. `working_s` is the time in model and tool calls.
     """
@@ -140,17 +140,17 @@ class Drifted:
 class MissionResult:
     """The work of a mission, and how it ended. Files and lines come from git, not from the model.
 
-    `kept` is the ref with what is on no branch (a failed attempt's work; files outside the scope),
-    "" if there is none. `left_out` are changed files outside the scope, which no commit has.
-    `not_kept` are files that were lost, because they could not be searched for secrets.
+    `kept` is the ref with work that is on no branch, or "": a failed attempt's work, or files
+    outside the scope. `left_out` are changed files outside the scope, which no commit has.
+    `not_kept` are files that were lost because they could not be searched for secrets.
 
-    Of a success: `summary` is the agent's, `commit` the last one; if nothing was changed it is
-    empty and `after` is None. `ignored` are files that the scope allows, commands made and git
+    After a success, `summary` is the agent's and `commit` the last commit. Without changes `commit`
+    is empty and `after` is None. `ignored` are files that commands made in the scope and git
     ignores: no commit has them.
 
-    Of a failure: `error` is the structured error, if there was one. `kept_commit` is the commit of
-    the ref `kept`. `drift` is set if files changed under the plan. `left_at` is the worktree, if it
-    could not be removed. `last_words` are the last text of the model: shortened, without secrets.
+    After a failure, `error` is the structured error, if any. `kept_commit` is the commit of the ref
+    `kept`. `drift` is set if files changed since the plan. `left_at` is the worktree, if it could
+    not be removed. `last_words` is the model's last text, shortened and without secrets.
     """
 
     end: End = End.FINISHED

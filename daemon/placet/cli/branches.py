@@ -347,7 +347,7 @@ def _repo_of(site: Site, case: Case) -> Repo:
 @site_option
 @json_option
 def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
-    """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
+    """Drop a mission's branch, or undo its merge with a new commit."""
     made, onto = undo(site, ident, lambda what: yes or _agreed(what))
     say(f"undone, by this commit on {onto}:" if onto else _DROPPED)
     out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
@@ -473,13 +473,11 @@ def _stamp_report(
 
 
 def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
-    """Drop a mission's branch, or take back by a new commit what was merged of it.
+    """Drop a mission's branch, or undo its merge with a new commit.
 
-    Return the new commit and the branch that it is on; of a branch that was dropped the ref that
-    keeps its commits, and nothing.
-
-    What the branch that is checked out has of it comes first. `ask` is asked before anything is
-    changed. Raises UserError, with nothing changed, where it says no or it cannot be done.
+    If the checked-out branch contains the mission, it undoes that. Returns the new commit and its
+    branch; for a dropped branch, the ref that keeps its commits and "". It calls `ask` before any
+    change. Raises UserError, with nothing changed, if `ask` says no or it cannot be done.
     """
     case, repo = mission_of(site, ident)
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)

@@ -28,10 +28,10 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 @site_option
 @json_option
 def cost_command(site: Site, since: str | None, as_json: bool) -> None:
-    """Say what the model's calls cost each day.
+    """Show what the model's calls cost each day.
 
-    Each call counts once; so does one without an answer that may have cost something. Of missions
-    whose cost was estimated it says the estimate and what they came to.
+    Each call counts once, also one without an answer that may have cost something. For missions
+    with an estimate, the estimate is compared with the real cost.
     """
     found = cost(site, since)
     click.echo(json_text(found, indent=2) if as_json else cost_screen(found))

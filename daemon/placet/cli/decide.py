@@ -64,7 +64,7 @@ def to_retry(site: Site, ident: str) -> tuple[Case, str]:
 
 
 def _in_archive(folder: Vault, case: Case) -> str:
-    """Return the path of a request that was carried out; empty where it is not in the archive."""
+    """Return the path of an executed request; empty if it is not in the archive."""
     names = sorted(
         folder.scan([Folder.ARCHIVE]).found,
         key=lambda path: request_id(PurePosixPath(path).name, ()) != case.request_id,
@@ -191,7 +191,7 @@ class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a decision: the path of its note, and whether the daemon performed it yet."""
+    """The result of a decision: the path of its note, and whether the daemon has performed it."""
 
     path: str
     is_pending: bool = False
@@ -242,14 +242,14 @@ def decide(
                 f"{bound[:12]}.",
                 f"It was changed. Read it as it is now: placet show {case.request_id}",
             )
-        if said:  # remarks are part of what is approved, and may make too much of it
+        if said:  # remarks are part of the approved text, and may make it too long
             approvable(case, with_comments(raw, said, site.who, local(Clock().now())))
     return _leave(site, case, what, path, raw, said)
 
 
 def claim(site: Site, case: Case, what: What, commit: str) -> None:
     """Say who merged, undid or dropped a mission's work, by a commit; that has been done."""
-    with suppress(UserError):  # then nobody knows who it was
+    with suppress(UserError):  # then the user is unknown
         intents.leave(site.state.intents, _intent(site, case, what, "", commit, ()))
 
 

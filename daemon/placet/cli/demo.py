@@ -37,7 +37,7 @@ PATIENCE_S = 600.0
 """Seconds that a plan may take, and the daemon to see that it is approved."""
 STEP_S = 0.05
 MOST = 40
-"""Lines that are shown of what a command prints."""
+"""Maximum lines of a command's output that are shown."""
 IDENT = "fix-the-median"
 WHO = (
     "SELECT actor, action_type, count(*) AS rows FROM activity "
@@ -120,7 +120,7 @@ def _play(folder: Path, *, live: bool) -> None:
 
 
 def _prepare(folder: Path, *, live: bool) -> None:
-    """Make the vault, the request beside it, and a repository whose test fails."""
+    """Make the vault, the request next to it, and a repository whose test fails."""
     vault, repository = folder / "vault", folder / "stats"
     init(vault)
     files = resources.files("placet.cli").joinpath("demo_files")

@@ -49,7 +49,7 @@ _KEY = (
 
 
 def finding(what: str, state: str, found: str, helps: str = "") -> Line:
-    """Return a finding: of what, good, warn or bad, in words, and what helps if it is not good."""
+    """Return a finding: its subject, its level (good, warn or bad), a sentence and a fix."""
     helps = "" if state == "good" else helps or "Fix that, then look again: placet doctor"
     return {"what": what, "state": state, "found": found, "helps": helps}
 

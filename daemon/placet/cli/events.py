@@ -60,10 +60,10 @@ ROWS = 1_000
 
 
 def patiently(look: Callable[[], T], changes: Iterator[None]) -> T:
-    """Return what `look` returns; what it cannot read just now, it reads again after a change.
+    """Return what `look` returns. If it cannot read, retry after a change.
 
-    A daemon that starts makes the journal, or mends it after a kill. Raises the UserError that is
-    still there after PATIENCE_S.
+    A starting daemon creates the journal, or recovers it after a kill. Raises the UserError that
+    remains after PATIENCE_S.
     """
     until = time.monotonic() + PATIENCE_S
     while True:

@@ -119,9 +119,9 @@ def vendor_model(env: Mapping[str, str]) -> ModelChoice:
 
 
 def fitting_name(model: ModelTable, provider: object) -> str:
-    """Return the name that a model needs once its provider is `provider`; empty to keep it.
+    """Return the model name that `provider` needs; empty to keep the present one.
 
-    Raises UserError (exit code 2) where nobody but you knows the name.
+    Raises UserError (exit code 2) if only you know the name.
     """
     if provider != ModelTable().provider or model.name != DEMO_NAME:
         return ""
@@ -285,11 +285,11 @@ def history_of(folder: Path) -> Size | None:
 def init(
     folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | None = None
 ) -> tuple[list[str], list[str]]:
-    """Make a folder a vault; return the files made, and those that were there and stay.
+    """Make a folder a vault; return the created files, and those that existed and stay.
 
-    A vault on which a daemon worked before gets its old id back, and its new configuration is
-    accepted. `history` says whether placet may keep a history (git) of it; None if nobody was
-    asked. Raises UserError where something is in the way.
+    A vault that a daemon used before gets its old id again, and its new configuration is accepted.
+    `history` says whether placet may keep a history (git) of it, or None if you were not asked.
+    Raises UserError if another file occupies a path.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -301,7 +301,7 @@ def init(
     kept: list[str] = []
     source = template()
     # Property types hold for the whole vault: one that people work in already keeps its own. Ours
-    # may be there from a call that did not come to its end.
+    # may remain from an interrupted call.
     ours = {path.name for path in (source / ".obsidian").iterdir()}
     settled = (folder / ".obsidian").is_dir() and any(
         path.name not in ours for path in (folder / ".obsidian").iterdir()
@@ -510,9 +510,9 @@ def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
 
 
 def _ask_for_history(place: Path, named: str, *, asks: bool) -> bool | None:
-    """Return whether placet may keep a history of a vault; None if nobody has to be asked.
+    """Return whether placet may keep a history of a vault, or None if the question is needless.
 
-    `named` is the folder as it was given.
+    `named` is the folder as you typed it.
     """
     size = history_of(place)
     if size is None:

@@ -48,7 +48,7 @@ class _Journal(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; to somebody who typed a request's ID, name the option."""
+        """Find a command. If you typed a request's ID instead, name the option."""
         if self.get_command(ctx, args[0]) is None:
             ctx.fail(
                 f"No such command {args[0]!r}. Is it a request? placet journal --trace {args[0]}"
@@ -129,7 +129,7 @@ def journal_verify_command(site: Site) -> None:
 @click.argument("target", type=click.Path())
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
-    """Copy the journal to TARGET, a new file, while the daemon goes on."""
+    """Copy the journal to TARGET, a new file. The daemon may keep running."""
     path = from_home(target).absolute()
     if os.path.lexists(path):
         raise UserError(
@@ -228,15 +228,15 @@ def journal_rows(
 
 # Print the daemon's lines on standard error, and keep them for `placet logs`.
 #
-# A separate thread prints. A terminal that was stopped with Ctrl-S, or a pipe that nobody reads,
-# holds up that thread only; a standard error that is gone stops nothing. Lines that do not fit into
+# A separate thread prints. A terminal stopped with Ctrl-S, or a pipe that is not read, blocks
+# only that thread. A closed standard error stops nothing. Lines that do not fit into
 # the queue are left out, and counted.
 
 MAX_WAITING = 10_000
 MAX_LOG_BYTES = 1 << 20
 """Bytes of the log after which a new one is begun; the one before is kept."""
 LAST_WORDS_S = 2.0
-"""Seconds that a standard error that takes nothing may hold up the daemon's end."""
+"""Maximum seconds that a blocked standard error may delay the daemon's end."""
 
 
 def old_log(log: Path) -> Path:
@@ -358,7 +358,7 @@ class StderrWriter:
                     line = click.style(line, fg="yellow")
             click.echo(line, err=True)
         except (OSError, ValueError, AttributeError):
-            pass  # nobody can be told; the journal has it
+            pass  # no output is left; the journal has it
 
 
 def times_of_its_own(env: Mapping[str, str]) -> bool:
@@ -375,7 +375,7 @@ def times_of_its_own(env: Mapping[str, str]) -> bool:
 
 
 BELOW = 9
-"""Columns by which a line goes on below its time."""
+"""Indent, in columns, of a wrapped line, so that it continues after the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ class LogLine:
 
 
 def log_lines(story: Story, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
-    """Give the story's sentences about its next rows; about many there is none."""
+    """Yield the story's sentences about its next rows. Many rows have none."""
     for row in rows:
         told = story.line(row)
         if told is not None and told[0] <= Verbosity.EVENT and told[1]:
@@ -422,9 +422,9 @@ LOG_POLL_S = 0.2
 @site_option
 @json_option
 def logs_command(site: Site, ident: str | None, follow: bool, lines: int, as_json: bool) -> None:
-    """Print what the daemon has said, the newest line last; of one request or of all.
+    """Print what the daemon has said about one request or all, the newest line last.
 
-    It is what `placet run` printed, also while nobody looked at it.
+    These are the lines that `placet run` prints.
     """
     trace = request = ""
     if ident is not None:
@@ -498,8 +498,8 @@ WRITING_S = 2.0
 def watch_command(site: Site, ident: str, as_json: bool) -> None:
     """Follow one request to its end, a line an event; exit with its result.
 
-    0 if it was completed; 1 if it failed, was rejected or withdrawn; 3 if there is none. What waits
-    for you is said, and waited for.
+    0 if it was completed; 1 if it failed, was rejected or withdrawn; 3 if there is no such request.
+    If it waits for you, placet says so and keeps waiting.
 
     ID is a request_id or the beginning of a trace_id.
     """

@@ -213,9 +213,9 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _naming(site: Site, portal: str) -> list[str]:
-    """Return a sentence on each request that still needs a portal.
+    """Return a sentence about each request that still needs a portal.
 
-    Its work is not over, or nobody merged or dropped its branch.
+    Its work is not over, or you have not merged or dropped its branch.
     """
     if not is_begun(site.state.journal):
         return []

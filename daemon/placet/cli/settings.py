@@ -56,7 +56,7 @@ def must_be_known(key: Key) -> None:
 
 def unknown(key: str, known: Sequence[str]) -> UserError:
     """Return the error for a key that is no setting, with the nearest of these names."""
-    # the table was forgotten, or another one was named
+    # the table is missing or wrong
     last = key.rpartition(".")[2]
     near = [name for name in known if name.rpartition(".")[2] == last][:3]
     near = near or get_close_matches(key, known, n=3, cutoff=0.7)

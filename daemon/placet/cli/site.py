@@ -53,7 +53,7 @@ class Site:
         self.problem: UserError | None = None
         self._configured: Config | None = None
         self.unaccepted: list[str] = []
-        """Settings that nobody accepted on this machine, once `configured` was asked."""
+        """Settings not accepted on this machine; set by `configured`."""
 
     @cached_property
     def vault(self) -> Path:
@@ -71,7 +71,7 @@ class Site:
 
     @property
     def daemon(self) -> str | None:
-        """The daemon that works on the vault now, in words; None where there is none."""
+        """A sentence about the daemon that runs on the vault, or None."""
         from placet.host.lock import lock_holder
 
         return lock_holder(self.state.lock)
@@ -104,7 +104,7 @@ class Site:
         return self._configured
 
     def raise_problem(self) -> None:
-        """Raise the problem that stood in the way of showing all."""
+        """Raise the problem that hides part of the output."""
         if self.problem is not None:
             raise self.problem
 
@@ -116,9 +116,9 @@ class Site:
 
     @contextmanager
     def reader(self, ident: str) -> Iterator[Reader]:
-        """Give the journal to look an ID up in.
+        """Yield the journal to look an ID up in.
 
-        Where there is none yet no ID fits: UserError (exit code 3).
+        Raises UserError (exit code 3) before there is a journal: then no ID can match.
         """
         from placet.journal.database import is_begun
         from placet.journal.reader import open_reader

@@ -105,7 +105,7 @@ def out(text: str, data: Any, *, as_json: bool) -> None:
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
-    """Return data as JSON; characters that nobody sees, or that turn a line, are escaped."""
+    """Return data as JSON; invisible characters and those that reverse text are escaped."""
     text = json.dumps(data, ensure_ascii=False, indent=indent, default=_plain)
     return _UNSEEN.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], text)
 

@@ -107,7 +107,7 @@ def not_there(case: Case, path: str) -> UserError:
 
 
 def last_moment(reader: Reader) -> str:
-    """Return the time of the journal's last event, RFC 3339; empty where there is none."""
+    """Return the time of the journal's last event (RFC 3339), or an empty string."""
     return "".join(row.timestamp for row in reader.activity(limit=1, newest=True))
 
 
@@ -331,7 +331,7 @@ def _approved_by(reader: Reader, case: Case) -> str:
 
 
 def next_step(case: Mapping[str, Any]) -> str:
-    """Return the commands for work whose branch nobody took or dropped; empty for any other."""
+    """Return the commands for a branch that is neither merged nor dropped; else an empty string."""
     if case["state"] != "completed" or case["intent"] or not case["commit"] or case["became"]:
         return ""
     ident = case["request_id"]
@@ -654,10 +654,10 @@ def table(
     whole: Sequence[int] = (),
     indent: int = 2,
 ) -> Table:
-    """Return rows as columns; a cell that is too long goes on below itself, uncut.
+    """Return rows as columns; long cells wrap and are never cut.
 
-    `heads` are the columns' names, `right` the columns set to the right, `whole` those that are
-    never broken.
+    `heads` are the columns' names, `right` the right-aligned columns, `whole` those that never
+    wrap.
     """
     from rich.padding import Padding
     from rich.table import Table

@@ -1,6 +1,6 @@
-"""Decide in the terminal on one thing after the other that waits for you: `placet review`.
+"""Show each thing that waits for you, and ask for a decision: `placet review`.
 
-You decide on what you read: a note that somebody changed meanwhile is shown again.
+Your decision applies to the text you read. If a note changed meanwhile, it is shown again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _name(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _attend(site: Site, trace_id: str, *, more: int) -> bool:
-    """Show a case until you decide on it or skip it; return whether to go on."""
+    """Show a case until you decide or skip it; return whether to continue."""
     after = f" ({counted(more, 'thing')} after this)" if more else ""
     problem: UserError | None = None
     while True:
@@ -166,7 +166,7 @@ def _letters(case: Case) -> str:
 
 
 def _decided(site: Site, read: Read) -> bool:
-    """Ask until you decide or skip; return whether to go on to the next."""
+    """Ask until you decide or skip; return whether to continue with the next case."""
     letters = [*_letters(read.case)]
     is_question = "a" not in letters
     prompt = ",".join(["answer"] * is_question + [*letters, "?"])

@@ -71,7 +71,7 @@ class _Table(BaseModel):
 
 
 def _git_address(value: str) -> str:
-    """Return the address of a git repository, unless it is none or holds a password."""
+    """Return the address of a git repository; raise if it is invalid or holds a password."""
     scheme, with_scheme, rest = value.partition("://")
     user, has_user, _ = rest.partition("/")[0].rpartition("@")
     if not re.fullmatch(r"[^-\s][^\0\r\n]*|", value) or (
@@ -108,7 +108,7 @@ def http_host(address: str) -> str:
 class VaultTable(_Table):
     """Frontmatter, defaults and history (git) of the vault.
 
-    `history` is "ask" until somebody was asked: then only a new vault may get one.
+    `history` is "ask" until you were asked. Until then only a new vault gets a history.
     """
 
     history: bool | Literal["ask"] = "ask"
@@ -324,7 +324,7 @@ class Config(_Table):
 
 
 def table_at(path: Sequence[str | int]) -> type[BaseModel] | None:
-    """Return the table that a path of keys leads to; None where there is none."""
+    """Return the table at a path of keys, or None."""
     kind: Any = Config
     for part in path:
         if isinstance(kind, type) and issubclass(kind, _Table):
@@ -594,10 +594,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The configuration that holds, and its differences from what is written.
+    """The effective configuration, and its differences from the file.
 
-    `refused` are the settings that nobody accepted on this machine; `settled` says whether anything
-    was accepted here yet. `written` and `accepted` are the guarded settings without the defaults.
+    `refused` are the settings that were not accepted on this machine. `settled` says whether any
+    were accepted here. `written` and `accepted` are the guarded settings without the defaults.
     """
 
     config: Config

@@ -46,14 +46,14 @@ def state_home(env: Mapping[str, str]) -> Path:
 
 
 def from_home(given: str) -> Path:
-    """Return a path with `~` as the person's home, or as a plain name if there is none."""
+    """Return a path with `~` expanded, or as a plain name if there is no home folder."""
     return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known
 
 
 def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     """Return the vault given, else `$PLACET_VAULT`, else the nearest with a System/placet.toml.
 
-    The search goes upwards from `here`. Raises UserError (exit code 2) if there is none.
+    The search goes upwards from `here`. Raises UserError (exit code 2) if none is found.
     """
     named = given or env.get("PLACET_VAULT")
     if named:
@@ -129,7 +129,7 @@ class StateFolder(NamedTuple):
 
 
 def _within(folder: Path, vault: Path) -> bool:
-    """Return whether `folder`, which need not exist, would lie in `vault`, compared by inode."""
+    """Return whether `folder`, which need not exist, is inside `vault`, compared by inode."""
     real = Path(os.path.realpath(folder))
     try:
         top = vault.stat()

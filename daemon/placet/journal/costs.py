@@ -205,7 +205,7 @@ class ModelCalls:
 
 
 def _number(name: str) -> str:
-    """Return the SQL of a whole number in a row's metadata, 0 where there is none."""
+    """Return the SQL of a whole number in a row's metadata, 0 if missing."""
     return f"coalesce(CAST(metadata->>'{name}' AS BIGINT), 0)"
 
 

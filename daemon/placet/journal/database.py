@@ -53,13 +53,13 @@ class Store(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """The writer's connection; after `ready` it may be another one."""
+        """The writer's connection, which `ready` may replace."""
 
     def ready(self) -> None:
         """Make sure that it can be written now; raises OSError while it cannot."""
 
     def begin(self, *, durable: bool) -> float:
-        """Begin a transaction that nobody else writes beside; return the time of leases in s."""
+        """Begin a transaction as the only writer; return the time of leases in s."""
 
     def commit(self) -> None:
         """End the transaction that was begun last."""
@@ -110,7 +110,7 @@ class Database(Protocol):
         """Move a journal from its file to the server; return the name that the file has now."""
 
     def move_out(self, path: Path) -> str:
-        """Move a journal from the server to its file; return the name of what stays there."""
+        """Move a journal from the server to its file; return the name of what remains there."""
 
     def lock(
         self,
@@ -140,7 +140,7 @@ VAULT = "vault"
 
 
 def address_file(path: Path) -> Path:
-    """Return the file with the database's address, beside where SQLite's file would be."""
+    """Return the file with the database's address, next to the place of SQLite's file."""
     return path.with_suffix(".pg")
 
 

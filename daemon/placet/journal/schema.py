@@ -21,7 +21,7 @@ SCHEMA: tuple[Step, ...] = (
     (
         "0009_journal",
         (
-            # what came of the intents of commands: each is performed once
+            # results of intents: each intent is performed once
             "CREATE TABLE intents (id TEXT PRIMARY KEY, refused TEXT NOT NULL) WITHOUT ROWID",
             """CREATE TABLE activity (
              id INTEGER PRIMARY KEY, timestamp TEXT NOT NULL, trace_id TEXT NOT NULL,

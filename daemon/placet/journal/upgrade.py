@@ -1,4 +1,4 @@
-"""Upgrade a journal of schema 6 to schema 9; delete this module when nobody has one any more.
+"""Upgrade a journal of schema 6 to schema 9; delete this module once nobody has such a journal.
 
 Events keep every byte, so the hash chain stays valid. Records of conversations have the same form,
 so killed missions resume and questions stay open. Cases get today's groups. Long bodies move from

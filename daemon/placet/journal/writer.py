@@ -119,7 +119,7 @@ class Leases:
 
 
 class Transaction:
-    """One transaction; nobody else writes from its making to its COMMIT, which is the caller's."""
+    """One transaction. No other writer runs until its COMMIT, which the caller makes."""
 
     def __init__(self, store: Store, leases: Leases, *, now: str, durable: bool) -> None:
         self._leases = leases
@@ -374,7 +374,7 @@ class JournalAccess(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file of the journal, or one beside it: where its disk is."""
+        """The file of the journal, or one next to it: for checks of its disk."""
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch; see `Journal.commit`."""
@@ -398,9 +398,9 @@ class Journal:
     read-only or full place, and a lock that another program holds for over 30 s.
 
     `now` is for times that people read; `boottime_s` and `boot_id` are the clock of leases.
-    `on_trouble` gets a sentence when writing stops and when it goes on, `on_wait` the same sentence
-    at each retry, at least every second, and `on_rows` each transaction's new events once they are
-    answered. They run in the writer's thread and must be quick and not raise.
+    `on_trouble` gets a sentence when writing stops and when it resumes, `on_wait` the same sentence
+    at each retry, at least every second. `on_rows` gets each transaction's new events after its
+    answers. They run in the writer's thread, so they must be quick and not raise.
     """
 
     def __init__(
@@ -653,7 +653,7 @@ class Journal:
 
 
 def _refusal(error: BaseException) -> BaseException:
-    """Return an error of the database about one value as one that holds up its case alone."""
+    """Return a database error about one value as an error that stops only its case."""
     known = (PlacetError, *BUGS)
     return error if isinstance(error, known) else ValueError(f"cannot be stored: {error}")
 

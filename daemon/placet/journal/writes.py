@@ -226,9 +226,9 @@ class DropSeen(Change):
 
 @dataclass(frozen=True, slots=True)
 class AnswerIntent(Change):
-    """Record what came of an intent, once: Conflict if that is recorded already.
+    """Record the result of an intent once; Conflict if it is recorded already.
 
-    `refused` says why nothing was done; empty if it was performed.
+    `refused` says why it was not performed, or is empty.
     """
 
     id: str

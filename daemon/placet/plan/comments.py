@@ -33,7 +33,7 @@ from placet.plan.differences import CHANGED, diff_callout
 SECTION = "review comments"
 
 REMARKS = "> [!note] Moved here from placet's box"
-"""The first line above what somebody wrote into the box."""
+"""The first line above text that a person wrote into the box."""
 _CALLOUT = re.compile(r" {0,3}>[> \t]*\[!")
 _ANSWER = re.compile(r"(?:[ \t]*[-*+][ \t]+)?\*\*Answer:\*\*")
 _LISTED_ANSWER = re.compile(r"[ \t]*[-*+][ \t]+\*\*Answer:\*\*")
@@ -173,7 +173,7 @@ def without_comments(outline: Outline) -> Outline:
         while not lines[block.first - 1].strip() and at < len(lines) and not lines[at].strip():
             gone.add(at)
             at += 1
-    # One without an end stays: the plan is none, and the problem is told by its line.
+    # One without an end stays: the plan is invalid, and the problem names its line.
     open_at = max(outline.fences) if outline.unclosed else -1
     fences = {a: end for a, end in outline.fences.items() if a not in gone or a == open_at}
     return replace(outline, lines=tuple(lines), fences=fences, left_out=frozenset(gone))

@@ -21,9 +21,9 @@ class OptionKind(Enum):
 class Interpreter:
     """The options by which a program takes code from its arguments.
 
-    `code`: the letters of options whose value is code; `values`: letters whose value may be the
-    next word; `glued`: letters whose value is the rest of the word; `module`: the letter that runs
-    a module; the long names likewise.
+    `code`: letters of options whose value is code. `values`: letters whose value may be the next
+    word. `glued`: letters whose value is the rest of the word. `module`: the letter that runs a
+    module. The long names likewise.
     """
 
     code: str
@@ -34,7 +34,7 @@ class Interpreter:
     module: str = ""
 
     def option(self, word: str) -> tuple[OptionKind, str]:
-        """Return the kind of an option, and the rest of the word behind its letter."""
+        """Return the kind of an option, and the rest of the word after its letter."""
         if word == "-" or word.split("=", 1)[0] in self.long_code:
             return OptionKind.CODE, ""
         if word.startswith("--"):
@@ -141,7 +141,7 @@ OPEN_ENDED = frozenset({
     ("fd",), ("tox", "exec"), ("direnv", "exec"),
 })  # fmt: skip
 
-# Options that make an otherwise plain program start another one or delete files.
+# Options that make an otherwise plain program start another program or delete files.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "find": {
         **_each("-exec -execdir -ok -okdir", STARTS),

@@ -89,10 +89,10 @@ def parted(text: str) -> tuple[str, str]:
 def changed_lines(old: str, new: str) -> list[list[int]]:
     """Return the ranges `[first, last]` of lines of `new`, counted from 1, that differ from `old`.
 
-    In order. Where lines were only taken out the range is empty: `[n, n - 1]` says that they stood
-    before line `n`. Lines end with a line feed, as editors count them; a changed line end is a
-    change. Where more than COMPARED_LINES lie between the first and the last that differ, they are
-    one range.
+    They are in order. If lines were only deleted, the range is empty: `[n, n - 1]` means that they
+    were before line `n`. Lines end with a line feed, as editors count them. A changed line end is a
+    change. If the first and the last difference are more than COMPARED_LINES apart, they form one
+    range.
     """
     before, now = old.split("\n"), new.split("\n")
     head, tail = alike(before, now)

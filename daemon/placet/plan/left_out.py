@@ -58,10 +58,10 @@ def text_to_do(body: str, plan: Plan) -> str:
 
 
 def with_other_tick(body: str, number: int) -> str:
-    """Return a plan's body with the box of a step ticked, or unticked where it was ticked.
+    """Return a plan's body with the box of one step toggled.
 
-    A step without a box gets an unticked one. Every other line stays as it is. Raises ValueError
-    for a step that there is not.
+    A step without a box gets an unticked one. No other line changes. Raises ValueError for an
+    unknown step.
     """
     parts = _boxes_of_steps(body)
     at = places_of([part for part, _ in parts]).get(number, 0)

@@ -83,7 +83,7 @@ def plan_from(
 ) -> tuple[Plan | None, list[str]]:
     """Return the plan that `given` (the arguments of `submit_plan`) states, and its problems.
 
-    The plan is None with any. `tools` are the names that steps may use. `budget_usd` is the
+    With problems the plan is None. `tools` are the names that steps may use. `budget_usd` is the
     request's own limit, which the plan's scope carries.
     """
     if len(given["steps"]) > MAX_STEPS:

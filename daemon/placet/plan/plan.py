@@ -42,9 +42,9 @@ NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})
 
 @dataclass(frozen=True, slots=True)
 class LiteralCall:
-    """One literal tool call of a step, carried out exactly as written.
+    """One literal tool call of a step, executed exactly as written.
 
-    `params` are what TOML and JSON have in common: texts, whole numbers of 64 bits, finite numbers,
+    `params` has only what TOML and JSON share: strings, whole numbers of 64 bits, finite numbers,
     booleans, lists, tables. Raises ValueError for anything else, null among it (leave the key out
     instead).
     """
@@ -61,12 +61,12 @@ class LiteralCall:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; its number is its place in the plan, from 1. `left_out`: a person did not want it.
+    """One step; its number is its place in the plan, from 1. `left_out`: a person left it out.
 
-    `called` is the number that its heading gives it, 0 where that is its own or there is none.
+    `called` is the number in its heading, or 0 if that is the same or missing.
 
     Texts are normalised on construction: titles and conditions to one line, no control characters,
-    no blank edges. Raises ValueError for an empty title and for what cannot be the name of a tool.
+    no blank edges. Raises ValueError for an empty title or an invalid tool name.
     """
 
     title: str
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def kept(self) -> tuple[tuple[int, Step], ...]:
-        """The steps that are carried out, with their numbers."""
+        """The steps to execute, with their numbers."""
         return tuple((n, step) for n, step in enumerate(self.steps, 1) if not step.left_out)
 
     def kept_from(self, number: int) -> Sequence[tuple[int, Step]]:
@@ -157,7 +157,7 @@ class Plan:
 
     @property
     def left_out(self) -> tuple[int, ...]:
-        """The numbers of the steps that are not carried out."""
+        """The numbers of the left-out steps."""
         return tuple(n for n, step in enumerate(self.steps, 1) if step.left_out)
 
     @property

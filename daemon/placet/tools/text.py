@@ -81,7 +81,7 @@ def searchable(place: Workplace, spot: Location, path: str) -> str | None:
     try:
         data = spot.files.read(path)
     except ToolError:
-        return None  # a search goes on without it
+        return None  # a search skips it
     if b"\0" in data[:8192]:
         return None
     return _shown(place, path, data.decode(errors="replace"))

@@ -1,3 +1,3 @@
-"""placet plans requests, waits for a person's approval, and carries plans out on branches."""
+"""Plan requests, wait for a person's approval, and execute approved plans on branches."""
 
 __version__ = "0.1.0"

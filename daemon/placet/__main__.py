@@ -1,4 +1,4 @@
-"""`python -m placet`."""
+"""Run placet's command line: `python -m placet`."""
 
 from placet.cli.main import main
 

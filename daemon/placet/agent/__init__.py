@@ -1,1 +1,1 @@
-"""Plan requests and carry out missions. Both are jobs that return values."""
+"""Plan requests and execute missions. Both are jobs that return values."""

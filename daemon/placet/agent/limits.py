@@ -1,4 +1,4 @@
-"""Guards and budgets of one conversation, looked at before each round and each call.
+"""Check the guards and budgets of one conversation before each round and each call.
 
 The rules are in `chat.guards` and `chat.budget`.
 """

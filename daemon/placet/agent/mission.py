@@ -1,4 +1,4 @@
-"""Carry out an approved plan in a worktree, and return the result."""
+"""Execute an approved plan in a worktree, and return the result."""
 
 from __future__ import annotations
 

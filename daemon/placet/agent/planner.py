@@ -1,4 +1,4 @@
-"""The planner: reads request and repository, and returns a plan note or the reason for none."""
+"""Read a request and its repository, and return a plan note or the reason for a failure."""
 
 from __future__ import annotations
 

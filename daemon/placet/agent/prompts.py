@@ -1,4 +1,4 @@
-"""The system prompt's blocks, stable ones first, so that the cached prefix holds."""
+"""Build the system prompt, stable blocks first, so that the cached prefix stays valid."""
 
 from __future__ import annotations
 

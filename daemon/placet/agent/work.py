@@ -1,4 +1,4 @@
-"""A mission under way: the plan, its worktree, and the files that no commit may have yet."""
+"""Hold a running mission: its plan, its worktree, and the files not yet allowed in commits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The life of a request: what you did, what follows, and why. Pure, with `decide` at its heart."""
+"""Decide what follows from gestures and results, and explain it. Pure; `decide` is the centre."""

@@ -1,4 +1,4 @@
-"""The conditions under which a note in System/Active is approved and its mission begins."""
+"""Check whether a note in System/Active is approved and its mission may start."""
 
 from __future__ import annotations
 

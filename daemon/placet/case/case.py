@@ -1,4 +1,4 @@
-"""The binding of an approval: a request's case, its states, and what a person has approved.
+"""Define a request's case: its states, and which text a person has approved.
 
 A case is one request with all that became of it. What people want is where their notes are; what
 the daemon last acknowledged is the case. `observe` compares the two and names the difference,

@@ -1,4 +1,4 @@
-"""The commands of a decision as values: effects on the vault, each performed until it is done."""
+"""Define the commands of a decision: effects on the vault, each retried until it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an event to its decision: the new case, the journal's rows, the commands.
+"""Decide what an event changes: the new case, the journal's rows, the commands.
 
 All of it is pure; `now` is an argument.
 """

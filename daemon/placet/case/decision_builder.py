@@ -1,4 +1,4 @@
-"""The builder of one decision, with what several events need: approvals used up, plans put back."""
+"""Build one decision, and share what several events need: spent approvals, restored plans."""
 
 from __future__ import annotations
 

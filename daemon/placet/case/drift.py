@@ -1,4 +1,4 @@
-"""Drift: whether the repository is still what a plan was based on.
+"""Compare the repository with the state that a plan was based on.
 
 Pure; the facts come from git.
 """

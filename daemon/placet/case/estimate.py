@@ -1,4 +1,4 @@
-"""Tell what missions of one size have cost so far."""
+"""Estimate a mission's cost from earlier missions of its size."""
 
 from __future__ import annotations
 

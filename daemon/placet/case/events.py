@@ -1,4 +1,4 @@
-"""The events of a case as values: people's gestures, and the results of work."""
+"""Define the events of a case: people's gestures, and the results of work."""
 
 from __future__ import annotations
 

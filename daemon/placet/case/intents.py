@@ -1,4 +1,4 @@
-"""Turn what a person asked for by a command into the change of notes that they would make by hand.
+"""Turn a command's intent into the change of notes that the same gesture makes by hand.
 
 An intent is bound to what its person saw: a note with its place and digest, and the case's state
 and generation. If any of these is another by now, the note wins.

@@ -1,4 +1,4 @@
-"""The lease on a mission, as values, and the rule that says when another may take it over."""
+"""Define the lease on a mission, and the rule for when another process may take it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A note as it is seen: its owner's trace_id, its keys, its problem."""
+"""Read a note: its case, its properties, and what is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a case's notes to a gesture.
+"""Turn the state of a case's notes into a gesture.
 
 A gesture is how places and texts differ from the last acknowledged ones.
 """

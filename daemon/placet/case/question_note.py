@@ -1,4 +1,4 @@
-"""The notes in which work asks a person: a question with its answer, and a wider scope."""
+"""Write and read the notes in which work asks a person: questions and wider scopes."""
 
 from __future__ import annotations
 

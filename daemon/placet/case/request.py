@@ -1,4 +1,4 @@
-"""A request as a value: the task, its agent, its portal, and its budget."""
+"""Define a request: its task, agent, portal and budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions on the results of the daemon's own work.
+"""Decide what follows from the results of the daemon's work.
 
 A result is a plan, a failed planning, or the end of a mission.
 """

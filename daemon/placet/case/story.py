@@ -1,4 +1,4 @@
-"""The journal as a person in front of the daemon reads it: a sentence for each event."""
+"""Turn journal rows into sentences, one for each event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons for which work waits, and the sentences about them."""
+"""Define why work waits, and the sentences about it."""
 
 from __future__ import annotations
 

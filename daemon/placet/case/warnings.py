@@ -1,4 +1,4 @@
-"""Warnings for a readable note of which a part, or the place, has no effect."""
+"""Warn about parts or places of a readable note that have no effect."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A model's turn as pure functions: messages, budget, guards, retries."""
+"""Define a model's turn as pure functions: messages, budget, guards, retries."""

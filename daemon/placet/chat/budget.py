@@ -1,4 +1,4 @@
-"""Budgets of a mission, a planning or a day: held before they are used, settled after.
+"""Budget a mission, a planning or a day: reserve before use, settle after.
 
 A call is made only if its worst case still fits, so that no limit on tokens or money is ever
 passed: the prompt is counted by an upper bound and the answer by its `max_tokens`, which is lowered

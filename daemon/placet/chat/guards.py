@@ -1,4 +1,4 @@
-"""Guards: they end a mission that does not end by itself, judged from its history and nothing else.
+"""End a mission that would not end by itself, judged only from its history.
 
 The history is folded call by call and turn by turn, and is the same when it is rebuilt from the
 record, so a resumed mission is judged as if it had never been interrupted. `check` is asked before

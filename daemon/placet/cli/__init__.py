@@ -1,1 +1,1 @@
-"""The command line: what people type, and what they read."""
+"""Define the command line: what people type, and what they read."""

@@ -1,4 +1,4 @@
-"""Commands that look at the work of a mission and take it over: diff, merge.
+"""Show the work of a mission and take it over: `placet diff`, `merge`, `undo`, `drop`.
 
 Only `merge` here and `undo` write to a person's checkout, by name and by a person's own hand.
 """

@@ -1,4 +1,4 @@
-"""`placet completion`: print the script by which a shell completes placet's words."""
+"""Print the script with which a shell completes placet's commands: `placet completion`."""
 
 from __future__ import annotations
 

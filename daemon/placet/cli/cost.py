@@ -1,4 +1,4 @@
-"""`placet cost`: count each call of the model once, and sum by day."""
+"""Count each call of the model once, and sum by day: `placet cost`."""
 
 from __future__ import annotations
 

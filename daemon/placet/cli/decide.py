@@ -1,4 +1,4 @@
-"""A person's decisions by command: approve, reject, answer, revise, retry, stop."""
+"""Decide by command: approve, reject, answer, revise, retry, stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show placet's main job once, by real commands on a temporary vault: `placet demo`.
+"""Show placet's main job with real commands on a temporary vault: `placet demo`.
 
 Only the model is scripted, unless `--live` asks for the real one.
 """

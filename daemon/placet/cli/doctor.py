@@ -1,4 +1,4 @@
-"""`placet doctor`: everything that placet needs, what is missing, and what helps."""
+"""Check everything that placet needs, and say what helps: `placet doctor`."""
 
 from __future__ import annotations
 

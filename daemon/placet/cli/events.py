@@ -1,4 +1,4 @@
-"""`placet events`, and how a command follows the journal: it polls."""
+"""Follow the journal by polling, for commands and for `placet events`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet init`: the files that a new vault starts with."""
+"""Write the files that a new vault starts with: `placet init`."""
 
 from __future__ import annotations
 

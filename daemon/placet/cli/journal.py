@@ -1,4 +1,4 @@
-"""`placet journal`: what happened, for people and programs."""
+"""Show what happened, to people and programs: `placet journal`, `logs` and `watch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: commands by name, loaded when they are called, and one error boundary."""
+"""Load commands by name when they are called, and turn errors into messages in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet portal`: the repositories that requests name, and their settings."""
+"""Manage the repositories that requests name: `placet portal`."""
 
 from __future__ import annotations
 

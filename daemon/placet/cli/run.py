@@ -1,4 +1,4 @@
-"""`placet run`, `replay` and `sandbox`: what carries work out in this process."""
+"""Run work in this process: `placet run`, `replay` and `sandbox`."""
 
 from __future__ import annotations
 

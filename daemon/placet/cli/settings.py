@@ -1,4 +1,4 @@
-"""Settings: `placet config`, `placet pause` and `resume`, and a notice to try them out."""
+"""Read and change settings: `placet config`, `pause` and `resume`, and a test notice."""
 
 from __future__ import annotations
 

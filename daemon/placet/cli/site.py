@@ -1,4 +1,4 @@
-"""The vault that a command works on, and the options that commands share."""
+"""Find the vault that a command works on, and define the options that commands share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet status`, `plans` and `show`: what the journal says. Reads only."""
+"""Show what the journal says: `placet status`, `plans` and `show`. Reads only."""
 
 from __future__ import annotations
 

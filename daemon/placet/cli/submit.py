@@ -1,4 +1,4 @@
-"""`placet submit`: drop a request into the vault."""
+"""Put a request into the vault: `placet submit`."""
 
 from __future__ import annotations
 

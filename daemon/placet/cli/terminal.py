@@ -1,4 +1,4 @@
-"""Output: data goes to stdout, talk to stderr, and an error becomes a sentence and an exit code."""
+"""Print data to stdout and messages to stderr, and turn errors into a sentence and an exit code."""
 
 from __future__ import annotations
 

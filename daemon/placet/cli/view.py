@@ -1,4 +1,4 @@
-"""A case as plain data: what `placet status`, `plans` and `show` know of it."""
+"""Collect what the journal knows of a case as plain data, and render it for the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`placet why`: the reason for a case's state, and the next step."""
+"""Explain a case's state and the next step: `placet why`."""
 
 from __future__ import annotations
 

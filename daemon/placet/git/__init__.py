@@ -1,1 +1,1 @@
-"""Everything placet does with git. `run` is the only module that starts it."""
+"""Do everything that placet does with git. `run` is the only module that starts it."""

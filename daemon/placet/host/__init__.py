@@ -1,1 +1,1 @@
-"""The machine: clock, state, settings, locks, notices, events; one outside thing each."""
+"""Wrap the machine: clock, state, settings, locks, notices, events. One module each."""

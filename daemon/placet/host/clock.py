@@ -1,4 +1,4 @@
-"""Clocks: the wall clock for people, a monotonic one for waiting. Tests pass others."""
+"""Provide clocks: the wall clock for people, a monotonic one for waiting. Tests pass others."""
 
 from __future__ import annotations
 

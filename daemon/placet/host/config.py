@@ -1,4 +1,4 @@
-"""`System/placet.toml` as a checked value: read, and changed without a rewrite."""
+"""Read `System/placet.toml` as a checked value, and edit it in place."""
 
 from __future__ import annotations
 

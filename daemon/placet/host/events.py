@@ -1,4 +1,4 @@
-"""Live events as values: the schema of a line, for clients on this machine such as a status bar."""
+"""Define the lines of live events, for clients on this machine such as a status bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes as owners of leases, the clock of leases, and the locks: one daemon per vault."""
+"""Lock the vault for one daemon, and identify processes that own leases."""
 
 from __future__ import annotations
 

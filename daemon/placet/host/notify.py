@@ -1,4 +1,4 @@
-"""Notices to a person, by desktop, command or webhook: a plan waits, a mission ended.
+"""Notify a person by desktop, command or webhook: a plan waits, a mission ended.
 
 A notice says what happened and where to look; it never quotes a note. An error comes back as a
 sentence, because a notice that cannot be sent must not stop the work that it is about.

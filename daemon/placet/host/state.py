@@ -1,4 +1,4 @@
-"""The state folder: one per vault, outside the vault, because vaults are synced."""
+"""Find the state folder: one per vault, outside the vault, because vaults are synced."""
 
 from __future__ import annotations
 

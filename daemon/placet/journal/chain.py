@@ -1,4 +1,4 @@
-r"""The hash chain over the events.
+r"""Hash the events into a chain.
 
 A row's hash is the hex SHA-256 of the UTF-8 of `{hash of the row
 before}\n{id}\n{lengths}\n{texts}`: the lengths, in characters and joined by blanks, of timestamp,

@@ -1,4 +1,4 @@
-"""Model calls and their costs: sums kept as events are written, and queries about them.
+"""Sum the costs of model calls as events are written, and query them.
 
 A budget is checked before each call, so its query must not grow with the journal.
 """

@@ -1,4 +1,4 @@
-"""SQLite's errors: passing trouble or damage, and the words for people."""
+"""Sort SQLite's errors into passing trouble and damage, and word them for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database as a file: make it, check it, set it aside, replace it whole."""
+"""Create the database file, check it, set it aside, replace it whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the journal, with or without a daemon that writes it: one snapshot, read-only."""
+"""Read the journal from one read-only snapshot, with or without a running daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables, and migrations of older journals."""
+"""Define the tables, and migrate older journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one writer: a thread, a queue of batches, one transaction for all that are queued."""
+"""Write the journal in one thread: a queue of batches, one transaction for all queued ones."""
 
 from __future__ import annotations
 

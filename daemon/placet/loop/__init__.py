@@ -1,1 +1,1 @@
-"""The daemon: look at the vault, decide, record, perform."""
+"""Run the daemon: look at the vault, decide, record, perform."""

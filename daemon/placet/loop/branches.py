@@ -1,4 +1,4 @@
-"""People's acts on the branches of missions.
+"""Decide what people's changes to the branches of missions mean.
 
 A thread asks git soon after a reference changed, and the loop decides.
 """

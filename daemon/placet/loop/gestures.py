@@ -1,4 +1,4 @@
-"""Decide the gestures of people: those that show in notes, and those asked for by commands."""
+"""Decide people's gestures: those in notes, and those asked for by commands."""
 
 from __future__ import annotations
 

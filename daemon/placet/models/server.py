@@ -1,4 +1,4 @@
-"""The model's server: find it and its key in settings and environment, and explain its errors."""
+"""Find the model's server and its key, and explain its errors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Plans: from text to values and back, what they permit, and what is dangerous in them. Pure."""
+"""Turn plans from text to values and back; say what they permit and what is dangerous. Pure."""

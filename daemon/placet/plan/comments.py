@@ -1,4 +1,4 @@
-"""Review comments in a plan, answers to them, and the comments that a revision keeps."""
+"""Find review comments in a plan, their answers, and those that a revision keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dangerous uses of commands: how an allowed beginning can be turned into something else."""
+"""Find dangerous uses of commands: ways to turn an allowed beginning into something else."""
 
 from __future__ import annotations
 

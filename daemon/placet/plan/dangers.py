@@ -1,4 +1,4 @@
-"""Warnings for the reviewer of a scope: globs and commands that allow more than they seem to."""
+"""Warn the reviewer of a scope about globs and commands that allow more than they seem to."""
 
 from __future__ import annotations
 

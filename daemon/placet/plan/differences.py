@@ -1,4 +1,4 @@
-"""Differences between two texts, as a callout and as ranges of lines."""
+"""Show the difference of two texts as a callout and as ranges of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's text read as a value, with all of its problems at once."""
+"""Parse a plan's text, and report all of its problems at once."""
 
 from __future__ import annotations
 

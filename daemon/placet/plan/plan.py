@@ -1,4 +1,4 @@
-r"""A plan as text that a person reads and edits, and as a value.
+r"""Define a plan, and write it as text that a person reads and edits.
 
 `parse_plan` is tolerant where people edit (headings, lists, numbering, callouts, line endings) and
 strict where permission is concerned (exactly one readable scope; nothing unknown in it). It reports

@@ -1,4 +1,4 @@
-"""The permission that a plan asks for: which files may be written, which commands may run.
+"""Define and check a plan's permission: which files it may write, which commands it may run.
 
 Unknown means refuse. A glob or a command that is not plainly allowed is not allowed.
 

@@ -1,4 +1,4 @@
-"""The TOML in a plan, as it is written.
+"""Write the TOML in a plan.
 
 Apart from reading, since tomlkit costs 3 MB and 50 ms and only writing needs it.
 """

@@ -1,1 +1,1 @@
-"""The tools that a model can call, one file each."""
+"""Collect the tools that a model can call, one file each."""

@@ -1,4 +1,4 @@
-"""`run_command`: one program with its arguments, in the box; never a shell."""
+"""`run_command`: run one program with its arguments in the box, never a shell."""
 
 from __future__ import annotations
 

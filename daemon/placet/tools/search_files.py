@@ -1,4 +1,4 @@
-"""`search_files`: the names and lines in which a plain text occurs."""
+"""`search_files`: find the names and lines that contain a plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`take_screenshot`: a picture of a page, taken by a headless browser in a separate box.
+"""`take_screenshot`: take a picture of a page with a headless browser in a separate box.
 
 The browser sees the worktree read-only and can write nowhere but in a folder that is thrown away.
 Only the headless shell of Chromium can run so: the whole browser ends at once where it cannot make

@@ -1,4 +1,4 @@
-"""Text files as a model may see them: secrets are redacted before anything else is done.
+"""Read text files for a model, and redact secrets first.
 
 Searches look at the redacted text too: else a search could answer "does the key begin with a?".
 """

@@ -441,6 +441,11 @@ def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
                 plan.write_text(
                     plan.read_text().replace("\nwrite = ", "\nmax_iterations = 900\nwrite = ", 1)
                 )
+            for number in range(missions):
+                plan = vault.plan(f"m{number}")
+                until(
+                    lambda plan=plan: "900 iterations" in plan.read_text(), "a summary of the edit"
+                )
                 vault.approve(f"m{number}")
             until(lambda: len(vault_actions(vault, "execution.started")) >= missions, "missions")
             time.sleep(3)

@@ -405,7 +405,8 @@ def test_the_keyboard_is_enough(seen: Seen) -> None:
         tab_to(page, "Fix by keyboard")
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(ident))
-        expect(page.locator("html.js")).to_be_attached()  # without its script, a tick loads a new page
+        # Without its script, a tick loads a new page.
+        expect(page.locator("html.js")).to_be_attached()
         tab_to(page, "☑")
         page.keyboard.press("Space")
         expect(page.get_by_text("The steps are as you ticked them.")).to_be_visible()

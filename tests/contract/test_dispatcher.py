@@ -73,7 +73,7 @@ def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 # --- what each tool does
 
 
-def test_what_is_written_is_what_is_read(at: Bench) -> None:
+def test_written_file_is_read_listed_and_searched(at: Bench) -> None:
     assert at.call("write_file", path="new/deep/x.txt", content="h\u00e9llo\n") == {
         "path": "new/deep/x.txt",
         "written_bytes": 7,
@@ -90,7 +90,7 @@ def test_what_is_written_is_what_is_read(at: Bench) -> None:
     assert at.call("search_files", pattern="TWO", path="new")["lines"] == ["new/deep/x.txt:1:two"]
 
 
-def test_pieces_are_replaced(at: Bench) -> None:
+def test_edit_file_replaces_unique_text(at: Bench) -> None:
     assert at.call("edit_file", path="src/main.py", old="os.name", new="os.sep") == {
         "path": "src/main.py",
         "replacements": 1,
@@ -120,7 +120,7 @@ def test_pieces_are_replaced(at: Bench) -> None:
     assert at.fails("edit_file", path="src/none.py", old="a", new="b")["error_type"] == "not_found"
 
 
-def test_lines_are_given_by_number(at: Bench) -> None:
+def test_read_file_selects_lines_by_number(at: Bench) -> None:
     assert at.call("read_file", path="many.txt", offset=10, limit=2) == "line 10\nline 11\n"
     assert at.call("read_file", path="many.txt", offset=2000) == "line 2000\n"
     assert at.fails("read_file", path="many.txt", offset=2001)["lines"] == 2000
@@ -131,7 +131,7 @@ def test_lines_are_given_by_number(at: Bench) -> None:
     assert at.fails("read_file", path="latin.txt")["error_type"] == "not_text"
 
 
-def test_searching_by_expression(at: Bench) -> None:
+def test_grep_matches_regular_expressions(at: Bench) -> None:
     assert at.call("grep", pattern=r"^def (\w+)", glob="*.py") == "src/main.py:4:def main():"
     assert at.call("grep", pattern="(?i)hello", path="src").splitlines() == [
         "src/deep/leaf.txt:2:HELLO"
@@ -170,7 +170,7 @@ def test_searching_by_expression(at: Bench) -> None:
 )
 @pytest.mark.parametrize("kind", ["real", "memory"])
 @pytest.mark.thinned(3)
-def test_no_expression_hangs(kind: str, pattern: str, tmp_path: Path) -> None:
+def test_pathological_regex_never_hangs_grep(kind: str, pattern: str, tmp_path: Path) -> None:
     with bench(kind, tmp_path, {"a.txt": ("a" * 5000 + "!\n") * 20}) as at:
         began = time.monotonic()
         outcome = at.tools.dispatch("grep", {"pattern": pattern})
@@ -178,12 +178,12 @@ def test_no_expression_hangs(kind: str, pattern: str, tmp_path: Path) -> None:
     assert outcome.ok or outcome.error_type in ("pattern_too_slow", "bad_pattern")
 
 
-def test_an_expression_that_explodes_says_so(at: Bench) -> None:
+def test_exploding_regex_is_reported_as_too_slow(at: Bench) -> None:
     at.call("write_file", path="a.txt", content="a" * 5000 + "!\n")
     assert at.fails("grep", pattern="(a|aa)+$", path="a.txt")["error_type"] == "pattern_too_slow"
 
 
-def test_globs(at: Bench) -> None:
+def test_glob_lists_matches_and_refuses_bad_patterns(at: Bench) -> None:
     assert at.call("glob", pattern="src/**/*.txt") == ["src/crlf.txt", "src/deep/leaf.txt"]
     assert at.call("glob", pattern="*.md") == ["README.md", "caf\u00e9.md"]
     assert at.call("glob", pattern="**/leaf.*") == ["src/deep/leaf.txt"]
@@ -213,7 +213,7 @@ def test_the_vaults_knowledge_is_read_only(at: Bench) -> None:
     )
 
 
-def test_outside_the_scope_is_refused_with_what_is_allowed(at: Bench) -> None:
+def test_scope_refusal_lists_what_is_allowed(at: Bench) -> None:
     error = at.fails("write_file", path="README.md", content="x")
     assert error["error_type"] == "outside_scope"
     assert error["allowed"] == list(SCOPE.write)
@@ -222,7 +222,7 @@ def test_outside_the_scope_is_refused_with_what_is_allowed(at: Bench) -> None:
     assert outcome.refused
 
 
-def test_commands_give_what_the_contract_says(at: Bench) -> None:
+def test_command_result_has_contract_fields(at: Bench) -> None:
     ran = at.call("run_command", command="both", args=[])
     assert set(ran) == {"exit_code", "stdout", "stderr", "timed_out"}
     assert (ran["exit_code"], ran["timed_out"]) == (3, False)
@@ -231,7 +231,7 @@ def test_commands_give_what_the_contract_says(at: Bench) -> None:
     assert at.fails("run_command", command="seq", args=["x" * 200_000])["error_type"] == "too_long"
 
 
-def test_controls_reach_whoever_steers(at: Bench) -> None:
+def test_control_tool_calls_reach_their_handler(at: Bench) -> None:
     assert at.call("complete_step", step=1, summary="Done")["step"] == 1
     plan = {"title": "T", "summary": "S", "steps": [{"title": "One"}]}
     assert at.call("submit_plan", **plan) == {"accepted": True}
@@ -239,7 +239,7 @@ def test_controls_reach_whoever_steers(at: Bench) -> None:
     at.call("give_up", reason="No")
 
 
-def test_unicode_forms_of_a_name_are_one_file(at: Bench) -> None:
+def test_unicode_forms_of_name_share_one_file(at: Bench) -> None:
     for form in ("NFC", "NFD"):
         assert (
             at.call("read_file", path=unicodedata.normalize(form, "caf\u00e9.md")) == "composed\n"
@@ -252,7 +252,7 @@ def test_unicode_forms_of_a_name_are_one_file(at: Bench) -> None:
     assert at.call("grep", pattern="same", path="cafe\u0301.md") == "caf\u00e9.md:1:same"
 
 
-def test_secrets_are_not_shown(at: Bench) -> None:
+def test_file_tools_redact_detected_secrets(at: Bench) -> None:
     assert (
         at.call("read_file", path=".env")
         == "DB_PASSWORD=[redacted: value]\nDEBUG=[redacted: value]\n"
@@ -302,7 +302,7 @@ def test_known_secrets_are_redacted_in_every_tool(kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tool", [t for t in TOOLS if t.args.model_fields], ids=lambda t: t.name)
-def test_every_problem_of_the_arguments_is_named_at_once(at: Bench, tool: Any) -> None:
+def test_all_argument_problems_are_reported_together(at: Bench, tool: Any) -> None:
     fields = tool.args.model_fields
     required = [name for name, info in fields.items() if info.is_required()]
     last = list(fields)[-1]
@@ -319,14 +319,14 @@ def test_every_problem_of_the_arguments_is_named_at_once(at: Bench, tool: Any) -
     assert error["parameters"] == sorted(fields)
 
 
-def test_an_unknown_tool_is_told_with_a_hint(at: Bench) -> None:
+def test_unknown_tool_error_suggests_closest_name(at: Bench) -> None:
     error = at.fails("read_fil", path="x")
     assert "Did you mean 'read_file'?" in error["error"]
     assert error["available"] == sorted(BY_NAME)
     assert at.fails("x" * 100_000)["error_type"] == "unknown_tool"
 
 
-def test_the_schemas_are_as_the_messages_api_takes_them() -> None:
+def test_tool_schemas_fit_messages_api() -> None:
     tools = [tool.spec() for tool in TOOLS]
     assert [t.name for t in tools] == [t.name for t in InMemoryToolDispatcher().offered()]
     contract = {
@@ -378,7 +378,9 @@ NAMES = sorted({name for tool in TOOLS for name in tool.args.model_fields})
     name=st.sampled_from([t.name for t in TOOLS if t.name != "take_screenshot"]),
     given_=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
 )
-def test_nothing_a_model_sends_raises(at: Bench, name: str, given_: dict[str, Any]) -> None:
+def test_arbitrary_model_arguments_never_raise(
+    at: Bench, name: str, given_: dict[str, Any]
+) -> None:
     outcome = at.tools.dispatch(name, given_)
     outcome.content.encode()
     if not outcome.ok:
@@ -391,7 +393,7 @@ def test_nothing_a_model_sends_raises(at: Bench, name: str, given_: dict[str, An
 
 
 @pytest.mark.parametrize("path", ["many.txt", "long.txt", "wide.txt"])
-def test_a_long_file_is_cut_in_the_middle_and_can_be_read_on(at: Bench, path: str) -> None:
+def test_file_cut_in_middle_stays_fully_readable(at: Bench, path: str) -> None:
     outcome = at.tools.dispatch("read_file", {"path": path})
     whole = FILES[path]
     assert isinstance(whole, str)
@@ -413,7 +415,7 @@ def test_a_long_file_is_cut_in_the_middle_and_can_be_read_on(at: Bench, path: st
     ).replace(" ", "")
 
 
-def test_a_long_result_stays_json_and_can_be_read_on(at: Bench) -> None:
+def test_truncated_command_output_stays_json_and_readable(at: Bench) -> None:
     outcome = at.tools.dispatch("run_command", {"command": "seq", "args": ["5000"]})
     ran = json.loads(outcome.content)
     assert ran["stdout"].split()[:500] == [str(n) for n in range(1, 501)]
@@ -426,7 +428,7 @@ def test_a_long_result_stays_json_and_can_be_read_on(at: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["real", "memory"])
-def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
+def test_long_lists_are_truncated_by_entry(kind: str, tmp_path: Path) -> None:
     with bench(kind, tmp_path, {f"d/file-{n:04}.txt": "x" for n in range(1200)}) as at:
         lines = at.call("list_directory", path="d").splitlines()
         assert (lines[0], lines[-1]) == ("file-0000.txt 1", "file-1199.txt 1")
@@ -447,13 +449,13 @@ def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
 # --- the one in memory
 
 
-def test_the_example_of_the_public_module_runs() -> None:
+def test_public_module_doctest_passes() -> None:
     tried = doctest.testmod(placet.testing)
     assert tried.attempted > 5
     assert not tried.failed
 
 
-def test_nothing_outside_is_touched_and_nothing_is_left(
+def test_memory_dispatcher_confines_writes_and_removes_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -466,7 +468,7 @@ def test_nothing_outside_is_touched_and_nothing_is_left(
     assert not list(tmp_path.iterdir())
 
 
-def test_failures_are_injected_by_the_number_of_the_call() -> None:
+def test_failures_are_injected_by_call_number() -> None:
     tools = InMemoryToolDispatcher(
         {"a": "1"},
         failures={
@@ -490,7 +492,7 @@ def test_failures_are_injected_by_the_number_of_the_call() -> None:
     assert [name for name, _ in tools.calls] == ["read_file"] * 3 + ["write_file"] * 2
 
 
-def test_what_an_agent_decides_is_taken_down() -> None:
+def test_memory_dispatcher_records_agent_decisions() -> None:
     tools = InMemoryToolDispatcher(
         commands=lambda argv: (0, " ".join(argv), ""), scope=Scope(run=(("echo",),))
     )
@@ -567,7 +569,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_both_answer_alike(tmp_path: Path) -> None:
+def test_real_and_memory_dispatchers_answer_alike(tmp_path: Path) -> None:
     with (
         bench("real", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as one,
         bench("memory", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as other,
@@ -656,7 +658,7 @@ def assault(root: Path, tools: Toolbox, table: list[str]) -> str:
     )
 
 
-def test_no_traversal_in_any_path_of_any_tool(hostile: tuple[Path, Any]) -> None:
+def test_no_tool_path_allows_traversal(hostile: tuple[Path, Any]) -> None:
     root, tools = hostile
     table = spellings(payloads(root))
     thinned = table[:: max(1, len(table) // 1000)]
@@ -666,7 +668,7 @@ def test_no_traversal_in_any_path_of_any_tool(hostile: tuple[Path, Any]) -> None
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-def test_sweep_of_traversals(hostile: tuple[Path, Any]) -> None:
+def test_sweep_of_traversal_payloads_leaks_nothing(hostile: tuple[Path, Any]) -> None:
     """All payloads, and those of a file: `PLACET_PAYLOADS=FILE pytest -m sweep`, one payload a
     line, raw bytes.
     """

@@ -75,7 +75,7 @@ def opening(model: Fake) -> str:
 # --- approve and reject
 
 
-def test_a_plan_is_approved_by_a_move_under_any_name(vault: TestVault) -> None:
+def test_move_under_any_name_approves_plan(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         (plan,) = planned(run, "hello")
         plan.rename(vault.root / "System/Active/Sure, do it! ✅ (v2).md")
@@ -96,7 +96,7 @@ def test_a_plan_is_approved_by_a_move_under_any_name(vault: TestVault) -> None:
     says_all(kept, "status: completed", f"approved_by: {SOMEONE}", "approved_at: ")
 
 
-def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
+def test_approval_covers_edited_plan_and_journals_changed_lines(
     vault: TestVault,
 ) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
@@ -135,7 +135,7 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
         assert row["changed_lines"]
 
 
-def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault) -> None:
+def test_rejection_by_move_or_command_keeps_reason(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         by_key, by_section, _ = planned(run, "by-key", "by-section", "by-cli")
         edit(by_key, "status: review", "status: review\nrejection_reason: too broad")
@@ -171,7 +171,7 @@ def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault)
 # --- edit
 
 
-def test_an_edit_is_planned_whenever_it_comes(vault: TestVault) -> None:
+def test_edits_before_and_during_planning_reach_planner(vault: TestVault) -> None:
     class Planner(Fake):
         """Answers each comment; a call while `hangs` is set is cut."""
 
@@ -221,7 +221,7 @@ def test_an_edit_is_planned_whenever_it_comes(vault: TestVault) -> None:
 # --- before the run, and during it
 
 
-def test_until_it_runs_an_approval_can_be_taken_back(vault: TestVault) -> None:
+def test_approval_can_be_undone_before_run(vault: TestVault) -> None:
     """In which state each gesture leaves the plan, `test_approval_binds` shows."""
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         idents = ("edited", "keyed", "taken", "deleted", "stopped")
@@ -261,7 +261,7 @@ def test_until_it_runs_an_approval_can_be_taken_back(vault: TestVault) -> None:
     assert [row["entity_id"] for row in vault.rows("execution.completed")] == ["taken"]
 
 
-def test_a_spent_approval_is_refused_once_and_not_for_ever(vault: TestVault) -> None:
+def test_used_approval_is_refused_but_new_approval_works(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         (plan,) = planned(run, "hello")
         vault.approve("hello")
@@ -282,7 +282,7 @@ def test_a_spent_approval_is_refused_once_and_not_for_ever(vault: TestVault) -> 
     assert vault.rows("execution.completed")
 
 
-def test_an_edit_during_the_run_is_told_and_the_approved_text_runs(vault: TestVault) -> None:
+def test_edit_during_run_is_reported_without_effect(vault: TestVault) -> None:
     side = vault.root / "System/Active/hello.placet.md"
 
     def answer(ask: Ask) -> Reply:
@@ -314,7 +314,7 @@ def test_an_edit_during_the_run_is_told_and_the_approved_text_runs(vault: TestVa
 # --- withdraw
 
 
-def test_what_is_taken_away_is_a_decision_and_can_be_undone(vault: TestVault) -> None:
+def test_deleted_note_withdraws_request_and_can_be_restored(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         early = vault.drop("Please.\n", "early.md")
         look(run)
@@ -353,7 +353,7 @@ def test_what_is_taken_away_is_a_decision_and_can_be_undone(vault: TestVault) ->
 # --- what never runs
 
 
-def test_illegal_moves_are_explained_and_put_right(vault: TestVault) -> None:
+def test_illegal_move_is_explained_until_corrected(vault: TestVault) -> None:
     active = vault.root / "System/Active"
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         strange = active / "straight.md"
@@ -387,7 +387,7 @@ def test_illegal_moves_are_explained_and_put_right(vault: TestVault) -> None:
     assert len(vault.rows("plan.created")) == 2, "no illegal move asked for a plan"
 
 
-def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_difference(
+def test_conflict_copy_shows_diff_and_approves_nothing(
     vault: TestVault,
 ) -> None:
     names = (
@@ -431,7 +431,7 @@ def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_differ
     assert len(vault.rows("plan.approved")) == 1
 
 
-def test_a_numbered_copy_of_a_request_or_plan_is_shown_beside_it(vault: TestVault) -> None:
+def test_numbered_copy_gets_side_note_with_diff(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         (plan,) = planned(run, "hello")
         request = request_of(vault, "hello")
@@ -446,7 +446,7 @@ def test_a_numbered_copy_of_a_request_or_plan_is_shown_beside_it(vault: TestVaul
     assert len(vault.rows("plan.created")) == 1
 
 
-def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: TestVault) -> None:
+def test_touched_or_restored_plan_never_runs_twice(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         planned(run, "hello", "later")
         vault.approve("hello")
@@ -476,7 +476,7 @@ def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: 
     assert len(vault.rows("plan.approved")) == 2
 
 
-def test_documented_life_cycle_is_the_tables(tmp_path: Path) -> None:
+def test_documented_life_cycle_matches_transition_table(tmp_path: Path) -> None:
     drawn = TestVault(tmp_path, tmp_path / "state").click("states").stdout
     written = (Path(__file__).parents[2] / "daemon/ARCHITECTURE.md").read_text()
     arrows = re.findall(r"(?m)^  \S+ --> \S+$", written)

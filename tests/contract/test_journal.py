@@ -158,7 +158,7 @@ def test_a_committed_event_is_read_back(world, journal):
     assert world.rows == [row]
 
 
-def test_the_activity_table_is_the_contracts(journal):
+def test_activity_table_has_contract_columns(journal):
     columns, _ = query(journal.path, "SELECT * FROM activity")
     assert columns == (
         "id",
@@ -174,14 +174,14 @@ def test_the_activity_table_is_the_contracts(journal):
     )
 
 
-def test_what_people_decided_is_found_without_a_full_scan(world, journal):
+def test_human_decisions_are_found_by_index(world, journal):
     asked = "SELECT timestamp FROM activity WHERE actor = 'human' ORDER BY id"
     with contextlib.closing(sqlite3.connect(world.path)) as db:
         steps = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {asked}")]
     assert steps == ["SEARCH activity USING INDEX activity_human (actor=?)"]
 
 
-def test_the_contracts_queries_run_as_they_stand(journal):
+def test_contract_queries_run_verbatim(journal):
     def plan(
         action: Action, name: str, at: str, actor: Actor = Actor.SYSTEM, **metadata: str
     ) -> AddActivity:
@@ -242,7 +242,7 @@ def test_the_contracts_queries_run_as_they_stand(journal):
         """).fetchall() == [(50.0,)]
 
 
-def test_a_file_name_that_is_no_utf8_can_be_read_by_everyone(journal):
+def test_non_utf8_file_name_is_stored_readably(journal):
     name = os.fsdecode(b"caf\xe9.md")
     command = json.dumps({"path": name}, ensure_ascii=False)
     journal.commit([event(1, path=name, entity_id=name), Enqueue(name, command)])
@@ -256,14 +256,14 @@ def test_a_file_name_that_is_no_utf8_can_be_read_by_everyone(journal):
 
 
 @pytest.mark.parametrize("metadata", [{"x": float("nan")}, {"x": object()}, {"x": b"bytes"}])
-def test_what_is_no_json_is_refused_where_it_was_made(journal, metadata):
+def test_unserializable_metadata_is_refused_on_submit(journal, metadata):
     with pytest.raises((TypeError, ValueError)):
         journal.submit([event(1, **metadata)])
     journal.commit([event(2)])
     assert ns(journal.path) == [2]
 
 
-def test_activity_is_read_forward_by_trace_and_from_the_end(journal):
+def test_activity_is_read_by_offset_trace_or_newest(journal):
     journal.commit([event(n, trace="ab"[n % 2]) for n in range(6)])
     with journal.read() as reader:
         assert [row.details["n"] for row in reader.activity(after_id=2, limit=2)] == [2, 3]
@@ -294,7 +294,7 @@ def test_a_batch_is_all_or_nothing(world, journal):
     assert world.rows == []
 
 
-def test_a_batch_that_fails_in_a_group_fails_alone(world, journal):
+def test_conflicting_batch_fails_alone_in_group(world, journal):
     """The batches are queued while another program holds the lock, so they make one group."""
     with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -312,14 +312,14 @@ def test_a_batch_that_fails_in_a_group_fails_alone(world, journal):
     assert len(world.rows) == 4
 
 
-def test_a_batch_that_cannot_be_stored_does_not_stop_the_others(journal):
+def test_unstorable_batch_does_not_block_later_batches(journal):
     with pytest.raises(OverflowError):
         journal.commit([event(1), MarkDone(2**70)])
     journal.commit([event(2)])
     assert ns(journal.path) == [2]
 
 
-def test_a_row_that_cannot_be_stored_fails_alone(journal):
+def test_unstorable_row_fails_only_its_batch(journal):
     """The rows of a group are written together, and the sums with them."""
     call = replace(event(3, input_tokens=2**63).activity, action=Action.MODEL_CALLED)
     with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
@@ -339,7 +339,7 @@ def test_a_row_that_cannot_be_stored_fails_alone(journal):
         assert reader.seen() == ()
 
 
-def test_a_case_moves_on_only_from_the_version_that_was_seen(journal):
+def test_case_update_with_stale_version_conflicts(journal):
     journal.commit([PutCase("t", "r", "new", '{"a":1}', 0)])
     journal.commit([PutCase("t", "r", "planned", '{"a":2}', 1)])
     for stale in (0, 1, 3):
@@ -350,13 +350,13 @@ def test_a_case_moves_on_only_from_the_version_that_was_seen(journal):
         assert (case.body, case.version) == ('{"a":2}', 2)
 
 
-def test_of_many_who_saw_the_same_version_one_wins(journal):
+def test_one_of_many_concurrent_case_updates_wins(journal):
     journal.commit([PutCase("t", "r", "0", "{}", 0)])
     futures = [journal.submit([PutCase("t", "r", str(n), "{}", 1)]) for n in range(20)]
     assert [future.exception() is None for future in futures].count(True) == 1
 
 
-def test_a_command_stays_until_it_is_done(journal):
+def test_command_stays_queued_until_done(journal):
     (one, two) = journal.commit([Enqueue("t", '{"do":1}'), Enqueue("t", '{"do":2}')]).outbox
     journal.commit([MarkFailed(one, "no network"), MarkDone(two)])
     with journal.read() as reader:
@@ -370,7 +370,7 @@ def test_a_command_stays_until_it_is_done(journal):
         assert reader.pending_commands() == ()
 
 
-def test_what_was_seen_is_kept_for_any_file_name(journal):
+def test_seen_state_is_kept_for_any_file_name(journal):
     odd = show(os.fsdecode(b"Inbox/Requests/\xff.md"))
     journal.commit(
         [PutSeen(odd, "d1", "invalid", "why"), PutSeen("a.md", "d2", "conflict copy", "")]
@@ -383,7 +383,7 @@ def test_what_was_seen_is_kept_for_any_file_name(journal):
         assert [row.path for row in reader.seen()] == ["a.md"]
 
 
-def test_a_commit_is_noticed_at_once(journal: Journal) -> None:
+def test_commit_wakes_change_watcher_promptly(journal: Journal) -> None:
     news = changes(journal.path, 0.01)
     next(news)
     for n in range(3):
@@ -393,7 +393,7 @@ def test_a_commit_is_noticed_at_once(journal: Journal) -> None:
         assert time.monotonic() - began < 1.5
 
 
-def test_a_reader_sees_one_moment(journal):
+def test_reader_sees_one_snapshot(journal):
     journal.commit([PutCase("t", "r", "new", "{}", 0), event(1)])
     with journal.read() as reader:
         before = reader.cases()
@@ -407,7 +407,7 @@ def test_a_reader_sees_one_moment(journal):
 # --- records and texts
 
 
-def test_a_body_comes_back_byte_for_byte(journal):
+def test_body_is_read_back_byte_for_byte(journal):
     small, long = os.urandom(100), bytes(range(256)) * 4_000
     journal.commit(
         [
@@ -426,7 +426,7 @@ def test_a_body_comes_back_byte_for_byte(journal):
         assert reader.text("none") is None
 
 
-def test_a_record_is_written_once(journal):
+def test_duplicate_record_is_refused(journal):
     journal.commit([AddRecord("t", 1, 1, "intent", "k", b"first")])
     with pytest.raises(Conflict):
         journal.commit([AddRecord("t", 1, 1, "intent", "k", b"second")])
@@ -435,7 +435,7 @@ def test_a_record_is_written_once(journal):
 
 
 @pytest.mark.parametrize("body", ["x'00'", "'text'"])
-def test_a_body_that_is_not_what_was_written_is_refused(world, journal, body):
+def test_damaged_body_is_refused(world, journal, body):
     journal.commit([PutText("d", b"text")])
     edit(world.path, f"UPDATE texts SET body = {body} WHERE digest = 'd'")
     with journal.read() as reader, pytest.raises(BodyDamaged):
@@ -445,7 +445,7 @@ def test_a_body_that_is_not_what_was_written_is_refused(world, journal, body):
 # --- leases
 
 
-def test_a_lease_is_held_by_one_and_its_refusal_says_by_whom(world, journal):
+def test_held_lease_refusal_names_holder(world, journal):
     assert journal.commit([AcquireLease("t", ME, 30)]).token == 1
     world.boottime_s += 20
     with pytest.raises(LeaseHeld, match=r"pid 11 on host .* 10 s") as caught:
@@ -459,7 +459,7 @@ def test_a_lease_is_held_by_one_and_its_refusal_says_by_whom(world, journal):
         assert (lease.owner, lease.token, lease.expires_s) == (YOU, 2, 1_050.0)
 
 
-def test_a_lease_that_is_renewed_does_not_run_out(world, journal):
+def test_renewed_lease_does_not_expire(world, journal):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     for _ in range(5):
         world.boottime_s += 20
@@ -468,7 +468,7 @@ def test_a_lease_that_is_renewed_does_not_run_out(world, journal):
         journal.commit([AcquireLease("t", YOU, 30)])
 
 
-def test_who_lost_the_lease_can_write_nothing(world, journal):
+def test_write_with_stale_fencing_token_is_refused(world, journal):
     old = journal.commit([AcquireLease("t", ME, 30)]).token
     world.boottime_s += 30  # the holder was stopped for longer than its lease
     taken = journal.commit([AcquireLease("t", YOU, 30)])
@@ -486,13 +486,13 @@ def test_who_lost_the_lease_can_write_nothing(world, journal):
     assert ns(world.path) == [2]
 
 
-def test_a_lease_that_ran_out_but_was_not_taken_is_still_its_holders(world, journal):
+def test_expired_lease_stays_valid_until_taken(world, journal):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     world.boottime_s += 1_000
     journal.commit([Guard("t", token), RenewLease("t", token, 30)])
 
 
-def test_a_released_lease_guards_nothing(journal):
+def test_guard_fails_on_released_lease(journal):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     journal.commit([ReleaseLease("t", token)])
     with pytest.raises(LeaseLost):
@@ -502,7 +502,7 @@ def test_a_released_lease_guards_nothing(journal):
     assert (lease.token, lease.held) == (token, False)
 
 
-def test_a_holder_that_is_provably_gone_is_replaced_at_once(journal):
+def test_lease_of_gone_holder_is_taken_immediately(journal):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     with pytest.raises(LeaseHeld):
         journal.commit([AcquireLease("t", YOU, 30, gone_token=token + 1)])
@@ -510,7 +510,7 @@ def test_a_holder_that_is_provably_gone_is_replaced_at_once(journal):
 
 
 @pytest.mark.parametrize("step", [timedelta(days=-400), timedelta(days=400)])
-def test_a_stepped_wall_clock_changes_no_lease(world, journal, step):
+def test_wall_clock_step_does_not_affect_lease(world, journal, step):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     world.now += step
     with pytest.raises(LeaseHeld):
@@ -520,7 +520,7 @@ def test_a_stepped_wall_clock_changes_no_lease(world, journal, step):
     journal.commit([AcquireLease("t", YOU, 30)])
 
 
-def test_a_lease_of_an_earlier_boot_is_over(world):
+def test_lease_from_earlier_boot_is_expired(world):
     with world.open() as journal:
         journal.commit([AcquireLease("t", ME, 1e6)])
     world.boot_id, world.boottime_s = "boot-2", 5.0
@@ -530,7 +530,7 @@ def test_a_lease_of_an_earlier_boot_is_over(world):
         )
 
 
-def test_a_lease_of_another_machine_is_over_when_it_stands_still_for_its_ttl(world):
+def test_unrenewed_lease_of_other_machine_expires_after_ttl(world):
     with world.open() as journal:
         journal.commit([AcquireLease("t", ME, 30)])
     world.boot_id, world.boottime_s = "boot-x", 5.0
@@ -550,7 +550,7 @@ def test_a_lease_of_another_machine_is_over_when_it_stands_still_for_its_ttl(wor
 # --- trouble
 
 
-def test_a_lock_that_another_program_holds_is_waited_out(world, journal):
+def test_writer_waits_for_foreign_database_lock(world, journal):
     journal.commit([event(0)])
     with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -581,7 +581,7 @@ def pragma(journal: Journal, sql: str) -> None:
         ("query_only = 1", "query_only = 0", "read-only"),
     ],
 )
-def test_a_full_or_read_only_database_is_waited_out(world, journal, break_it, mend_it, word):
+def test_writer_waits_out_full_or_read_only_database(world, journal, break_it, mend_it, word):
     acked = [journal.commit([event(n, pad="x" * 500)]) for n in range(3)]
     pragma(journal, break_it)
     futures = []
@@ -598,7 +598,7 @@ def test_a_full_or_read_only_database_is_waited_out(world, journal, break_it, me
     assert verify(journal.path) is None
 
 
-def test_a_journal_that_was_moved_away_gets_no_event_that_nobody_can_find(world, journal):
+def test_writer_waits_while_journal_file_is_missing(world, journal):
     journal.commit([event(1)])
     away = world.path.with_name("away.db")
     world.path.rename(away)
@@ -612,7 +612,7 @@ def test_a_journal_that_was_moved_away_gets_no_event_that_nobody_can_find(world,
     assert ns(world.path) == [1, 2]
 
 
-def test_closing_a_paused_journal_refuses_what_it_could_not_write(world):
+def test_closing_paused_journal_fails_queued_writes(world):
     journal = world.open()
     journal.commit([event(1)])
     pragma(journal, "query_only = 1")
@@ -652,7 +652,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
+def test_full_disk_loses_no_event_and_writing_resumes(small_disk):
     filling = small_disk / "filling"
     filling.write_bytes(b"x" * 1_400_000)
     argv = [sys.executable, "-c", FULL_DISK, str(small_disk), "600"]
@@ -676,7 +676,7 @@ def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits: Linux")
-def test_a_write_error_is_waited_out(tmp_path):
+def test_writer_retries_after_write_error(tmp_path):
     """The file-size limit makes write() fail with EFBIG: an I/O error that any user can make, and
     lift.
     """
@@ -696,7 +696,7 @@ def test_a_write_error_is_waited_out(tmp_path):
     assert ns(tmp_path / "journal.db") == list(range(400))
 
 
-def test_a_wal_that_took_the_whole_disk_is_given_back(small_disk):
+def test_wal_filling_disk_is_freed_after_reader_closes(small_disk):
     """A reader that stays open holds up checkpoints; once it is gone, no one else frees space."""
     world = World(small_disk / "journal.db")
     with world.open() as journal:
@@ -722,7 +722,7 @@ def test_a_wal_that_took_the_whole_disk_is_given_back(small_disk):
 @pytest.mark.parametrize(
     ("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o444, 0o755)]
 )
-def test_a_read_only_file_is_a_persons_to_mend_at_start(file_mode, folder_mode):
+def test_read_only_journal_is_refused_at_start(file_mode, folder_mode):
     """Root may write anything, so as root the daemon is started as another user."""
     drop = "import os\nif os.geteuid() == 0: os.setuid(1000)\n"
     script = FULL_DISK.replace("with Journal", f"{drop}with Journal")
@@ -807,21 +807,21 @@ def kill_rounds(
     return acked, lost, done
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path):
+def test_acknowledged_event_survives_kill_9(tmp_path):
     # a busy machine takes more rounds
     acked, lost, _ = kill_rounds(tmp_path / "journal.db", 8, 1, "ours", seed=1, acks=51)
     assert acked > 50
     assert lost == 0
 
 
-def test_the_kill_test_sees_a_loss_where_there_is_one(tmp_path):
+def test_kill_test_detects_lost_events(tmp_path):
     _, lost, _ = kill_rounds(tmp_path / "journal.db", 3, 500, "naive", seed=2)
     assert lost > 0
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(900)
-def test_sweep_kill_9(tmp_path):
+def test_sweep_of_kill_9_loses_nothing_acknowledged(tmp_path):
     for size, acks in ((1, 0), (200, 500_000)):
         acked, lost, rounds = kill_rounds(
             tmp_path / f"journal-{size}.db", 100, size, "ours", seed=size, acks=acks
@@ -833,7 +833,7 @@ def test_sweep_kill_9(tmp_path):
     assert lost > 0
 
 
-def test_closing_writes_what_is_queued_and_leaves_one_file(world):
+def test_close_flushes_queue_and_leaves_one_file(world):
     with world.open() as journal:
         futures = [journal.submit([event(n)]) for n in range(3_000)]
     assert all(future.done() for future in futures)
@@ -843,7 +843,7 @@ def test_closing_writes_what_is_queued_and_leaves_one_file(world):
         journal.commit([event(1)])
 
 
-def test_a_batch_that_was_cancelled_in_the_queue_is_not_written(journal):
+def test_cancelled_queued_batch_is_not_written(journal):
     with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         first = journal.submit([event(1)])
@@ -855,7 +855,7 @@ def test_a_batch_that_was_cancelled_in_the_queue_is_not_written(journal):
     assert ns(journal.path) == [1, 3]
 
 
-def test_only_what_gates_an_outside_effect_waits_for_the_disk(world):
+def test_only_durable_commits_sync_to_disk(world):
     levels = []
     with Journal(
         world.path,
@@ -872,7 +872,7 @@ def test_only_what_gates_an_outside_effect_waits_for_the_disk(world):
     assert levels == [1, 2, 2, 1]  # 1 is NORMAL, 2 is FULL: sqlite.org/pragma.html
 
 
-def test_many_producers_and_readers_at_once(journal):
+def test_concurrent_producers_and_readers_lose_no_events(journal):
     def produce(base: int) -> None:
         for n in range(100):
             journal.commit([event(base + n), PutSeen(f"{base}.md", str(n), "invalid", "")])
@@ -903,7 +903,7 @@ def test_many_producers_and_readers_at_once(journal):
     assert verify(journal.path) is None
 
 
-def test_a_listener_that_fails_stops_the_journal_aloud(world):
+def test_failing_listener_stops_journal_with_error(world):
     def fail(rows: object) -> None:
         raise RuntimeError("listener")
 
@@ -926,7 +926,7 @@ def test_a_listener_that_fails_stops_the_journal_aloud(world):
 # --- opening
 
 
-def test_only_the_owner_can_read_the_files(world, journal):
+def test_only_owner_can_read_journal_files(world, journal):
     journal.commit([event(1)])
     for path in world.path.parent.glob("journal.db*"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -940,7 +940,7 @@ def fill(world: World, events: int = 200) -> None:
 
 @pytest.mark.parametrize("how", ["middle", "header", "garbage", "cut"])
 @pytest.mark.thinned(2)
-def test_a_damaged_journal_is_set_aside_and_said(world, how):
+def test_damaged_journal_is_set_aside_and_reported(world, how):
     fill(world)
     raw = bytearray(world.path.read_bytes())
     match how:
@@ -967,7 +967,7 @@ def test_a_damaged_journal_is_set_aside_and_said(world, how):
         assert journal.set_aside is None
 
 
-def test_an_undamaged_journal_is_not_set_aside(world):
+def test_intact_journal_stays_in_place(world):
     fill(world)
     with world.open() as journal:
         assert journal.set_aside is None
@@ -978,9 +978,7 @@ def test_an_undamaged_journal_is_not_set_aside(world):
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
-def test_any_flipped_byte_is_set_aside_or_refused_or_found_by_verify_or_harmless(
-    tmp_path_factory, seed
-):
+def test_flipped_bytes_raise_only_user_errors(tmp_path_factory, seed):
     """Opening a damaged file ends in one of its promised ways; never in another exception."""
     world = World(tmp_path_factory.mktemp("flip") / "journal.db")
     shutil.copyfile(_filled(tmp_path_factory), world.path)
@@ -998,7 +996,7 @@ def test_any_flipped_byte_is_set_aside_or_refused_or_found_by_verify_or_harmless
         pass
 
 
-def test_a_journal_is_set_aside_whose_schema_is_no_text_any_more(world):
+def test_journal_with_undecodable_schema_is_set_aside(world):
     """SQLite quotes the damaged name in its error, which Python then cannot decode."""
     fill(world)
     raw = world.path.read_bytes().replace(b"activity_trace", b"a\xf9tivity_trace")
@@ -1017,7 +1015,7 @@ def _filled(factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_journal_of_a_newer_version_is_refused_and_not_touched(world):
+def test_newer_journal_version_is_refused_unchanged(world):
     fill(world)
     edit(world.path, f"PRAGMA user_version = {schema.latest() + 1}")
     before = world.path.read_bytes()
@@ -1028,7 +1026,7 @@ def test_a_journal_of_a_newer_version_is_refused_and_not_touched(world):
     assert world.path.read_bytes() == before
 
 
-def test_there_is_no_journal_to_read_before_the_first_start(world):
+def test_reader_refuses_missing_or_empty_journal(world):
     with pytest.raises(UserError, match="no journal yet") as caught, open_reader(world.path):
         pass
     assert "placet run" in caught.value.hint
@@ -1038,7 +1036,7 @@ def test_there_is_no_journal_to_read_before_the_first_start(world):
         pass
 
 
-def test_a_reader_says_when_the_journal_is_damaged(world):
+def test_reader_reports_damaged_journal(world):
     fill(world)
     raw = bytearray(world.path.read_bytes())
     raw[4096:] = bytes(byte ^ 0xFF for byte in raw[4096:])
@@ -1047,7 +1045,7 @@ def test_a_reader_says_when_the_journal_is_damaged(world):
         reader.activity()
 
 
-def test_a_journal_is_read_while_no_daemon_runs_and_after_a_crash(world):
+def test_reader_needs_no_daemon_even_after_crash(world):
     """After kill -9 the events are in the -wal file alone.
 
     A reader must see them without writing.
@@ -1066,7 +1064,7 @@ def test_a_journal_is_read_while_no_daemon_runs_and_after_a_crash(world):
         assert len(reader.activity()) == 4
 
 
-def test_a_link_or_folder_in_the_journals_place_is_refused(world):
+def test_symlink_or_folder_as_journal_is_refused(world):
     world.path.symlink_to(world.path.with_name("other.db"))
     with pytest.raises(UserError, match="no regular file"):
         world.open()
@@ -1087,7 +1085,7 @@ NEXT = (
 )
 
 
-def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monkeypatch):
+def test_older_journal_is_backed_up_then_migrated(world, monkeypatch):
     with world.open() as journal:
         journal.commit([PutCase("t", "r", "new", "{}", 0), event(1)])
     monkeypatch.setattr(schema, "SCHEMA", NEXT)
@@ -1116,7 +1114,7 @@ OF_SIX_STEPS = (
 )
 
 
-def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
+def test_journal_with_six_step_schema_still_migrates(world, monkeypatch):
     with world.open() as journal:
         journal.commit([PutCase("t", "r", "new", "{}", 0), event(1)])
     edit(world.path, "DELETE FROM _sqlite_migrations")
@@ -1139,7 +1137,7 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [1, schema.FIRST - 1])
-def test_a_journal_from_before_the_first_release_is_refused_and_not_touched(world, number):
+def test_prerelease_journal_is_refused_unchanged(world, number):
     with world.open() as journal:
         journal.commit([event(1)])
     edit(world.path, f"PRAGMA user_version = {number}")
@@ -1154,7 +1152,7 @@ def test_a_journal_from_before_the_first_release_is_refused_and_not_touched(worl
     assert list(world.path.parent.glob("journal.before-schema-*")) == []
 
 
-def test_a_journal_keeps_what_was_used_as_sums(world):
+def test_journal_keeps_usage_sums(world):
     calls = [
         Activity(
             "2026-11-21T10:59:59.000Z",
@@ -1203,7 +1201,7 @@ def tables_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
         return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path):
+def test_failed_migration_changes_nothing(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
         migrate(connection, SCHEMA)
         with pytest.raises(sqlite3.OperationalError):
@@ -1218,13 +1216,13 @@ def test_a_migration_that_fails_changes_nothing(tmp_path):
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.latest(NEXT),)
 
 
-def test_sqlite_utils_agrees_about_what_was_applied(world):
+def test_migrations_are_recorded_in_sqlite_utils_table(world):
     fill(world)
     _, rows = query(world.path, "SELECT migration_set, name FROM _sqlite_migrations")
     assert rows == [("placet", name) for name, _ in SCHEMA]
 
 
-def test_two_daemons_can_open_a_new_journal_at_once(world):
+def test_concurrent_opens_of_new_journal_lose_nothing(world):
     errors: list[BaseException] = []
     barrier = threading.Barrier(6)
 
@@ -1266,7 +1264,7 @@ def reference_chain(path: Path) -> list[str]:
     return hashes
 
 
-def test_the_chain_is_the_documented_one(world):
+def test_hash_chain_matches_documentation(world):
     fill(world, 20)
     _, rows = query(world.path, "SELECT hash FROM activity")
     assert [row_hash for (row_hash,) in rows] == reference_chain(world.path)
@@ -1309,7 +1307,7 @@ COPY = (
     ],
 )
 @pytest.mark.thinned(3)
-def test_verify_names_the_first_row_that_does_not_fit(world, sql, row):
+def test_verify_names_first_tampered_row(world, sql, row):
     fill(world, 20)
     edit(world.path, sql)
     found = verify(world.path)
@@ -1317,14 +1315,14 @@ def test_verify_names_the_first_row_that_does_not_fit(world, sql, row):
     assert (found.id, bool(found.reason)) == (row, True)
 
 
-def test_two_rows_that_changed_places_are_found(world):
+def test_verify_finds_swapped_rows(world):
     fill(world, 20)
     for sql in ("SET id = 99 WHERE id = 7", "SET id = 7 WHERE id = 8", "SET id = 8 WHERE id = 99"):
         edit(world.path, f"UPDATE activity {sql}")
     assert verify(world.path).id == 7
 
 
-def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
+def test_manually_inserted_row_does_not_block_writer(world):
     fill(world, 5)
     with world.open() as journal:
         edit(world.path, COPY.format(id=6))
@@ -1340,7 +1338,7 @@ def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
 COUNT = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
 
 
-def test_a_persons_query_can_read_and_nothing_else(world, journal):
+def test_user_query_is_read_only(world, journal):
     journal.commit([event(1)])
     assert query(world.path, "SELECT count(*) AS n, max(id) FROM activity") == (
         ("n", "max(id)"),
@@ -1371,12 +1369,12 @@ def test_a_persons_query_can_read_and_nothing_else(world, journal):
     assert verify(world.path) is None
 
 
-def test_a_query_that_never_ends_is_ended(world, journal):
+def test_endless_query_times_out(world, journal):
     with pytest.raises(UserError, match="took over"):
         query(world.path, COUNT.replace("SELECT x FROM", "SELECT count(*) FROM"), timeout_s=0.1)
 
 
-def test_a_backup_taken_while_writing_is_whole(world, journal):
+def test_backup_during_writes_is_complete(world, journal):
     body = b"long" * 10_000
     journal.commit([PutText("d", body), event(0)])
     stop = threading.Event()
@@ -1406,7 +1404,7 @@ def test_a_backup_taken_while_writing_is_whole(world, journal):
     )
 
 
-def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world):
+def test_journal_killed_before_wal_mode_still_opens(world):
     """SQLite leaves a rollback journal then, which only a writer may play back."""
     script = (
         f"import os, signal, sqlite3\n"
@@ -1433,7 +1431,7 @@ def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world
     assert verify(world.path) is None
 
 
-def test_the_rows_between_two_moments_are_found_though_some_were_written_late(
+def test_time_range_query_includes_late_rows(
     journal: Journal,
 ) -> None:
     times = [rfc3339(BOOT + timedelta(seconds=one)) for one in LATE_S]

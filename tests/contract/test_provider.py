@@ -115,7 +115,7 @@ def error_of(*script, ask: Ask | None = None, timeout_s: float = 20.0) -> ModelE
 # What is asked
 
 
-def test_a_request_says_what_the_api_wants_and_no_more():
+def test_request_body_matches_messages_api_exactly():
     with MessagesApi([reply(text("Good."))]) as api:
         model_at(api.url).reply(ask_of(), never)
     assert api.refused == []
@@ -152,7 +152,7 @@ def test_a_request_says_what_the_api_wants_and_no_more():
     }
 
 
-def test_without_system_prompt_or_tools_none_is_sent():
+def test_empty_system_prompt_and_tools_are_omitted():
     with MessagesApi([reply(text("Good."))]) as api:
         model_at(api.url).reply(ask_of(system=(" ",), tools=()), never)
     assert {"system", "tools"}.isdisjoint(api.requests[0].body)
@@ -165,7 +165,7 @@ def prefix_of(sent: dict) -> bytes:
     ).encode()
 
 
-def test_a_request_becomes_json_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_is_serialized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Mock(wraps=json.dumps)
     monkeypatch.setattr("json.dumps", made)
     with MessagesApi([reply(text("Done."))]) as api:
@@ -177,7 +177,7 @@ def test_a_request_becomes_json_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert request.body["stream"] is True
 
 
-def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
+def test_long_conversation_prefix_stays_byte_identical():
     odd = {"path": "b.py", "limit": 3, "ratio": 1.0, "nothing": None, "deep": [{"x": {}}]}
     script = [
         reply(
@@ -237,7 +237,7 @@ def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
 # What is answered
 
 
-def test_a_reply_is_read():
+def test_reply_fields_are_parsed():
     used = {
         "input_tokens": 7,
         "output_tokens": 55,
@@ -271,30 +271,30 @@ def test_a_reply_is_read():
     ("said", "meant"),
     [*((reason.value, reason) for reason in StopReason), ("tired", StopReason.UNKNOWN)],
 )
-def test_stop_reasons(said, meant):
+def test_stop_reason_is_mapped_or_unknown(said, meant):
     assert reply_of(({"content": [], "stop_reason": said}, {}), "m").stop_reason is meant
 
 
 @pytest.mark.parametrize("count", [2**63, 10**4000, -1, 1.5, True, "7", None, [1]])
-def test_an_unbelievable_count_is_no_count(count):
+def test_implausible_token_count_is_ignored(count):
     used = {"input_tokens": count, "output_tokens": 3}
     message = {"content": [text("Hi.")], "stop_reason": "end_turn", "usage": used}
     assert reply_of((message, {}), "m").usage == Usage(0, 3)
 
 
 @pytest.mark.parametrize("name", ["", "m" * 201, "a\nb", "\ud800", 7])
-def test_a_model_name_that_no_row_can_show_is_not_taken(name):
+def test_invalid_model_name_in_reply_is_ignored(name):
     message = {"content": [text("Hi.")], "stop_reason": "end_turn", "model": name}
     assert reply_of((message, {}), "asked-for").model == "asked-for"
 
 
-def test_text_without_text_is_dropped_since_the_api_does_not_take_it_back():
+def test_blank_text_block_is_dropped():
     with MessagesApi([reply(text(" \n"), call("read_file", {"path": "a"}))]) as api:
         got = model_at(api.url).reply(ask_of(), never)
     assert [block["type"] for block in got.turn.blocks] == ["tool_use"]
 
 
-def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
+def test_truncated_tool_call_gets_no_partial_input():
     half = call("run_command", '{"command": "rm", "args": ["-rf", "build/ou', "toolu_1")
     with MessagesApi([reply(half, stop_reason="max_tokens"), reply(half)]) as api:
         model = model_at(api.url)
@@ -305,7 +305,7 @@ def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
     assert caught.value.served, "the server worked for it, and may charge"
 
 
-def test_a_slow_answer_is_waited_for():
+def test_slow_steady_stream_does_not_time_out():
     # which is more than the time limit for each of its pieces, in 18 of them
     words = "Slow but sure. " * 20
     began = time.monotonic()
@@ -314,7 +314,7 @@ def test_a_slow_answer_is_waited_for():
     assert time.monotonic() - began > 1.5
 
 
-def test_two_threads_share_one_model():
+def test_concurrent_threads_share_one_model():
     def echo(body):
         return reply(text(body["messages"][0]["content"][0]["text"]))
 
@@ -332,7 +332,7 @@ def test_two_threads_share_one_model():
     assert got == {n: f"number {n}" for n in range(4)}
 
 
-def test_one_client_serves_a_model_for_its_life_and_ends_with_it():
+def test_client_lives_as_long_as_its_model():
     made = anthropic.AsyncAnthropic
     with (
         MessagesApi(lambda _: reply(text("Good."))) as api,
@@ -354,7 +354,7 @@ def test_one_client_serves_a_model_for_its_life_and_ends_with_it():
         other.reply(ask_of(), never)
 
 
-def test_who_redirects_gets_no_key():
+def test_redirect_target_never_receives_key():
     with (
         MessagesApi([reply(text("Thanks for the key."))]) as elsewhere,
         MessagesApi([status(307, headers={"location": f"{elsewhere.url}/v1/messages"})]) as api,
@@ -380,7 +380,7 @@ def test_who_redirects_gets_no_key():
         max_size=5,
     )
 )
-def test_what_was_streamed_is_what_the_sdks_own_helper_makes_of_it(blocks):
+def test_stream_parser_agrees_with_sdk_helper(blocks):
     """The SDK's helper parses each piece anew, which is why it is not used.
 
     What comes out has to be the same.
@@ -531,7 +531,7 @@ def delta(said: str) -> bytes:
         (reply(call("a", {}, "same"), call("b", {}, "same")), TRANSIENT, None, "same id"),
     ],
 )
-def test_faults_are_sorted_by_what_can_be_done(fault, kind, code, words):
+def test_fault_is_classified_by_error_kind(fault, kind, code, words):
     error = error_of(fault)
     assert (error.kind, error.status) == (kind, code)
     assert words in str(error)
@@ -581,13 +581,13 @@ def nested(depth: int) -> Answer:
         (nested(600), "more than 100 levels deep"),
     ],
 )
-def test_an_answer_beyond_its_limits_is_left(answer, words):
+def test_answer_beyond_limits_is_abandoned(answer, words):
     error = error_of(answer)
     assert (error.kind, error.served) == (TRANSIENT, True)
     assert words in str(error)
 
 
-def test_an_answer_that_drips_is_left_after_its_whole_time():
+def test_dripping_answer_hits_total_timeout():
     drips = drip(reply(text("word " * 1_000)), 0.05)
     began = time.monotonic()
     with MessagesApi([drips]) as api, pytest.raises(ModelError) as caught:
@@ -611,7 +611,7 @@ def test_a_closed_port_is_transient():
         (hang_midway(LONG), "silent for 1.5 s"),
     ],
 )
-def test_a_silent_server_is_left_after_the_time_out(silent, words):
+def test_silent_server_times_out(silent, words):
     began = time.monotonic()
     error = error_of(silent, timeout_s=1.5)
     assert error.kind is TRANSIENT
@@ -620,7 +620,7 @@ def test_a_silent_server_is_left_after_the_time_out(silent, words):
 
 
 @pytest.mark.parametrize("silent", [hang(), hang_midway(), drip(reply(text("x" * 9999)), 0.3)])
-def test_a_call_is_cancelled_within_a_second_and_the_connection_closed(silent):
+def test_cancelled_call_closes_connection_promptly(silent):
     asked: list[float] = []
 
     def stop() -> bool:
@@ -639,14 +639,14 @@ def test_a_call_is_cancelled_within_a_second_and_the_connection_closed(silent):
     assert caught.value.kind is CANCELLED
 
 
-def test_a_call_that_is_cancelled_before_it_begins_asks_nothing():
+def test_call_cancelled_before_start_sends_no_request():
     with MessagesApi([]) as api, pytest.raises(ModelError) as caught:
         model_at(api.url).reply(ask_of(), lambda: True)
     assert caught.value.kind is CANCELLED
     assert api.requests == []
 
 
-def test_the_next_attempt_after_a_fault_succeeds():
+def test_next_attempt_after_faults_succeeds():
     with MessagesApi([reset_midway(), status(529), reply(text("At last."))]) as api:
         model = model_at(api.url)
         for _ in range(2):
@@ -656,7 +656,7 @@ def test_the_next_attempt_after_a_fault_succeeds():
 
 
 @pytest.mark.parametrize("unwritable", ["lone \ud800 surrogate", float("nan"), {1, 2}])
-def test_what_cannot_be_sent_is_a_bad_request(unwritable):
+def test_unserializable_turn_is_bad_request(unwritable):
     turn = user_turn([{"type": "text", "text": unwritable}])
     with MessagesApi([]) as api, pytest.raises(ModelError, match="JSON") as caught:
         model_at(api.url).reply(ask_of(turn), never)
@@ -683,7 +683,7 @@ def test_what_cannot_be_sent_is_a_bad_request(unwritable):
         (415, "", BAD_REQUEST),
     ],
 )
-def test_kinds_of_other_servers(code, error_type, kind):
+def test_status_and_type_decide_error_kind(code, error_type, kind):
     assert kind_of(code, error_type, "") is kind
 
 
@@ -699,14 +699,14 @@ def test_kinds_of_other_servers(code, error_type, kind):
         "bad block:\n{'text': 'You work  in a vault.'}",
     ],
 )
-def test_a_server_that_quotes_what_it_was_sent_is_not_quoted(words):
+def test_error_omits_echoed_key_and_prompt(words):
     error = error_of(status(400, "invalid_request_error", words))
     assert KEY[-10:] not in str(error)
     assert "vault" not in str(error)
     assert "left out" in str(error)
 
 
-def test_a_models_name_may_be_said_however_long_it_is():
+def test_error_may_quote_long_model_name():
     name = "qwen3-coder:30b-a3b-instruct-q4_K_M"
     words = f"model '{name}' not found"
     with (
@@ -716,16 +716,16 @@ def test_a_models_name_may_be_said_however_long_it_is():
         open_model(table("anthropic", name, api.url), {}).reply(ask_of(), never)
 
 
-def test_words_of_a_server_show_no_control_characters():
+def test_quoted_server_message_has_no_control_characters():
     said = quoted("\ud800 over\x1b]0;x\x07load\u202e", key=KEY, request="", name="m")
     assert said == ": \ufffd over\ufffd]0;x\ufffdload\ufffd"
 
 
-def test_long_words_are_cut():
+def test_long_server_message_is_truncated():
     assert len(str(error_of(status(500, "api_error", "why " * 5000)))) < 500
 
 
-def test_the_key_is_in_no_log(caplog):
+def test_key_never_reaches_log(caplog):
     caplog.set_level(logging.DEBUG)
     for fault in (status(401, "authentication_error"), reset_midway(), cut()):
         error_of(fault)
@@ -733,7 +733,7 @@ def test_the_key_is_in_no_log(caplog):
     assert KEY not in caplog.text
 
 
-def test_a_key_that_no_header_can_hold_is_refused_without_showing_it():
+def test_malformed_key_is_refused_without_echo():
     for bad in (f"{KEY}\nX-Other: 1", f"{KEY} and more", f"{KEY}ü"):
         with pytest.raises(ModelError, match="characters that no key has") as caught:
             open_model(table("anthropic"), {"ANTHROPIC_API_KEY": bad})
@@ -767,18 +767,18 @@ NOW = 1_800_000_000.0
         ({"retry-after": ""}, None),
     ],
 )
-def test_retry_after(headers, wait_s):
+def test_retry_after_header_is_parsed(headers, wait_s):
     assert retry_after_s(headers, NOW) == wait_s
 
 
 @settings(max_examples=100)
 @given(st.text(max_size=60))
-def test_no_header_can_break_retry_after(words):
+def test_arbitrary_retry_after_header_never_raises(words):
     wait_s = retry_after_s({"retry-after": words}, NOW)
     assert wait_s is None or wait_s >= 0
 
 
-def test_the_servers_wait_reaches_the_caller():
+def test_error_carries_server_retry_after():
     assert (
         error_of(status(429, "rate_limit_error", headers={"retry-after": "86400"})).retry_after_s
         == 86_400
@@ -822,7 +822,7 @@ JSON = st.recursive(
     ),
     st.dictionaries(st.integers(0, 2), st.text(max_size=8), max_size=2),
 )
-def test_no_message_can_break_the_reader(message, inputs):
+def test_arbitrary_message_raises_only_model_error(message, inputs):
     with contextlib.suppress(ModelError):
         got = reply_of((message, inputs), "m")
         json.dumps(list(got.turn.blocks), ensure_ascii=False, allow_nan=False).encode()
@@ -838,13 +838,13 @@ def test_no_message_can_break_the_reader(message, inputs):
         (call("grep", {}, "t"), '{"limit": 1e999}'),
     ],
 )
-def test_an_answer_that_could_never_be_sent_back_is_not_taken(block, given_input):
+def test_unserializable_answer_is_refused(block, given_input):
     with pytest.raises(ModelError, match="cannot be sent back") as caught:
         reply_of(({"content": [block], "stop_reason": "end_turn"}, {0: given_input}), "m")
     assert caught.value.kind is TRANSIENT
 
 
-def test_null_keys_are_dropped_from_a_block_but_not_from_an_input():
+def test_block_loses_null_keys_but_input_keeps_them():
     block = {**call("grep", {"path": None}, "t"), "caller": None, "toolset_name": None}
     got = reply_of(({"content": [block], "stop_reason": "tool_use"}, {}), "m")
     assert got.turn.blocks == (call("grep", {"path": None}, "t"),)
@@ -865,7 +865,7 @@ def apart(code, folder):
     )
 
 
-def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
+def test_opening_model_does_not_import_sdk(tmp_path):
     code = (
         "import sys, placet.models as models\n"
         "from placet.host.config import ModelTable\n"
@@ -878,7 +878,7 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
+def test_garbage_collector_skips_sdk_objects(tmp_path):
     """It would hold the interpreter for 40 to 160 ms, at any moment of the daemon's life."""
     code = (
         "import gc, placet.models.anthropic as provider\n"
@@ -889,7 +889,7 @@ def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
     assert (done.stdout, done.stderr) == ("True True True\n", "")
 
 
-def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
+def test_cancel_works_during_sdk_import(tmp_path):
     """The SDK is a stand-in here, which takes longer to import than any machine does for the real
     one.
     """
@@ -915,7 +915,7 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
     assert float(took_s) < 50
 
 
-def test_an_unknown_provider_is_named_with_the_known_ones():
+def test_unknown_provider_error_lists_known_providers():
     with pytest.raises(UserError) as caught:
         open_model(table("openai"), {})
     assert caught.value.exit_code == 2
@@ -923,7 +923,7 @@ def test_an_unknown_provider_is_named_with_the_known_ones():
     assert all(known in caught.value.hint for known in PROVIDERS)
 
 
-def test_a_missing_key_says_what_to_do_and_becomes_no_mock():
+def test_missing_key_error_says_what_to_do():
     for env in ({}, {"ANTHROPIC_API_KEY": " "}, {"ANTHROPIC_BASE_URL": "https://gateway.example"}):
         with pytest.raises(ModelError, match="export ANTHROPIC_API_KEY=") as caught:
             open_model(table("anthropic"), env)
@@ -931,7 +931,7 @@ def test_a_missing_key_says_what_to_do_and_becomes_no_mock():
         assert "LoadCredential=anthropic_api_key:" in str(caught.value)
 
 
-def test_the_key_comes_from_a_systemd_credential(tmp_path):
+def test_key_is_read_from_systemd_credential(tmp_path):
     tmp_path.joinpath("anthropic_api_key").write_text(KEY + "\n")
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     with MessagesApi([reply(text("Hi.")), reply(text("Hi."))]) as api:
@@ -977,7 +977,7 @@ def test_a_local_server_needs_no_key():
         "http://127.0.0.1:11434/v1/",
     ],
 )
-def test_a_base_url_that_cannot_work_is_a_persons_to_mend(url):
+def test_invalid_base_url_is_user_error(url):
     with pytest.raises(UserError, match="base_url") as caught:
         open_model(table(), {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": url})
     assert caught.value.exit_code == 2
@@ -1027,7 +1027,7 @@ def scripted(tmp_path: Path, script: str = SCRIPT):
     return open_model(table("scripted", "scripted", script=str(path)), {})
 
 
-def test_replies_follow_from_the_conversation_alone(tmp_path):
+def test_scripted_reply_depends_only_on_conversation(tmp_path):
     first = ask_of(purpose=Purpose.PLAN)
     got = scripted(tmp_path).reply(first, never)
     assert got.turn.text == "I look."
@@ -1052,7 +1052,7 @@ def test_replies_follow_from_the_conversation_alone(tmp_path):
     )
 
 
-def test_an_error_is_raised_as_often_as_the_file_says(tmp_path):
+def test_scripted_error_repeats_configured_times(tmp_path):
     model = scripted(tmp_path)
     begun = (
         user_turn([text_block("Begin.")]),
@@ -1074,7 +1074,7 @@ def test_an_error_is_raised_as_often_as_the_file_says(tmp_path):
         assert caught.value.kind is PERMANENT
 
 
-def test_the_end_of_a_script_says_where(tmp_path):
+def test_end_of_script_error_names_position(tmp_path):
     model = scripted(tmp_path)
     said = [Turn("assistant", ())] * 2
     over = ask_of(user_turn([text_block("x")]), *said, purpose=Purpose.PLAN)
@@ -1088,7 +1088,7 @@ def test_the_end_of_a_script_says_where(tmp_path):
     assert caught.value.kind is ModelErrorKind.BAD_REQUEST
 
 
-def test_a_delay_is_waited_and_can_be_cancelled(tmp_path):
+def test_scripted_delay_can_be_cancelled(tmp_path):
     model = scripted(tmp_path)
     late = ask_of(user_turn([text_block("x")]), Turn("assistant", ()))
     stop = threading.Event()
@@ -1102,7 +1102,7 @@ def test_a_delay_is_waited_and_can_be_cancelled(tmp_path):
     timer.join()
 
 
-def test_a_wrong_script_names_every_problem_at_once(tmp_path):
+def test_invalid_script_error_lists_all_problems(tmp_path):
     wrong = """
     version = 1
     [[conversation]]
@@ -1138,12 +1138,12 @@ def test_a_wrong_script_names_every_problem_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["", "[[conversation]\n", "[[conversation]]\npurpose = 'plan'\n"])
-def test_a_file_that_is_no_script_is_refused(tmp_path, wrong):
+def test_malformed_script_file_is_refused(tmp_path, wrong):
     with pytest.raises(UserError, match=r"replies\.toml"):
         scripted(tmp_path, wrong)
 
 
-def test_a_script_must_be_named_and_there(tmp_path):
+def test_missing_or_unreadable_script_is_refused(tmp_path):
     with pytest.raises(UserError, match="needs a file"):
         open_model(table("scripted"), {})
     with pytest.raises(UserError, match=r"absent\.toml.*cannot be read"):
@@ -1153,5 +1153,5 @@ def test_a_script_must_be_named_and_there(tmp_path):
         open_model(table("scripted", script=str(tmp_path / "latin.toml")), {})
 
 
-def test_a_provider_without_a_server_has_nothing_to_check() -> None:
+def test_check_skips_provider_without_server() -> None:
     assert check(table("scripted"), {}) is None

@@ -102,7 +102,7 @@ def limited(box: Box, **limits: float) -> Box:
 
 
 @pytest.mark.parametrize("attack", NAMES)
-def test_attack_works_without_a_wall_and_is_blocked_by_the_best(attack: str) -> None:
+def test_bubblewrap_blocks_attack_that_works_without_sandbox(attack: str) -> None:
     needs(Level.BUBBLEWRAP)
     control = {f.attack: f.blocked for f in probed(Level.NONE).findings}
     walled = {
@@ -119,7 +119,7 @@ def test_attack_works_without_a_wall_and_is_blocked_by_the_best(attack: str) -> 
     assert walled[attack]
 
 
-def test_without_a_wall_at_least_18_attacks_work() -> None:
+def test_at_least_18_attacks_work_without_sandbox() -> None:
     found = probed(Level.NONE)
     assert found.level is Level.NONE
     assert sum(not f.blocked for f in found.findings) >= 18
@@ -138,7 +138,7 @@ def test_level_is_3_where_bubblewrap_works() -> None:
     assert probe().level is Level.BUBBLEWRAP
 
 
-def test_the_probe_takes_another_folder_where_the_first_cannot_be_written(
+def test_probe_falls_back_to_writable_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
@@ -210,12 +210,12 @@ for f in found.findings:
 """
 
 
-def test_an_ordinary_user_is_at_level_3_with_nothing_open(tmp_path: Path) -> None:
+def test_ordinary_user_reaches_level_3_without_gaps(tmp_path: Path) -> None:
     needs(Level.BUBBLEWRAP)
     assert python_as_anybody(PROBE, tmp_path).split() == ["3"]
 
 
-def test_where_user_namespaces_are_refused_the_probe_finds_level_2(tmp_path: Path) -> None:
+def test_probe_finds_level_2_without_user_namespaces(tmp_path: Path) -> None:
     needs(Level.BUBBLEWRAP)
     needs(Level.LANDLOCK)
     # Bubblewrap is there and starts, but the kernel refuses it a namespace.
@@ -225,7 +225,7 @@ def test_where_user_namespaces_are_refused_the_probe_finds_level_2(tmp_path: Pat
     assert said[1].startswith("3 start the sandbox (bubblewrap + seccomp) failed: bwrap: ")
 
 
-def test_no_wall_shows_the_intents(wall: Level, tmp_path: Path) -> None:
+def test_command_cannot_read_or_write_intents(wall: Level, tmp_path: Path) -> None:
     """They lie beside the mission's worktree; whoever writes one approves a plan."""
     tree, intents = tmp_path / "worktrees" / "x", tmp_path / "intents"
     tree.mkdir(parents=True)
@@ -338,16 +338,14 @@ def at_work_in(folder: Path) -> list[int]:
     return found
 
 
-def test_no_process_survives_a_time_limit_that_comes_while_the_box_is_built(
-    level: Level, box: Box
-) -> None:
+def test_timeout_during_box_start_leaves_no_process(level: Level, box: Box) -> None:
     for number in range(40):
         ran = run(["sleep", "60"], limited(box, timeout_s=0.001 * (number + 1)), level)
         assert (ran.killed, ran.exit_code) == ("time", None)
     assert at_work_in(box.worktree) == []
 
 
-def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
+def test_command_starts_for_either_launcher_message_order(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which process is the namespace's first, and that the command could begin: a daemon that was
@@ -384,7 +382,7 @@ for box in boxes:
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.sweep)])
 @pytest.mark.thinned(2)
-def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(
+def test_daemon_kill_during_box_start_stops_command(
     level: Level, tmp_path: Path, rounds: int
 ) -> None:
     """bwrap's own `--die-with-parent` holds only from some moment of its start on."""
@@ -416,7 +414,7 @@ def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(
     assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
 
 
-def test_boxes_that_nobody_waits_for_are_ended_and_no_others(level: Level, tmp_path: Path) -> None:
+def test_cleanup_ends_boxes_only_below_its_folder(level: Level, tmp_path: Path) -> None:
     ours, other = tmp_path / "worktrees/ours", tmp_path / "worktrees of another/other"
     for folder in (ours, other):
         folder.mkdir(parents=True)
@@ -471,7 +469,7 @@ def test_no_process_survives_a_cancellation_that_raises(wall: Level, box: Box) -
     assert alive(marker) == 0
 
 
-def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> None:
+def test_no_process_survives_daemon_kill(level: Level, box: Box) -> None:
     marker = f"orphan-{os.getpid()}-{level}"
     source = (
         "import sys; from pathlib import Path; from placet.sandbox.box import *\n"
@@ -491,7 +489,7 @@ def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> Non
     assert wait_for(lambda: alive(marker) == 0, 30)  # they would sleep for 60 s
 
 
-def test_a_background_child_does_not_hold_the_command_up(level: Level, box: Box) -> None:
+def test_background_child_does_not_delay_command(level: Level, box: Box) -> None:
     began = time.monotonic()
     ran = run(["sh", "-c", "sleep 60 & echo hi"], box, level)
     assert (ran.exit_code, ran.stdout) == (0, "hi\n")
@@ -501,7 +499,7 @@ def test_a_background_child_does_not_hold_the_command_up(level: Level, box: Box)
 # ---- output
 
 
-def test_a_gigabyte_of_output_costs_at_most_20_mb(box: Box) -> None:
+def test_gigabyte_of_output_takes_at_most_20_mb(box: Box) -> None:
     source = """
 import re, sys
 from pathlib import Path
@@ -552,7 +550,7 @@ print("done")
 
 @pytest.mark.parametrize("how", ["many", "deleted", "empty"])
 @pytest.mark.thinned(3)
-def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: str) -> None:
+def test_command_filling_disk_is_killed(level: Level, box: Box, how: str) -> None:
     """No file is larger than its limit, but there are many, or one that no folder shows.
 
     Each loop ends by itself.
@@ -589,7 +587,7 @@ print("done")
 """
 
 
-def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> None:
+def test_memfd_memory_counts_against_limit(wall: Level, box: Box) -> None:
     """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
     ran = run(
         ["python3", "-c", MEMORY_FILES, "40"],
@@ -602,7 +600,7 @@ def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> Non
     assert run(["python3", "-c", MEMORY_FILES, "0"], box, wall).stdout == "done\n"
 
 
-def test_where_the_disk_is_full_no_command_starts(wall: Level, box: Box) -> None:
+def test_full_disk_prevents_command_start(wall: Level, box: Box) -> None:
     with pytest.raises(ToolError, match=r"limits\.free_disk_bytes") as caught:
         run(["touch", "made"], limited(box, free_bytes=2**60), wall)
     assert caught.value.error_type == "disk_full"
@@ -627,7 +625,7 @@ print("all", flush=True)
 """
 
 
-def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> None:
+def test_process_limit_applies_to_root_too(wall: Level, box: Box) -> None:
     """A bounded one; they leave their session at once."""
     marker = f"crowd-{os.getpid()}-{wall}"
     began = time.monotonic()
@@ -644,7 +642,7 @@ def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> 
         assert ran.stdout == "no more\n"
 
 
-def test_a_runaway_printer_is_killed(level: Level, box: Box) -> None:
+def test_excessive_output_kills_command(level: Level, box: Box) -> None:
     began = time.monotonic()
     ran = run(["yes"], limited(box, kill_output_bytes=1_000_000, output_bytes=1000), level)
     assert ran.exit_code is None
@@ -655,7 +653,7 @@ def test_a_runaway_printer_is_killed(level: Level, box: Box) -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(2, 60))
 @settings(max_examples=200)
-def test_what_is_kept_is_the_head_and_the_tail(pieces: list[bytes], limit: int) -> None:
+def test_output_buffer_keeps_head_and_tail(pieces: list[bytes], limit: int) -> None:
     kept = Kept(limit)
     for piece in pieces:
         kept.feed(piece)
@@ -668,7 +666,7 @@ def test_what_is_kept_is_the_head_and_the_tail(pieces: list[bytes], limit: int) 
 
 @given(st.text(min_size=30), st.integers(8, 30))
 @settings(max_examples=200)
-def test_a_gap_splits_no_character(text: str, limit: int) -> None:
+def test_output_gap_splits_no_character(text: str, limit: int) -> None:
     text = text.replace("\ufffd", "?").replace("[", "(")
     text = text.encode("utf-8", "ignore").decode()
     kept = Kept(limit)
@@ -684,7 +682,9 @@ def test_a_gap_splits_no_character(text: str, limit: int) -> None:
 # ---- what the command gets
 
 
-def test_a_bare_environment(level: Level, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_gets_bare_environment(
+    level: Level, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
     monkeypatch.setenv("LD_PRELOAD", "")
     ran = run(["env"], box, level)
@@ -695,7 +695,7 @@ def test_a_bare_environment(level: Level, box: Box, monkeypatch: pytest.MonkeyPa
     assert "canary-key" not in ran.stdout
 
 
-def test_exit_codes_streams_and_folder(level: Level, box: Box) -> None:
+def test_command_reports_exit_code_streams_and_folder(level: Level, box: Box) -> None:
     ran = run(["sh", "-c", "pwd; cat; echo bad >&2; exit 7"], box, level)
     assert (ran.exit_code, ran.stdout, ran.stderr) == (7, f"{box.worktree}\n", "bad\n")
     assert run(["sh", "-c", "kill -9 $$"], box, level).exit_code == 137
@@ -709,7 +709,7 @@ console.log(String(require('child_process').execSync('echo noded')));
 """
 
 
-def test_tool_chains_work(wall: Level, git_box: Box) -> None:
+def test_tool_chains_work_in_sandbox(wall: Level, git_box: Box) -> None:
     tree = git_box.worktree
     (tree / "test_a.py").write_text("def test_a(tmp_path):\n    (tmp_path / 'a').write_text('x')\n")
     (tree / "source").write_text('#include <stdio.h>\nint main(){puts("built");return 0;}')
@@ -735,7 +735,7 @@ def test_tool_chains_work(wall: Level, git_box: Box) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no capabilities")
-def test_roots_command_has_no_capabilities(wall: Level, box: Box) -> None:
+def test_command_run_by_root_has_no_capabilities(wall: Level, box: Box) -> None:
     ran = run(
         [
             "python3",
@@ -765,14 +765,14 @@ def test_git_is_read_only(wall: Level, git_box: Box) -> None:
     assert (box.worktree / "new").exists()
 
 
-def test_a_git_folder_that_landlock_cannot_protect_is_refused(tmp_path: Path) -> None:
+def test_landlock_refuses_unprotectable_git_folder(tmp_path: Path) -> None:
     needs(Level.LANDLOCK)
     (tmp_path / ".git").mkdir()
     with pytest.raises(UserError, match="cannot protect it"):
         run(["true"], Box(tmp_path), Level.LANDLOCK)
 
 
-def test_programs_come_from_the_path_and_never_from_the_worktree_by_name(
+def test_bare_program_name_never_resolves_into_worktree(
     level: Level, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = box.worktree / "bin" / "planted"
@@ -788,7 +788,7 @@ def test_programs_come_from_the_path_and_never_from_the_worktree_by_name(
     assert str(box.worktree) not in run(["sh", "-c", "echo $PATH"], box, level).stdout
 
 
-def test_a_path_that_somebody_else_left_us_with_stops_nothing(
+def test_unreadable_path_entries_are_ignored(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # to look at a name of that length is an error for root too
@@ -815,7 +815,9 @@ def test_a_path_that_somebody_else_left_us_with_stops_nothing(
         ([], "empty_command", False),
     ],
 )
-def test_what_cannot_run_says_why(box: Box, argv: list[str], kind: str, refused: bool) -> None:
+def test_unrunnable_command_error_says_why(
+    box: Box, argv: list[str], kind: str, refused: bool
+) -> None:
     (box.worktree / "plain").write_text("x")
     with pytest.raises(ToolError) as error:
         run(argv, box, Level.NONE)
@@ -850,9 +852,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_tool_chains_in_the_home_are_visible_and_nothing_else(
-    wall: Level, box: Box, home: Path
-) -> None:
+def test_sandbox_shows_only_tool_chains_of_home(wall: Level, box: Box, home: Path) -> None:
     for program in ("mine", "tool", "crate", "shim", "venv-tool"):
         assert run([program], box, wall).stdout == f"{program}\n"
     for name in (".local/lib/module", ".pyenv/libexec/pyenv", "venv/lib/module"):
@@ -862,9 +862,7 @@ def test_tool_chains_in_the_home_are_visible_and_nothing_else(
     assert str(home) not in visible_paths.see(box).path
 
 
-def test_what_a_person_adds_is_readable_and_not_writable(
-    wall: Level, box: Box, tmp_path: Path
-) -> None:
+def test_added_readable_folder_is_not_writable(wall: Level, box: Box, tmp_path: Path) -> None:
     added = tmp_path / "data"
     added.mkdir()
     (added / "a").write_text("added")
@@ -894,7 +892,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_network_opens_the_internet_and_no_unix_socket(
+def test_network_permission_opens_tcp_but_no_unix_socket(
     wall: Level, box: Box, network: bool
 ) -> None:
     name = f"placet-{os.getpid()}-{threading.get_ident()}"
@@ -943,7 +941,7 @@ def decide(program: bytes, arch: int, number: int, *arguments: int) -> int:
 
 
 @pytest.mark.parametrize("machine", sorted(seccomp.MACHINES))
-def test_the_filter_decides_alike_on_both_machines(machine: str) -> None:
+def test_seccomp_filter_decides_alike_on_both_architectures(machine: str) -> None:
     arch, call = ARCH[machine], CALLS[machine]
     closed = seccomp.program(machine, network=False, shared_ipc=False)
     opened = seccomp.program(machine, network=True, shared_ipc=True)
@@ -997,7 +995,7 @@ for _ in range(40):  # each a chain of processes that begin the next one and end
 """
 
 
-def test_no_process_outlives_its_command_however_fast_it_forks(tmp_path: Path) -> None:
+def test_fast_forking_process_does_not_outlive_command(tmp_path: Path) -> None:
     """Who looks for processes one by one, and kills them, may always be late here."""
     for level in (Level.LANDLOCK, Level.BUBBLEWRAP):
         needs(level)
@@ -1024,7 +1022,7 @@ def read_or_nothing(path: Path) -> bytes:
     "script",
     ["kill -9 -1", "kill -9 $PPID", "kill -9 0; sleep 60", "sleep 60 & kill -9 -1; sleep 60"],
 )
-def test_a_command_kills_nobody_but_its_own(tmp_path: Path, script: str) -> None:
+def test_command_can_kill_only_own_processes(tmp_path: Path, script: str) -> None:
     needs(Level.LANDLOCK)
     with subprocess.Popen(["sleep", "60"]) as other:
         ran = run(
@@ -1051,7 +1049,7 @@ SHUT = "import os\nt = os.environ['TMPDIR']\nos.makedirs(t + '/a/b')\nos.chmod(t
     [["sh", "-c", GIT_FOLDER, "sh", "pwned"], ["python3", "-c", DEEP], ["python3", "-c", SHUT]],
     ids=["git-folder", "deep", "shut"],
 )
-def test_what_a_command_leaves_is_cleared_away_whatever_its_modes_and_depth(
+def test_cleanup_removes_deep_or_unwritable_leftovers(
     tmp_path: Path,
     command: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -1072,7 +1070,7 @@ def test_what_a_command_leaves_is_cleared_away_whatever_its_modes_and_depth(
 # ---- the rest
 
 
-def test_the_daemon_is_not_dumpable_and_still_starts_commands(tmp_path: Path) -> None:
+def test_undumpable_daemon_still_starts_commands(tmp_path: Path) -> None:
     needs(Level.BUBBLEWRAP)
     source = """
 import subprocess, sys, tempfile
@@ -1093,7 +1091,7 @@ print(before.stdout.strip(), after.returncode, "PermissionError" in after.stderr
     assert python_as_anybody(source, tmp_path).split() == ["True", "1", "True", "well", "well"]
 
 
-def test_a_wall_that_cannot_be_built_runs_nothing(wall: Level, box: Box) -> None:
+def test_failed_sandbox_setup_runs_nothing(wall: Level, box: Box) -> None:
     missing = Box(box.worktree, box.read_only, readable=(box.worktree.parent / "missing",))
     if wall is Level.BUBBLEWRAP:
         with pytest.raises(UserError, match=r"failed: bwrap: Can't find source path"):
@@ -1121,7 +1119,7 @@ run(["touch", "ran"], Box(Path(sys.argv[1])), Level.LANDLOCK)
 """
 
 
-def test_a_program_that_cannot_be_started_is_the_commands_failure(level: Level, box: Box) -> None:
+def test_unstartable_program_exits_with_127(level: Level, box: Box) -> None:
     (box.worktree / "broken").write_text("#!/no/such/interpreter\n")
     (box.worktree / "broken").chmod(0o755)
     ran = run(["./broken"], box, level)
@@ -1129,7 +1127,7 @@ def test_a_program_that_cannot_be_started_is_the_commands_failure(level: Level, 
     assert "No such file" in ran.stderr
 
 
-def test_many_threads_at_once_and_no_descriptor_left(level: Level, box: Box) -> None:
+def test_concurrent_runs_leak_no_descriptor(level: Level, box: Box) -> None:
     run(["true"], box, level)
     gc.collect()  # what an earlier test left open is closed now, and not while we count
     descriptors = Path("/proc/self/fd")
@@ -1157,7 +1155,7 @@ def test_a_command_inherits_no_descriptor(level: Level, box: Box) -> None:
     assert ran.stdout.split() == ["0", "1", "2", "3"]  # 3 is the listing
 
 
-def test_nothing_is_left_in_the_temporary_folder(
+def test_run_leaves_temporary_folder_clean(
     level: Level, box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -1167,7 +1165,7 @@ def test_nothing_is_left_in_the_temporary_folder(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_person_gets_the_same_box_with_their_own_streams(
+def test_exec_in_box_uses_callers_streams(
     level: Level, box: Box, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
@@ -1178,7 +1176,7 @@ def test_a_person_gets_the_same_box_with_their_own_streams(
     )
 
 
-def test_the_macos_profile_denies_git_after_it_allows_the_worktree(tmp_path: Path) -> None:
+def test_macos_profile_denies_git_after_allowing_worktree(tmp_path: Path) -> None:
     box = Box(tmp_path / 'odd "name"')
     text = levels.profile(box, visible_paths.VisiblePaths((), ()), tmp_path / "scratch")
     allowed = text.index(f'(allow file-read* file-write* (subpath "{tmp_path}/odd \\"name\\"")')
@@ -1189,7 +1187,7 @@ def test_the_macos_profile_denies_git_after_it_allows_the_worktree(tmp_path: Pat
 
 
 @pytest.mark.sweep
-def test_the_box_costs_at_most_25_ms_a_command(box: Box) -> None:
+def test_box_adds_at_most_25_ms_per_command(box: Box) -> None:
     needs(Level.BUBBLEWRAP)
 
     def median_ms(deed: Callable[[], object]) -> float:
@@ -1207,6 +1205,6 @@ def test_the_box_costs_at_most_25_ms_a_command(box: Box) -> None:
     assert costs["BUBBLEWRAP"] <= 25
 
 
-def test_worktree_lies_in_no_read_only_path(tmp_path: Path) -> None:
+def test_box_refuses_worktree_in_read_only_path(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lies in a read-only path"):
         Box(tmp_path / "a", read_only=(tmp_path,))

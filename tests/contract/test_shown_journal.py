@@ -106,6 +106,8 @@ def plain(page: str) -> str:
 
 @pytest.mark.parametrize("what", [*(" ".join(words) for words in COMMANDS), *PAGES])
 @pytest.mark.thinned(3)
-def test_it_is_the_same(shown: tuple[dict[str, str], dict[str, str]], what: str) -> None:
+def test_output_is_same_after_move_to_postgres(
+    shown: tuple[dict[str, str], dict[str, str]], what: str
+) -> None:
     before, after = shown
     assert after[what].splitlines() == before[what].splitlines()

@@ -150,7 +150,7 @@ def played(way: Any, play: str, folder: Path, server: pgkit.Server) -> dict[str,
 
 @pytest.mark.parametrize("play", PLAYS)
 @pytest.mark.thinned(3)
-def test_a_play_comes_to_the_same_either_way(
+def test_team_and_embedded_workers_produce_same_result(
     play: str, tmp_path: Path, server: pgkit.Server
 ) -> None:
     alone = played(embedded, play, tmp_path / "alone", server)

@@ -100,7 +100,7 @@ FILE_TOOLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.timeout(120)
-def test_odd_files_are_refused_or_answered_at_once(odd: Path) -> None:
+def test_special_files_never_hang_or_leak_outside_content(odd: Path) -> None:
     took: dict[str, float] = {}
     with real(odd) as tools:
         for name in ODD:
@@ -200,7 +200,7 @@ def cells(root: Path) -> list[tuple[str, str, bool, str, float]]:
 
 @pytest.mark.parametrize("nobody", [False, True])
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks at what root may and an ordinary user may not")
-def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> None:
+def test_every_tool_handles_every_special_file(odd: Path, nobody: bool) -> None:
     (odd / "closed").mkdir()
     (odd / "closed" / "x").write_text("needle\n")
     (odd / "noread").write_text("needle\n")
@@ -255,7 +255,9 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
     assert (odd.parent / "outside.txt").read_text() == "outside\n"
 
 
-def test_a_large_tree_is_searched_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tree_search_finishes_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("placet.tools.grep.SEARCH_S", HANGS_S)
     for folder in range(40):
         (tmp_path / f"d{folder}").mkdir()
@@ -308,9 +310,7 @@ HONEST = [
 
 
 @pytest.mark.parametrize("pattern", HUGE)
-def test_a_pattern_that_would_be_written_out_to_a_huge_one_is_never_compiled(
-    tmp_path: Path, pattern: str
-) -> None:
+def test_pattern_expanding_too_far_is_never_compiled(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     assert expanded(pattern) > MAX_EXPANDED
     began = time.perf_counter()
@@ -320,13 +320,13 @@ def test_a_pattern_that_would_be_written_out_to_a_huge_one_is_never_compiled(
 
 
 @pytest.mark.parametrize("pattern", HONEST)
-def test_an_honest_pattern_with_counts_is_searched_for(tmp_path: Path, pattern: str) -> None:
+def test_pattern_with_ordinary_repeat_counts_is_accepted(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "a.txt").write_text("2026-11-22 and ${name}\n")
     with real(tmp_path) as tools:
         assert tools.dispatch("grep", {"pattern": pattern}).ok
 
 
-def test_a_pattern_that_explodes_stops_nobody_else(tmp_path: Path) -> None:
+def test_exploding_pattern_does_not_block_other_threads(tmp_path: Path) -> None:
     """The longest stand-still of another thread, not the time that the search takes."""
     (tmp_path / "a.txt").write_text("ab" * 1_000_000 + "d\n")
     longest, over = [0.0], threading.Event()
@@ -354,7 +354,7 @@ SHELL = Scope(write=("**",), shell=True)
 
 
 @boxed
-def test_bash_runs_in_the_box_and_nowhere_else(tmp_path: Path) -> None:
+def test_bash_runs_only_in_box(tmp_path: Path) -> None:
     root = tmp_path / "worktree"
     root.mkdir()
     with real(root, scope=SHELL, level=LEVEL) as tools:
@@ -396,7 +396,7 @@ def test_bash_runs_in_the_box_and_nowhere_else(tmp_path: Path) -> None:
 
 
 @boxed
-def test_a_command_that_prints_a_gigabyte_costs_no_memory(tmp_path: Path) -> None:
+def test_runaway_output_is_killed_and_shortened(tmp_path: Path) -> None:
     scope = Scope(run=(("yes",), ("head",)))
     with real(
         tmp_path,
@@ -417,7 +417,7 @@ def test_a_command_that_prints_a_gigabyte_costs_no_memory(tmp_path: Path) -> Non
 
 
 @boxed
-def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path: Path) -> None:
+def test_requested_timeout_cannot_exceed_configured_timeout(tmp_path: Path) -> None:
     with real(
         tmp_path, scope=Scope(run=(("sleep",),)), level=LEVEL, limits=BoxLimits(timeout_s=1)
     ) as tools:
@@ -433,7 +433,7 @@ def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path
 
 
 @boxed
-def test_a_disk_without_room_for_a_command_makes_the_mission_wait(tmp_path: Path) -> None:
+def test_mission_waits_for_free_disk_space(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure("[limits]\nfree_disk_bytes = 1_000_000_000_000_000_000\n")
     plan = {
@@ -457,7 +457,7 @@ def test_a_disk_without_room_for_a_command_makes_the_mission_wait(tmp_path: Path
     assert [row["metadata"]["reason"] for row in vault.rows("execution.failed")] == ["gave_up"]
 
 
-def test_commands_need_a_sandbox_or_a_word_of_the_person(tmp_path: Path) -> None:
+def test_command_needs_sandbox_or_explicit_opt_out(tmp_path: Path) -> None:
     scope = Scope(run=(("echo",),))
     with real(tmp_path, scope=scope, level=Level.NONE) as tools:
         assert tools.dispatch("run_command", {"command": "echo"}).error_type == "no_sandbox"
@@ -471,7 +471,7 @@ def test_commands_need_a_sandbox_or_a_word_of_the_person(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(LEVEL < Level.BUBBLEWRAP, reason="no bubblewrap here")
-def test_a_broken_box_is_told_and_never_raised(tmp_path: Path) -> None:
+def test_sandbox_failure_becomes_tool_error(tmp_path: Path) -> None:
     gone = tmp_path / "gone"  # what the box is to show is not there any more
     with real(tmp_path, scope=Scope(run=(("echo",),)), level=LEVEL, read_only=[gone]) as tools:
         outcome = tools.dispatch("run_command", {"command": "echo"})
@@ -506,7 +506,7 @@ BLUE, WHITE = "0000ff", "ffffff"
 @pytest.mark.parametrize(
     "level", [level for level in (Level.BUBBLEWRAP, Level.LANDLOCK) if level <= LEVEL]
 )
-def test_a_page_of_the_worktree_is_pictured_in_a_box(tmp_path: Path, level: Level) -> None:
+def test_screenshot_renders_worktree_page_in_box(tmp_path: Path, level: Level) -> None:
     root = tmp_path / "worktree"
     root.mkdir()
     (root / "a page.html").write_text(PAGE)
@@ -533,7 +533,7 @@ def test_a_page_of_the_worktree_is_pictured_in_a_box(tmp_path: Path, level: Leve
 
 @browsing
 @pytest.mark.timeout(120)
-def test_an_address_on_this_machine_needs_the_network_in_the_scope(tmp_path: Path) -> None:
+def test_screenshot_of_local_url_needs_network_scope(tmp_path: Path) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -583,7 +583,7 @@ def test_an_address_on_this_machine_needs_the_network_in_the_scope(tmp_path: Pat
         "http://127.1/",
     ],
 )
-def test_no_other_address_is_opened(
+def test_screenshot_refuses_non_local_urls(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "chromium-headless-shell").write_text("#!/bin/sh\n")
@@ -600,7 +600,7 @@ def test_no_other_address_is_opened(
 
 
 @pytest.mark.parametrize("there", ["chromium", ""])
-def test_without_a_browser_it_says_what_to_install(
+def test_missing_browser_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -619,7 +619,7 @@ def test_without_a_browser_it_says_what_to_install(
 
 @browsing
 @pytest.mark.timeout(120)
-def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> None:
+def test_screenshot_reaches_model_and_report_folder(tmp_path: Path) -> None:
     plan = {**PLAN, "scope": {}, "steps": [{"title": "Look", "tools": ["take_screenshot"]}]}
     seen: list[Any] = []
 
@@ -662,7 +662,7 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
 # --- the registry
 
 
-def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
+def test_offered_tools_follow_plan_scope_and_level() -> None:
     everything = {tool.name for tool in TOOLS}
     assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {
         "ask_person",
@@ -691,7 +691,7 @@ def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
     } == everything - PLANNABLE
 
 
-def test_a_journal_row_names_the_subject_and_no_content() -> None:
+def test_tool_target_names_subject_without_content() -> None:
     long = "x" * 1000
     for name, given_, expected in [
         ("read_file", {"path": "a\nb", "offset": 3}, "a\\nb"),
@@ -747,7 +747,7 @@ def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int
     assert f"\n{made.tail}".endswith("".join(lines[made.last :]))  # and every line after `last`
 
 
-def test_the_words_kept_are_the_first_and_last_five_hundred() -> None:
+def test_cut_keeps_first_and_last_500_words() -> None:
     words = [f"w{n}" for n in range(1001)]
     made = cut(" ".join(words))
     assert made is not None
@@ -759,7 +759,7 @@ def test_the_words_kept_are_the_first_and_last_five_hundred() -> None:
 
 @settings(max_examples=60)
 @given(st.text(alphabet="ab \n\u0301\u200d\U0001f468", max_size=3000), st.integers(33, 200))
-def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) -> None:
+def test_fold_only_breaks_long_lines(text: str, width: int) -> None:
     folded = fold(text, width)
     assert all(len(line) <= width + 1 for line in lines_of(folded))
     assert folded.replace("\n", "") == text.replace("\n", "")
@@ -783,9 +783,7 @@ def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterato
     )
 
 
-def test_reads_of_one_turn_run_together_and_come_back_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parallel_reads_return_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("1\n")
     meeting = threading.Barrier(3, timeout=60)
     read = Root.read
@@ -823,7 +821,7 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_reads_for_which_there_is_no_thread_are_done_all_the_same(
+def test_reads_succeed_without_spare_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     start, left = threading.Thread.start, [threads]
@@ -849,7 +847,7 @@ def test_reads_for_which_there_is_no_thread_are_done_all_the_same(
     assert kept == ["call:1:0", "call:1:1", "call:1:2"]
 
 
-def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
+def test_reads_before_stop_are_recorded(tmp_path: Path) -> None:
     uses = [ToolUse(name, "read_file", {"path": name}) for name in "abc"]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
         for use, _ in calls_of(uses, tools, record):

@@ -51,7 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 MINE = b"# mine\n[daemon]   # kept\nmissions_at_once = 1\n\n[portals.old]  # and this\npath = '~/old'\n\n[limits]\ntool_calls = 9\n"
 
 
-def test_adding_and_removing_a_portal_leaves_every_other_byte(
+def test_portal_commands_leave_other_config_bytes_unchanged(
     vault: TestVault, tmp_path: Path
 ) -> None:
     repo = make_repo(tmp_path / "repo")
@@ -88,9 +88,7 @@ def test_a_portal_can_be_added_to_any_configuration(
     assert json.loads(vault.click("portal", "list", "--json").stdout) == []
 
 
-def test_paths_are_kept_as_a_person_means_them(
-    vault: TestVault, tmp_path: Path, home: Path
-) -> None:
+def test_portal_paths_are_stored_as_typed(vault: TestVault, tmp_path: Path, home: Path) -> None:
     make_repo(home / "work")
     make_repo(vault.root / "inner")
     make_repo(tmp_path / "beside")
@@ -108,9 +106,7 @@ def test_paths_are_kept_as_a_person_means_them(
     assert found["a"]["folder"] == str(home / "work")
 
 
-def test_folders_that_are_no_place_for_missions_are_no_portals(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_unsuitable_folder_is_refused_as_portal(vault: TestVault, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"sub/a.txt": "a\n"})
     before = fingerprint(repo)
     (tmp_path / "two\nlines").mkdir()
@@ -153,9 +149,7 @@ def test_folders_that_are_no_place_for_missions_are_no_portals(
     assert not (vault.root / "System/.git").exists()
 
 
-def test_names_and_repositories_that_are_there_already_are_said(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_duplicate_portal_name_or_repository_is_reported(vault: TestVault, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     vault.click("portal", "add", "code", str(repo))
     assert (
@@ -170,9 +164,7 @@ def test_names_and_repositories_that_are_there_already_are_said(
 
 
 @pytest.mark.parametrize("of", ["around the vault", "another worktree"])
-def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(
-    tmp_path: Path, of: str
-) -> None:
+def test_mission_in_outer_repository_cannot_write_vault_folders(tmp_path: Path, of: str) -> None:
     outer = tmp_path / "outer"
     vault = TestVault(make_vault(outer).root, tmp_path / "state")
     git(outer, "init", "-q", "-b", "main")
@@ -204,7 +196,7 @@ def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(
     assert len(vault.rows("tool.refused")) == 2
 
 
-def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_path: Path) -> None:
+def test_portal_check_lists_problems_and_notes(vault: TestVault, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"a.bin": "x", ".gitattributes": "*.bin filter=lfs\n"})
     git(repo, "checkout", "-q", "--detach")
     vault.configure(f'[portals.code]\npath = "{repo}"\n[portals.gone]\npath = "{tmp_path}/gone"\n')
@@ -273,9 +265,7 @@ def mission(vault: TestVault, repo: Path, more: str = "") -> str:
     return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
 
 
-def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(
-    vault: TestVault, repo: Path
-) -> None:
+def test_report_describes_branch_and_unseen_changes(vault: TestVault, repo: Path) -> None:
     git(repo, "remote", "add", "-x", "https://example.org/bad.git", check=False)
     git(repo, "remote", "add", "hub", "https://example.org/hub.git")
     git(repo, "update-ref", "refs/remotes/hub/trunk", "main")
@@ -402,7 +392,7 @@ def row_of(vault: TestVault) -> dict[str, object]:
 @pytest.mark.parametrize("way", sorted(MERGES))
 @pytest.mark.parametrize("delete", [False, True], ids=["kept", "deleted"])
 @pytest.mark.thinned(2)
-def test_a_merge_is_seen_whichever_way_it_was_made(
+def test_merge_by_any_method_is_detected(
     done: tuple[TestVault, Path, str], way: str, delete: bool
 ) -> None:
     vault, repo, branch = done
@@ -427,7 +417,7 @@ def test_a_merge_is_seen_whichever_way_it_was_made(
     assert fingerprint(repo) == before
 
 
-def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path, str]) -> None:
+def test_unmerged_existing_branch_stays_open(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     vault.here()
     git(repo, "cherry-pick", f"{branch}~1")  # one of two
@@ -440,7 +430,7 @@ def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path,
     assert fates(vault) == ["pr.gone"]
 
 
-def test_a_branch_that_is_gone_is_no_decision(done: tuple[TestVault, Path, str]) -> None:
+def test_missing_branch_is_not_a_human_decision(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     git(repo, "merge", "-q", "--squash", branch)
     git(repo, "commit", "-q", "-m", "In my own words")  # no trailer says whose work it is
@@ -462,7 +452,7 @@ def test_a_branch_that_is_gone_is_no_decision(done: tuple[TestVault, Path, str])
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then(
+def test_git_is_polled_only_after_branch_changes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     packed: bool,
@@ -502,7 +492,7 @@ def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then
         assert seconds_pass(120) == 0
 
 
-def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(
+def test_deleted_branch_with_dropped_reason_counts_as_dropped(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -548,9 +538,7 @@ def test_a_reason_written_after_the_drop_is_journalled(
 
 @pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
 @pytest.mark.thinned(3)
-def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(
-    tmp_path: Path, way: str
-) -> None:
+def test_unrelated_commits_cost_two_git_processes(tmp_path: Path, way: str) -> None:
     """And then, however the work ends up on the branch, it is seen."""
     repo = make_repo(tmp_path / "theirs")
     base, opens = git(repo, "rev-parse", "main"), []
@@ -602,7 +590,7 @@ def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str
         assert "empty has no commit yet" in vault.click(*command, check=False).stderr
 
 
-def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:
+def test_missing_repository_decides_no_branch(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     away = repo.rename(repo.parent / "away")
     assert any("is gone" in line for line in vault.here())
@@ -665,7 +653,7 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
 
 
-def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
+def test_unsafe_merge_is_refused_without_changes(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -711,7 +699,7 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("where", ["the repository's own", "the person's"])
-def test_a_filter_that_no_commit_names_is_seen_too(
+def test_filter_outside_commits_is_detected(
     done: tuple[TestVault, Path, str], home: Path, where: str
 ) -> None:
     vault, repo, _ = done
@@ -732,7 +720,7 @@ def test_a_filter_that_no_commit_names_is_seen_too(
 
 
 @pytest.mark.parametrize("way", ["fast-forward", "squash at a forge", "cherry-pick"])
-def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
+def test_undo_reverts_any_merge_method_in_one_commit(
     done: tuple[TestVault, Path, str], way: str
 ) -> None:
     vault, repo, branch = done
@@ -750,9 +738,7 @@ def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
 
 
 @pytest.mark.parametrize("way", ["octopus", "by way of another branch", "with more on top"])
-def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(
-    done: tuple[TestVault, Path, str], way: str
-) -> None:
+def test_undo_keeps_other_work_of_same_merge(done: tuple[TestVault, Path, str], way: str) -> None:
     vault, repo, branch = done
     git(repo, "checkout", "-q", "-b", "others", branch if way == "with more on top" else "main")
     write(repo, {"others.txt": "theirs\n"})
@@ -777,7 +763,7 @@ def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(
     assert git(repo, "status", "--porcelain") == ""
 
 
-def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(
+def test_conflicting_undo_leaves_checkout_unchanged(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -802,7 +788,7 @@ def hands(vault: TestVault) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_who_merged_and_took_back_by_command_is_known_and_nobody_else(
+def test_only_commands_record_who_merged_or_undid(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, _ = done
@@ -826,7 +812,7 @@ def test_who_merged_and_took_back_by_command_is_known_and_nobody_else(
     ]
 
 
-def test_a_merge_is_taken_back_though_the_request_was_asked_for_again(
+def test_merge_can_be_undone_after_retry(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, _ = done
@@ -841,7 +827,7 @@ def test_a_merge_is_taken_back_though_the_request_was_asked_for_again(
     assert [action for action, *_ in hands(vault)] == ["pr.merged", "pr.reverted"]
 
 
-def test_what_was_taken_back_is_merged_again(done: tuple[TestVault, Path, str]) -> None:
+def test_undone_merge_can_be_merged_again(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     for _ in range(2):
         vault.click("merge", "say-hello")
@@ -876,7 +862,7 @@ def test_what_was_taken_back_is_merged_again(done: tuple[TestVault, Path, str]) 
 
 @pytest.mark.parametrize("by", ["drop", "undo", "git"])
 @pytest.mark.thinned(2)
-def test_merging_what_was_dropped_names_the_command_that_brings_it_back(
+def test_merging_dropped_branch_names_restore_command(
     done: tuple[TestVault, Path, str], by: str
 ) -> None:
     vault, repo, branch = done
@@ -917,7 +903,7 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
         undo(vault.site, "say-hello", yes)
 
 
-def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
+def test_restored_branch_is_open_again(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     report = vault.reports()[0]
 
@@ -945,7 +931,7 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
 
 
-def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
+def test_earlier_branch_is_watched_after_replanning(
     tmp_path: Path,
 ) -> None:
     def answer(ask: Ask) -> Reply:
@@ -1006,7 +992,7 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         assert len(seen()) == 2
 
 
-def test_what_programs_read_of_merge_undo_and_drop(done: tuple[TestVault, Path, str]) -> None:
+def test_merge_undo_and_drop_print_json(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
 
     def told(*args: str) -> object:
@@ -1048,7 +1034,7 @@ def again(vault: TestVault, name: str) -> str:
     "way", ["merge", "fast-forward", "rebase", "cherry-pick", "squash by hand"]
 )
 @pytest.mark.thinned(2)
-def test_missions_with_the_same_changes_are_not_taken_for_each_other(
+def test_missions_with_identical_changes_are_told_apart(
     done: tuple[TestVault, Path, str], way: str
 ) -> None:
     vault, repo, first = done
@@ -1071,7 +1057,7 @@ def test_missions_with_the_same_changes_are_not_taken_for_each_other(
     assert [row["entity_id"] for row in vault.rows("pr.rejected")] == ["once-more"]
 
 
-def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(
+def test_undo_reverts_only_its_own_identical_commit(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, first = done
@@ -1090,7 +1076,7 @@ def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(
     )
 
 
-def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(
+def test_undo_names_author_of_commit_without_trailer(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1103,9 +1089,7 @@ def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(
     "by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"]
 )
 @pytest.mark.thinned(3)
-def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(
-    done: tuple[TestVault, Path, str], by: str
-) -> None:
+def test_undone_merge_is_journalled_and_shown(done: tuple[TestVault, Path, str], by: str) -> None:
     vault, repo, branch = done
     match by:
         case "undo of a rebase":
@@ -1142,7 +1126,7 @@ def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("by", ["undo", "revert"])
 @pytest.mark.thinned(2)
-def test_a_revert_of_a_revert_is_a_merge_again(
+def test_reverted_revert_counts_as_merge(
     done: tuple[TestVault, Path, str], by: str, *, at_once: bool
 ) -> None:
     vault, repo, _ = done
@@ -1173,7 +1157,7 @@ def test_a_revert_of_a_revert_is_a_merge_again(
     assert "became: reverted\n" in vault.reports()[0].read_text()
 
 
-def test_a_commit_that_takes_something_else_back_reverts_no_mission(
+def test_unrelated_revert_does_not_undo_mission(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1189,7 +1173,7 @@ def test_a_commit_that_takes_something_else_back_reverts_no_mission(
 # --- on the record
 
 
-def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_way(
+def test_git_processes_are_journalled_but_hidden_by_default(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, _, _ = done
@@ -1216,7 +1200,7 @@ def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_w
 
 
 @pytest.mark.parametrize(("turns", "writing"), [(5, 1), (60, 20)])
-def test_git_is_asked_in_no_turn_that_only_reads(tmp_path: Path, turns: int, writing: int) -> None:
+def test_read_only_turns_start_no_git_process(tmp_path: Path, turns: int, writing: int) -> None:
     """A turn that writes takes ten processes, all else of a mission thirty-six."""
     vault = planned_mission(tmp_path, turns)
     planning = len(vault.rows("git.ran"))
@@ -1244,9 +1228,7 @@ def test_git_is_started_by_no_other_program(repo: Path, monkeypatch: pytest.Monk
     assert started == ["git"]
 
 
-def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(
-    vault: TestVault, repo: Path
-) -> None:
+def test_failed_git_command_is_journalled_with_stderr(vault: TestVault, repo: Path) -> None:
     blob = git(repo, "rev-parse", "HEAD:a.txt")
     (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
@@ -1263,7 +1245,7 @@ def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(
 # --- who did it, and where
 
 
-def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(
+def test_commit_names_agent_and_model_after_existing_trailers(
     done: tuple[TestVault, Path, str],
 ) -> None:
     _, repo, branch = done
@@ -1279,9 +1261,7 @@ def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["at a step", "at the end"])
-def test_a_change_of_how_git_behaves_stops_the_mission(
-    vault: TestVault, repo: Path, last: bool
-) -> None:
+def test_changed_git_configuration_stops_mission(vault: TestVault, repo: Path, last: bool) -> None:
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     plan = {
         **PLAN,
@@ -1315,7 +1295,7 @@ def test_a_change_of_how_git_behaves_stops_the_mission(
     assert git(repo, "branch", "--list", "feat/*") == ""
 
 
-def test_references_go_only_where_a_branch_has_what_they_keep(
+def test_ref_is_deleted_only_if_branch_contains_it(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1357,7 +1337,7 @@ def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path)
     assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
-def test_daemon_removes_what_a_crash_left(
+def test_daemon_removes_crash_leftovers(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, _ = done
@@ -1448,7 +1428,7 @@ def states(repo: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("lock", ["refs/heads/main.lock", "HEAD.lock"])
-def test_a_lock_of_somebody_elses_leaves_nothing_half_done(
+def test_foreign_git_lock_leaves_checkout_unchanged(
     done: tuple[TestVault, Path, str], lock: str
 ) -> None:
     vault, repo, _ = done
@@ -1466,7 +1446,7 @@ def test_a_lock_of_somebody_elses_leaves_nothing_half_done(
         vault.click("merge", "say-hello", check=command == "merge")
 
 
-def test_what_a_git_that_failed_had_written_is_taken_back(
+def test_failed_merge_is_rolled_back(
     done: tuple[TestVault, Path, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1490,7 +1470,7 @@ def test_what_a_git_that_failed_had_written_is_taken_back(
     )
 
 
-def test_a_file_that_appears_in_the_last_moment_is_kept(
+def test_merge_keeps_file_created_at_last_moment(
     done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault, repo, _ = done
@@ -1502,7 +1482,7 @@ def test_a_file_that_appears_in_the_last_moment_is_kept(
     assert (repo / "one.txt").read_text() == "mine\n"
 
 
-def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
+def test_interrupt_waits_for_git_to_finish_checkout(
     done: tuple[TestVault, Path, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1528,7 +1508,7 @@ def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
 
 @pytest.mark.parametrize("command", ["merge", "undo", "drop"])
 @pytest.mark.thinned(2)
-def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
+def test_killed_command_is_atomic_and_repeatable(
     done: tuple[TestVault, Path, str],
     monkeypatch: pytest.MonkeyPatch,
     command: str,
@@ -1575,7 +1555,7 @@ def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
     assert (branch in git(repo, "branch", "--list", "feat/*")) == (command != "drop")
 
 
-def test_two_at_once_merge_once(done: tuple[TestVault, Path, str]) -> None:
+def test_concurrent_merges_merge_once(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     with ThreadPoolExecutor() as both:
         ended = list(both.map(lambda _: vault.cli("merge", "say-hello", check=False), range(2)))
@@ -1585,7 +1565,7 @@ def test_two_at_once_merge_once(done: tuple[TestVault, Path, str]) -> None:
     assert git(repo, "status", "--porcelain") == ""
 
 
-def test_merge_returns_once_the_daemon_knows(done: tuple[TestVault, Path, str]) -> None:
+def test_merge_returns_after_daemon_records_it(done: tuple[TestVault, Path, str]) -> None:
     vault, _, _ = done
     with meddling(), running(vault):
         for command, became in ((["merge"], "merged"), (["undo", "--yes"], "reverted")):
@@ -1609,14 +1589,14 @@ def test_undo_names_the_branch_that_has_the_merge(done: tuple[TestVault, Path, s
     assert not (repo / "one.txt").exists()
 
 
-def test_a_branch_made_from_the_work_is_no_merge(done: tuple[TestVault, Path, str]) -> None:
+def test_branch_created_from_mission_branch_is_not_merge(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     git(repo, "branch", "mine", branch)
     vault.click("undo", "say-hello", "--yes")
     assert branch not in git(repo, "branch", "--list", "feat/*")
 
 
-def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Path, str]) -> None:
+def test_drop_keeps_other_branch_at_same_commit(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     git(repo, "branch", "-m", branch, "mine")
     git(repo, "symbolic-ref", f"refs/heads/{branch}", "refs/heads/mine")
@@ -1631,7 +1611,7 @@ def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Pa
     ]
 
 
-def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(
+def test_refused_drop_writes_no_reason(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1668,7 +1648,7 @@ def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(
     assert report.read_bytes() == text
 
 
-def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(
+def test_broken_repository_is_reported_without_traceback(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1685,9 +1665,7 @@ def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(
     assert "fix the path of code in System/placet.toml" in said.stderr
 
 
-def test_a_command_works_from_a_folder_that_is_not_there_any_more(
-    vault: TestVault, repo: Path
-) -> None:
+def test_command_works_from_deleted_working_directory(vault: TestVault, repo: Path) -> None:
     gone = vault.root / "gone"
     gone.mkdir()
     said = subprocess.run(
@@ -1709,7 +1687,7 @@ def fates(vault: TestVault) -> list[str]:
 
 
 @pytest.mark.parametrize("remote", ["origin", "upstream"])
-def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(
+def test_remote_squash_counts_as_merge_without_local_branch(
     done: tuple[TestVault, Path, str], remote: str
 ) -> None:
     vault, repo, branch = done
@@ -1729,7 +1707,7 @@ def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", f"{remote}/main")
 
 
-def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Path) -> None:
+def test_merge_into_base_branch_is_detected(tmp_path: Path) -> None:
     vault, repo = make_vault(tmp_path), make_repo(tmp_path / "repo", FILES)
     git(repo, "checkout", "-q", "-b", "develop")
     write(repo, {"new.txt": "not on main\n"})
@@ -1751,7 +1729,7 @@ def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Pa
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "develop")
 
 
-def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path, str]) -> None:
+def test_report_mentions_push_only_with_remote(done: tuple[TestVault, Path, str]) -> None:
     vault, _, _ = done
     text = vault.reports()[0].read_text()
     assert "push" not in text
@@ -1766,7 +1744,7 @@ def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path
 # --- looking at it, and tidying up
 
 
-def test_a_patch_for_programs_has_every_byte_and_can_be_applied(
+def test_piped_diff_is_an_exact_applicable_patch(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1791,7 +1769,7 @@ def test_a_patch_for_programs_has_every_byte_and_can_be_applied(
     assert {name: (repo / name).read_bytes() for name in odd} == odd
 
 
-def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(
+def test_diff_of_updated_branch_omits_merged_changes(
     done: tuple[TestVault, Path, str],
 ) -> None:
     vault, repo, branch = done
@@ -1806,7 +1784,7 @@ def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(
     assert "+one" in vault.click("diff", "say-hello").stdout
 
 
-def test_daemon_removes_leftovers_beside_broken_ones(done: tuple[TestVault, Path, str]) -> None:
+def test_daemon_removes_leftovers_despite_broken_ones(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     state = vault_state(vault.root, vault.env)
     opened, base = open_repo(repo), git(repo, "rev-parse", "HEAD")
@@ -1841,7 +1819,7 @@ def test_a_broken_entry_of_gits_stops_no_mission(done: tuple[TestVault, Path, st
     assert len(vault.rows("execution.completed")) == 2
 
 
-def test_removing_a_portal_says_who_still_needs_it(done: tuple[TestVault, Path, str]) -> None:
+def test_portal_remove_lists_requests_that_need_it(done: tuple[TestVault, Path, str]) -> None:
     vault, _, branch = done
     vault.plays(PLAN)
     vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")

@@ -47,7 +47,7 @@ def look(run: Running) -> None:
 
 
 @pytest.mark.parametrize("word", ["approve", " Approve", "APPROVE "])
-def test_approved_by_the_property_it_is_moved_and_carried_out(vault: TestVault, word: str) -> None:
+def test_decision_approve_moves_and_runs_plan(vault: TestVault, word: str) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         assert decision(plan) == ""
@@ -92,7 +92,7 @@ def test_failed_plan_makes_room_for_a_new_one(vault: TestVault) -> None:
     assert "hello_plan_r1.md" in vault.notes("Inbox/Archive")
 
 
-def test_rejected_by_the_property_with_the_reason_in_the_note(vault: TestVault) -> None:
+def test_decision_reject_records_reason_from_note(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         plan.write_bytes(
@@ -148,7 +148,7 @@ def test_revise_without_comment_plans_nothing(vault: TestVault, key: str) -> Non
         assert not side.exists()
 
 
-def test_the_property_is_refused_where_the_move_is(vault: TestVault) -> None:
+def test_property_and_move_are_refused_alike(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         text = plan.read_text().replace('["write_file"]', '["rm_rf"]')
@@ -174,7 +174,7 @@ def test_the_property_is_refused_where_the_move_is(vault: TestVault) -> None:
     assert rows(vault, "plan.approved")
 
 
-def test_a_used_decision_that_comes_back_approves_nothing(vault: TestVault) -> None:
+def test_restored_used_decision_approves_nothing(vault: TestVault) -> None:
     """A sync tool that was offline brings the note back as it was when it was approved."""
     with looping(vault, model=lambda: Fake(failing), time=Time()) as run:
         plan = planned(run)
@@ -193,7 +193,7 @@ def test_a_used_decision_that_comes_back_approves_nothing(vault: TestVault) -> N
     assert len(rows(vault, "plan.approved")) == 2
 
 
-def test_a_decision_that_is_there_when_a_plan_is_adopted_does_not_count(vault: TestVault) -> None:
+def test_decision_in_adopted_plan_is_ignored(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         text = plan.read_text()
@@ -229,9 +229,7 @@ def test_approved_at_without_a_record_approves_nothing(vault: TestVault, words: 
 
 
 @pytest.mark.parametrize("number", ["9223372036854775807", "99999999999999999999", "-5", "true"])
-def test_an_adopted_plan_can_be_revised_whatever_revision_it_says(
-    vault: TestVault, number: str
-) -> None:
+def test_adopted_plan_with_any_revision_can_be_revised(vault: TestVault, number: str) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         text = plan.read_text()
@@ -247,7 +245,7 @@ def test_an_adopted_plan_can_be_revised_whatever_revision_it_says(
     assert rows(vault, "plan.revised")
 
 
-def test_of_two_plans_no_decision_counts_and_a_conflict_copy_never_does(vault: TestVault) -> None:
+def test_duplicate_plan_or_conflict_copy_decides_nothing(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         copy = plan.with_name("hello_plan.sync-conflict-20261122-101010-ABCDEFG.md")
@@ -262,9 +260,7 @@ def test_of_two_plans_no_decision_counts_and_a_conflict_copy_never_does(vault: T
 @pytest.mark.parametrize(
     ("word", "home"), [("reject", "Inbox/Rejected/hello_rejected.md"), ("revise", "Inbox/Plans")]
 )
-def test_an_approved_plan_is_taken_back_by_the_property(
-    vault: TestVault, word: str, home: str
-) -> None:
+def test_decision_property_withdraws_approved_plan(vault: TestVault, word: str, home: str) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         run.loop.stopping = True  # no work is started
@@ -279,7 +275,7 @@ def test_an_approved_plan_is_taken_back_by_the_property(
     assert not rows(vault, "execution.started")
 
 
-def test_a_word_that_decides_nothing_is_explained(vault: TestVault) -> None:
+def test_unknown_decision_value_is_explained(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         plan = planned(run)
         decide(plan, "sure")
@@ -292,7 +288,7 @@ def test_a_word_that_decides_nothing_is_explained(vault: TestVault) -> None:
     assert not rows(vault, "plan.approved")
 
 
-def test_a_callout_is_written_wherever_its_plan_is(vault: TestVault) -> None:
+def test_summary_box_is_updated_in_any_folder(vault: TestVault) -> None:
     """Also in the archive, where the plan that made room for a new one goes."""
     with looping(vault, model=lambda: Fake(failing), time=Time()) as run:
         plan = planned(run)

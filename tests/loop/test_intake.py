@@ -29,7 +29,7 @@ def mark(mtime_s: float = WALL_S, moved_s: float = 0.0) -> Fingerprint:
     return Fingerprint(1, 1, 1, int(mtime_s * 1e9), int((mtime_s + moved_s) * 1e9))
 
 
-def test_a_text_has_to_stay_as_it_is() -> None:
+def test_request_waits_until_text_is_unchanged() -> None:
     quiet = Quiet()
     quiet.look([note("a")], {PATH: mark()}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 30
@@ -44,7 +44,7 @@ def test_a_text_has_to_stay_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("found", [mark(moved_s=0.01), mark(WALL_S - 31)])
-def test_what_came_in_whole_or_is_old_need_not_wait(found: Fingerprint) -> None:
+def test_complete_or_old_request_needs_no_wait(found: Fingerprint) -> None:
     quiet = Quiet()
     quiet.look([note("a")], {PATH: found}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 0
@@ -53,7 +53,7 @@ def test_what_came_in_whole_or_is_old_need_not_wait(found: Fingerprint) -> None:
     assert quiet.left_s(PATH, 101.0, 30) == 30
 
 
-def test_a_time_that_lies_ahead_is_now() -> None:
+def test_future_modification_time_counts_as_now() -> None:
     quiet = Quiet()
     quiet.look([note("a")], {PATH: mark(WALL_S + 10_000)}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 30
@@ -61,7 +61,7 @@ def test_a_time_that_lies_ahead_is_now() -> None:
 
 @pytest.mark.parametrize("trace", ["", "t"])
 @pytest.mark.parametrize("between", [True, False])
-def test_a_note_that_is_renamed_while_it_is_written_is_the_same(trace: str, between: bool) -> None:
+def test_note_renamed_during_writing_keeps_its_wait(trace: str, between: bool) -> None:
     quiet, other = Quiet(), "Inbox/Requests/Other.md"
     quiet.look([note("a", trace=trace)], {PATH: mark()}, 100.0, WALL_S)
     if between:
@@ -73,7 +73,7 @@ def test_a_note_that_is_renamed_while_it_is_written_is_the_same(trace: str, betw
         assert quiet.left_s(PATH, 110.0, 30) == 30
 
 
-def test_a_note_that_could_not_be_read_for_a_while_is_not_new() -> None:
+def test_temporarily_unreadable_note_is_not_new() -> None:
     quiet = Quiet()
     quiet.look([note("a")], {PATH: mark()}, 100.0, WALL_S)
     quiet.look([], {PATH: mark()}, 101.0, WALL_S)
@@ -81,7 +81,7 @@ def test_a_note_that_could_not_be_read_for_a_while_is_not_new() -> None:
     assert quiet.left_s(PATH, 102.0, 30) == 30
 
 
-def test_what_was_submitted_while_no_daemon_ran_shows_that_it_came_in_whole(tmp_path: Path) -> None:
+def test_note_submitted_without_daemon_counts_as_complete(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     for number in range(5):
         vault.click("submit", "Say hello", "--title", f"Say {number}")
@@ -182,7 +182,7 @@ def ticks(run: Running, seconds: float) -> None:
         run.loop.ports.clock.sleep(0.5)
 
 
-def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> None:
+def test_edits_during_planning_interrupt_one_call(tmp_path: Path) -> None:
     vault, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Hanging(greeter)
     with looping(vault, time=Time(), model=lambda: model) as run:
         run.loop.intake.no_wait = False
@@ -201,7 +201,7 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
     assert len(model.asks) == 2
 
 
-def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
+def test_moved_in_request_is_planned_immediately(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     vault.configure(
@@ -221,7 +221,7 @@ def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
     assert vault.plan("typed").exists()
 
 
-def test_a_draft_is_left_alone_until_it_says_otherwise(tmp_path: Path) -> None:
+def test_draft_is_ignored_until_status_changes(tmp_path: Path) -> None:
     vault, time, model = bare_vault(tmp_path), Time(), Fake(greeter)
     path = vault.drop("---\nstatus: draft\n---\nSay hel\n")
     with looping(vault, time=time, model=lambda: model) as run:
@@ -248,7 +248,7 @@ def test_a_draft_is_left_alone_until_it_says_otherwise(tmp_path: Path) -> None:
         assert len(vault.rows("plan.revised")) == 1
 
 
-def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: Path) -> None:
+def test_request_turned_draft_stops_planning(tmp_path: Path) -> None:
     vault, model = bare_vault(tmp_path), Hanging(greeter)
     path = vault.drop("Say hello\n")
     with looping(vault, time=Time(), model=lambda: model) as run:
@@ -265,7 +265,7 @@ def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails: bool) -> None:
+def test_draft_stays_draft_when_its_plan_ends(tmp_path: Path, *, fails: bool) -> None:
     """The person writes on in a request whose plan is carried out: the daemon's own stamps do not
     say that they are ready.
     """
@@ -289,7 +289,7 @@ def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails
     assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
 
 
-def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) -> None:
+def test_revision_waits_while_request_is_draft(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(
         *((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise"))
@@ -310,7 +310,7 @@ def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) ->
     assert "status: planned" in path.read_text()
 
 
-def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_restart_too(
+def test_folder_request_is_planned_after_restart(
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
@@ -327,7 +327,7 @@ def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_
     assert vault.plan().exists()
 
 
-def test_a_file_that_never_rests_delays_a_removal_for_a_minute(tmp_path: Path) -> None:
+def test_changing_file_delays_withdrawal_by_one_minute(tmp_path: Path) -> None:
     """While it is empty it could be the note that is missing."""
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, time=time, model=lambda: Fake(greeter)) as run:

@@ -43,7 +43,7 @@ def held(owner: Owner, *, token: int = 1, expires_s: float = 130.0) -> Lease:
         (held(OTHER), 0.0, 30.0, None, True),
     ],
 )
-def test_when_a_lease_may_be_taken(lease, now_s, still_for_s, gone_token, free):
+def test_lease_is_free_only_in_listed_cases(lease, now_s, still_for_s, gone_token, free):
     me = Owner("h", "boot-1", 8, "80")
     assert may_take(lease, me, now_s=now_s, still_for_s=still_for_s, gone_token=gone_token) is free
 
@@ -59,7 +59,7 @@ def test_a_released_lease_is_free():
     pid=st.integers(1, 9),
     gone=st.none() | st.just(0),
 )
-def test_nobody_of_the_same_boot_takes_a_lease_that_runs(now_s, host, pid, gone):
+def test_live_lease_is_refused_within_same_boot(now_s, host, pid, gone):
     lease = held(Owner("h", "boot-1", 7, "70"))
     by = Owner(host, "boot-1", pid, "1")
     assert not may_take(lease, by, now_s=now_s, still_for_s=1e9, gone_token=gone)
@@ -91,7 +91,7 @@ def lock_at(path: Path) -> VaultLock:
     return VaultLock(path, this_process(), "2026-11-21T10:00:00Z")
 
 
-def test_a_second_daemon_is_refused_and_told_who_holds_the_vault(tmp_path):
+def test_second_daemon_is_refused_with_lock_holder(tmp_path):
     path = tmp_path / "lock"
     with lock_at(path):
         with pytest.raises(UserError) as caught, lock_at(path):
@@ -109,7 +109,7 @@ def test_no_lock_file_means_no_daemon(tmp_path):
     assert lock_holder(tmp_path / "none") is None
 
 
-def test_a_lock_file_that_was_replaced_is_not_the_lock(tmp_path):
+def test_replaced_lock_file_does_not_lock(tmp_path):
     path = tmp_path / "lock"
     with lock_at(path):
         first = path.stat().st_ino
@@ -120,7 +120,7 @@ def test_a_lock_file_that_was_replaced_is_not_the_lock(tmp_path):
                 pass
 
 
-def test_a_symlink_in_the_locks_place_is_not_followed(tmp_path):
+def test_symlink_as_lock_file_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "precious")
     (tmp_path / "precious").write_text("text")
     with pytest.raises(UserError, match="cannot be written"), lock_at(tmp_path / "lock"):
@@ -147,7 +147,7 @@ PARENT = HOLD.replace("import sys, time", "import subprocess, sys, time").replac
 )
 
 
-def test_a_child_of_a_killed_daemon_keeps_no_lock(tmp_path):
+def test_child_of_killed_daemon_holds_no_lock(tmp_path):
     path = tmp_path / "lock"
     argv = [sys.executable, "-c", PARENT, str(path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:

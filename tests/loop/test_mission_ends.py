@@ -82,7 +82,7 @@ def approved(running: Running) -> None:
     running.vault.approve()
 
 
-def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
+def test_failed_literal_step_ends_as_tool_error(tmp_path: Path) -> None:
     actions = [{"tool": "edit_file", "params": {"path": "none.txt", "old": "a", "new": "b"}}]
     model = Model(
         {
@@ -102,9 +102,7 @@ def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("done", "reason"), [(2, "finished"), (1, "talk")])
-def test_who_says_so_after_the_last_step_has_finished(
-    tmp_path: Path, done: int, reason: str
-) -> None:
+def test_talking_after_last_step_counts_as_finished(tmp_path: Path, done: int, reason: str) -> None:
     """Not every model calls `finish`."""
     secret = "sk-ant-api03-" + "a" * 40
     model = Model(
@@ -131,9 +129,7 @@ def test_who_says_so_after_the_last_step_has_finished(
 
 
 @pytest.mark.parametrize("reason", ["stopped_by_person", "timeout"])
-def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(
-    tmp_path: Path, reason: str
-) -> None:
+def test_mission_ended_while_waiting_reports_finished_work(tmp_path: Path, reason: str) -> None:
     vault, time, model = (
         bare_vault(tmp_path, "[limits]\nmission_wall_time_s = 600\n"),
         Time(),
@@ -156,7 +152,7 @@ def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(
     assert "write_file (1)" in vault.reports()[0].read_text()
 
 
-def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is(
+def test_missing_repository_ends_mission_and_report_locates_work(
     tmp_path: Path,
 ) -> None:
     vault, model = bare_vault(tmp_path), Model()
@@ -179,9 +175,7 @@ def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is
     "how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"]
 )
 @pytest.mark.thinned(3)
-def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(
-    tmp_path: Path, how: str
-) -> None:
+def test_removed_branch_ends_mission_and_keeps_work(tmp_path: Path, how: str) -> None:
     vault, model = bare_vault(tmp_path), Model()
 
     def second(_ask: Ask) -> Reply:
@@ -218,7 +212,7 @@ def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(
     assert [path for path in vault.state.glob("*/worktrees/*") if path.is_dir()] == []
 
 
-def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:
+def test_internal_error_ends_mission_and_reports_cost(tmp_path: Path) -> None:
     model = Model()
     with (
         looping(bare_vault(tmp_path), model=lambda: model.fake) as running,
@@ -234,7 +228,7 @@ def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) 
     assert "had changed nothing" not in report
 
 
-def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path) -> None:
+def test_disk_read_errors_are_not_shown_to_model(tmp_path: Path) -> None:
     """Also not where several are made at once."""
     vault, time, fails = bare_vault(tmp_path), Time(), [True]
     model = Model({**PLAN, "steps": [{"title": "Say hello", "tools": ["read_file", "write_file"]}]})
@@ -276,7 +270,7 @@ def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path
     assert [text for ask in model.fake.asks for text in results(ask) if "io_error" in text] == []
 
 
-def test_a_planning_that_goes_on_after_a_wait_is_based_on_what_it_had_read(tmp_path: Path) -> None:
+def test_resumed_planning_keeps_its_base_commit(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path), Time()
     (vault.root / "a.txt").write_text("old\n")
     asked: list[str] = []
@@ -371,7 +365,7 @@ def refused(_ask: Ask) -> Reply:
         (refused, "", End.MODEL_ERROR, 0, False),
     ],
 )
-def test_an_end_has_one_word_in_journal_report_and_command_line(
+def test_end_reason_is_same_in_journal_and_report(
     tmp_path: Path, answer: Any, config: str, word: End, iterations: int, *, wrong: bool
 ) -> None:
     """Only what the agent did wrong is not to be done again."""
@@ -396,7 +390,7 @@ def test_an_end_has_one_word_in_journal_report_and_command_line(
 # last words
 
 
-def test_what_the_model_said_last_is_quoted_wherever_the_end_is_told(tmp_path: Path) -> None:
+def test_last_model_words_are_quoted_in_every_view(tmp_path: Path) -> None:
     vault = carried_out(tmp_path, turns(said=SAID)).vault
     for words in told(vault):
         assert LEFT in words
@@ -404,7 +398,7 @@ def test_what_the_model_said_last_is_quoted_wherever_the_end_is_told(tmp_path: P
     assert not re.search(r"`\s*\$?=", told(vault)[0].split("## Error Details")[0])
 
 
-def test_what_the_planner_said_last_is_quoted_too(tmp_path: Path) -> None:
+def test_last_planner_words_are_quoted(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     vault.drop("Say hello.\n")
     with looping(vault, model=lambda: Fake(turns(said=SAID)), time=Time()) as running:
@@ -424,7 +418,7 @@ def test_long_last_words_are_shortened(tmp_path: Path) -> None:
 # what was cut off
 
 
-def test_a_command_that_a_person_stopped_is_in_journal_and_report(tmp_path: Path) -> None:
+def test_stopped_command_appears_in_journal_and_report(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {
         **PLAN,
@@ -483,9 +477,7 @@ def cost(read: int, written: int) -> float:
 
 
 @pytest.mark.parametrize("broken", [cut, hang_midway])
-def test_a_call_that_was_cut_off_costs_what_its_server_told_and_says_that_it_is_at_most_that(
-    tmp_path: Path, broken: Any
-) -> None:
+def test_interrupted_call_is_costed_as_upper_bound(tmp_path: Path, broken: Any) -> None:
     """The prompt is known then, and the answer can have been as long as it was allowed to be."""
     used = {"input_tokens": 1_000, "output_tokens": 100}
     times: list[int] = []
@@ -539,7 +531,7 @@ def completed(run: Running, *names: str) -> None:
     run.settle()
 
 
-def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
+def test_status_names_next_step_and_counts_failed_plan(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with looping(vault, model=lambda: Fake(one_fails), time=Time()) as run:
@@ -559,7 +551,7 @@ def test_status_names_the_next_step_and_counts_a_failed_plan_as_plans_does(
         assert "placet merge" not in vault.click("status").stdout
 
 
-def test_merge_and_undo_begin_with_a_sentence_and_undo_asks_below_one(vault: TestVault) -> None:
+def test_merge_and_undo_print_sentence_and_undo_confirms(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         completed(run, "hello")
         told = CliRunner().invoke(
@@ -577,7 +569,7 @@ def test_merge_and_undo_begin_with_a_sentence_and_undo_asks_below_one(vault: Tes
         assert sentence == "placet: undone, by this commit on main:"
 
 
-def test_a_failure_report_has_the_words_of_a_plannings_answers_and_no_empty_list(
+def test_failure_report_quotes_answers_and_omits_empty_lists(
     vault: TestVault,
 ) -> None:
     def asks(ask: Ask) -> Reply:
@@ -615,7 +607,7 @@ def test_a_failure_report_has_the_words_of_a_plannings_answers_and_no_empty_list
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_plan_with_a_remark_is_not_approved_as_edited(
+def test_approval_with_remark_is_not_edited(
     vault: TestVault, old: str, new: str, edited: bool
 ) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
@@ -632,7 +624,7 @@ def test_a_plan_with_a_remark_is_not_approved_as_edited(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_comment_in_placets_callout_reaches_the_planner(vault: TestVault, at_once: bool) -> None:
+def test_comment_in_summary_box_reaches_planner(vault: TestVault, at_once: bool) -> None:
     model = Fake(greeter)
     with looping(vault, model=lambda: model, time=Time()) as run:
         vault.drop("Say hello.\n", "hello.md")
@@ -654,7 +646,7 @@ def test_a_comment_in_placets_callout_reaches_the_planner(vault: TestVault, at_o
     assert vault.rows("plan.revision_requested")[0]["metadata"]["comment_count"] == 1
 
 
-def test_words_of_a_model_above_the_plan_are_no_comment() -> None:
+def test_model_text_above_plan_is_not_comment() -> None:
     body = "> [!abstract] What changed\n> @placet Widen it.\n\n> [!info] x\n> - @placet More.\n\n"
     assert comments(f"{body}# Title\n") == ()
     assert comments(f"> @placet Mine.\n\n{body}# Title\n")[0].text == "Mine."
@@ -664,7 +656,7 @@ def side_notes(vault: TestVault) -> str:
     return "".join(note.read_text() for note in sorted(vault.root.rglob("*.placet.md")))
 
 
-def test_a_key_in_capitals_decides_nothing_and_says_so(vault: TestVault) -> None:
+def test_capitalised_key_decides_nothing_and_is_explained(vault: TestVault) -> None:
     def asks(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 0:
             return says(("ask_person", {"question": "Which one?", "options": ["a", "b"]}))
@@ -695,7 +687,7 @@ def test_a_key_in_capitals_decides_nothing_and_says_so(vault: TestVault) -> None
         assert vault.rows("question.answered") == []
 
 
-def test_questions_under_a_clock_that_stands_still_are_told_apart(vault: TestVault) -> None:
+def test_questions_asked_at_same_instant_are_ordered(vault: TestVault) -> None:
     def asks(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE and turns_taken(ask) < 2:
             return says(("ask_person", {"question": "Which one?", "options": ["a", "b"]}))
@@ -733,7 +725,7 @@ def test_counts_have_the_form_of_their_noun() -> None:
 
 
 @pytest.mark.parametrize("found", ["/bin/placet", None])
-def test_the_demo_names_its_program_as_it_can_be_called(
+def test_demo_prints_command_that_user_can_run(
     monkeypatch: pytest.MonkeyPatch, found: str | None
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: found)
@@ -749,7 +741,7 @@ def case_of(vault: TestVault) -> dict[str, Any]:
     return dict(json.loads(body))
 
 
-def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_the_last(
+def test_same_day_failures_get_separate_reports(
     tmp_path: Path,
 ) -> None:
     vault = bare_vault(tmp_path)

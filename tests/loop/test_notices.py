@@ -55,7 +55,7 @@ def told(vault: TestVault) -> list[dict[str, str]]:
     ]
 
 
-def test_each_transition_is_told_once_without_a_word_of_the_notes(vault: TestVault) -> None:
+def test_transition_notice_is_sent_once_without_note_text(vault: TestVault) -> None:
     vault.drop(f"Write of the {SECRET}.\n", "greet.md")
     vault.once()
     (first,) = told(vault)
@@ -85,7 +85,7 @@ def test_each_transition_is_told_once_without_a_word_of_the_notes(vault: TestVau
     assert len(told(vault)) == 3
 
 
-def test_failures_are_told_a_plan_s_and_a_mission_s(vault: TestVault) -> None:
+def test_failed_plan_and_mission_send_notices(vault: TestVault) -> None:
     plan = {**PLAN, "title": f"The {SECRET}"}
     vault.script(
         ("plan", [{"calls": [("submit_plan", plan)]}]),
@@ -108,7 +108,7 @@ def test_failures_are_told_a_plan_s_and_a_mission_s(vault: TestVault) -> None:
     )
 
 
-def test_a_question_is_told_once_with_the_note_that_asks(vault: TestVault) -> None:
+def test_question_notice_links_its_note_once(vault: TestVault) -> None:
     plan = {**PLAN, "title": f"The {SECRET}"}
     vault.script(
         ("plan", [{"calls": [("submit_plan", plan)]}]),
@@ -127,7 +127,7 @@ def test_a_question_is_told_once_with_the_note_that_asks(vault: TestVault) -> No
     assert asks["link"] == "obsidian://open?vault=vault&file=Inbox%2FQuestions%2Fquiz_1.md"
 
 
-def test_a_notifier_that_fails_or_hangs_stops_nothing(vault: TestVault) -> None:
+def test_failing_notifier_stops_no_work(vault: TestVault) -> None:
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config.split("[notify]")[0] + '[notify]\ncommand = ["false"]\n')
     vault.drop("Try.\n", "greet.md")

@@ -63,7 +63,7 @@ def test_decided_plan_is_not_published_again(tmp_path: Path, desk: Desk, place: 
     assert (tmp_path / PLANS).read_bytes() == plan
 
 
-def test_picture_is_published_once_beside_its_namesake(tmp_path: Path, desk: Desk) -> None:
+def test_picture_with_taken_name_is_published_once(tmp_path: Path, desk: Desk) -> None:
     picture = f"{Folder.REPORTS}/{REVIEW.trace8}_r-1-1.png"
     for _ in range(2):
         perform(Publish(picture, "picture"), REVIEW, desk(b"\x89PNG"))

@@ -117,7 +117,7 @@ def written(vault: TestVault, path: str = "hello.txt") -> str:
 # --- questions
 
 
-def test_a_mission_asks_and_goes_on_with_the_ticked_option(vault: TestVault) -> None:
+def test_mission_resumes_with_ticked_answer(vault: TestVault) -> None:
     model = Fake(asker)
     with looping(vault, model=lambda: model, time=Time()) as run:
         drop_and_approve(run)
@@ -146,7 +146,7 @@ def test_a_mission_asks_and_goes_on_with_the_ticked_option(vault: TestVault) -> 
     assert (called.count("write_file"), called.count("ask_person")) == (2, 1)
 
 
-def test_two_notes_with_different_answers_count_as_none_and_say_so(vault: TestVault) -> None:
+def test_conflicting_answers_are_ignored_and_explained(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
         drop_and_approve(run)
         note = question(vault)
@@ -187,7 +187,7 @@ def test_every_later_opening_has_the_answers(vault: TestVault) -> None:
     assert [row["taken_away"] for row in rows(vault, "question.answered")] == [False, True]
 
 
-def test_typing_an_answer_holds_no_stop_back(vault: TestVault) -> None:
+def test_unfinished_answer_does_not_delay_stop(vault: TestVault) -> None:
     vault.configure((vault.root / "System/placet.toml").read_text() + "[vault]\nquiet_s = 3600\n")
     time = Time()
     time.began = datetime.now(UTC)  # files have the machine's time
@@ -228,7 +228,7 @@ def test_no_more_questions_than_are_allowed(vault: TestVault, allowed: int) -> N
     assert "too_many_questions" in written(vault)
 
 
-def test_a_request_that_changes_while_its_planner_asks_is_planned_anew(vault: TestVault) -> None:
+def test_edit_during_planning_question_restarts_planning(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(planner_asks), time=Time()) as run:
         vault.drop("Please say hello.\n", "hello.md")
         run.settle()
@@ -275,7 +275,7 @@ def test_a_wider_scope_is_shown_whole_and_approved(vault: TestVault, way: str) -
 
 @pytest.mark.parametrize("way", ["property", "move", "gone"])
 @pytest.mark.thinned(2)
-def test_a_rejected_scope_is_told_to_the_model(vault: TestVault, way: str) -> None:
+def test_model_learns_of_rejected_scope(vault: TestVault, way: str) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
         note = amendment(vault)
@@ -298,7 +298,7 @@ def test_a_rejected_scope_is_told_to_the_model(vault: TestVault, way: str) -> No
     assert "too much" in report.read_text() or way == "gone"
 
 
-def test_what_no_scope_can_give_is_not_asked_for(vault: TestVault) -> None:
+def test_impossible_scope_is_never_requested(vault: TestVault) -> None:
     said: list[str] = []
 
     def greedy(ask: Ask) -> Reply:
@@ -360,7 +360,7 @@ def test_tidying_leaves_the_worktree_of_an_asking_mission(tmp_path: Path) -> Non
         assert (tree / "hello.txt").read_text() == "a draft"
 
 
-def test_a_widened_plan_that_failed_is_approved_again_as_nobodys_edit(vault: TestVault) -> None:
+def test_amended_failed_plan_is_reapproved_as_unedited(vault: TestVault) -> None:
     def gives_up(ask: Ask) -> Reply:
         if ask.purpose is not Purpose.EXECUTE or turns_taken(ask) == 0:
             return widener(ask)
@@ -381,7 +381,7 @@ def test_a_widened_plan_that_failed_is_approved_again_as_nobodys_edit(vault: Tes
     assert again["digest"] != first["digest"]
 
 
-def test_a_secret_in_an_answer_reaches_neither_model_nor_journal(vault: TestVault) -> None:
+def test_secret_in_answer_reaches_no_model_or_journal(vault: TestVault) -> None:
     key = "sk-ant-" + "api03-" + "A1b2C3d4" * 12
     model = Fake(asker)
     with looping(vault, model=lambda: model, time=Time()) as run:
@@ -394,7 +394,7 @@ def test_a_secret_in_an_answer_reaches_neither_model_nor_journal(vault: TestVaul
     assert all(key.encode() not in p.read_bytes() for p in vault.state.rglob("*") if p.is_file())
 
 
-def test_a_question_that_is_dropped_as_a_request_is_planned(vault: TestVault) -> None:
+def test_question_note_dropped_as_request_is_planned(vault: TestVault) -> None:
     time = Time()
     with looping(vault, model=lambda: Fake(planner_asks), time=time) as run:
         run.loop.stopping = True  # it is seen, and planned by another life

@@ -89,14 +89,14 @@ def told(vault: TestVault) -> Any:
     ],
 )
 @pytest.mark.thinned(3)
-def test_what_nobody_could_answer_is_not_asked(vault: TestVault, call: Mapping[str, Any]) -> None:
+def test_unanswerable_question_is_refused(vault: TestVault, call: Mapping[str, Any]) -> None:
     with looping(vault, model=lambda: Fake(asks(call)), time=Time()) as run:
         drop_and_approve(run)
     assert not vault.notes("Inbox/Questions")
     assert told(vault)["error_type"] == "invalid_arguments"
 
 
-def test_hidden_characters_in_a_wider_scope_are_shown_or_refused(vault: TestVault) -> None:
+def test_amendment_shows_or_refuses_hidden_characters(vault: TestVault) -> None:
     call = {"why": HIDDEN, "write": [f"docs/{HIDDEN}.md"], "run": [f"make {HIDDEN}"]}
     with looping(vault, model=lambda: Fake(asks(call, "request_scope")), time=Time()) as run:
         drop_and_approve(run)
@@ -106,7 +106,7 @@ def test_hidden_characters_in_a_wider_scope_are_shown_or_refused(vault: TestVaul
                 assert char not in text, hex(ord(char))
 
 
-def test_a_command_that_no_note_shows_whole_is_not_asked_for(vault: TestVault) -> None:
+def test_too_long_command_is_not_requested(vault: TestVault) -> None:
     long = "make --note=" + "a" * 1_400 + " --exec=EVIL_TAIL"
     call = {"why": "I need it", "write": [], "run": [long]}
     model = Fake(asks(call, "request_scope"))
@@ -119,7 +119,7 @@ def test_a_command_that_no_note_shows_whole_is_not_asked_for(vault: TestVault) -
 # --- a model that decides for the person
 
 
-def test_nothing_that_a_model_writes_decides(vault: TestVault) -> None:
+def test_model_text_cannot_decide(vault: TestVault) -> None:
     """It writes the words of a decision into all that it can write, and asks again and again."""
     plan = {
         "title": POISON.replace("\n", " "),
@@ -176,7 +176,7 @@ def test_nothing_that_a_model_writes_decides(vault: TestVault) -> None:
     assert not rows(vault, "plan.amended")
 
 
-def test_ten_rejected_slices_widen_nothing(vault: TestVault) -> None:
+def test_repeated_rejected_amendments_widen_nothing(vault: TestVault) -> None:
     def attacker(ask: Ask) -> Reply:
         if ask.purpose is not Purpose.EXECUTE:
             return says(("submit_plan", PLAN))
@@ -209,7 +209,7 @@ def test_ten_rejected_slices_widen_nothing(vault: TestVault) -> None:
         "hello_1 (conflicted copy 2026-11-22).md",
     ],
 )
-def test_a_conflict_copy_by_name_answers_nothing(vault: TestVault, name: str) -> None:
+def test_conflict_copy_of_question_answers_nothing(vault: TestVault, name: str) -> None:
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
         drop_and_approve(run)
         copy = question(vault).with_name(name)
@@ -223,7 +223,7 @@ def test_a_conflict_copy_by_name_answers_nothing(vault: TestVault, name: str) ->
     assert written(vault) == "Good morning"
 
 
-def test_a_conflict_copy_of_an_amendment_approves_nothing(vault: TestVault) -> None:
+def test_conflict_copy_of_amendment_approves_nothing(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
         note = amendment(vault)
@@ -241,7 +241,7 @@ def test_a_conflict_copy_of_an_amendment_approves_nothing(vault: TestVault) -> N
         assert rows(vault, "plan.amended")
 
 
-def test_an_answer_in_a_copy_counts_and_the_other_note_is_explained(vault: TestVault) -> None:
+def test_answer_in_copy_counts_and_original_is_explained(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:
         drop_and_approve(run)
         copy = question(vault).with_name("hello_1 2.md")
@@ -253,7 +253,7 @@ def test_an_answer_in_a_copy_counts_and_the_other_note_is_explained(vault: TestV
         assert "question is closed" in side
 
 
-def test_slices_of_the_network_and_of_commands_show_their_sum(vault: TestVault) -> None:
+def test_successive_amendments_show_their_total(vault: TestVault) -> None:
     """An obedient attacker asks for a little more, again and again."""
     slices = [{"run": ["make a"]}, {"network": True}, {"write": ["**/*.toml"]}, {"run": ["make"]}]
 
@@ -277,7 +277,7 @@ def test_slices_of_the_network_and_of_commands_show_their_sum(vault: TestVault) 
     assert len(rows(vault, "plan.amended")) == len(slices)
 
 
-def test_a_second_daemon_elsewhere_does_not_ask_again(vault: TestVault) -> None:
+def test_second_daemon_reuses_open_question(vault: TestVault) -> None:
     """The lease is given back while a person is asked; whoever comes next finds the question."""
     time = Time()
     with looping(vault, model=lambda: Fake(asker), time=time) as run:
@@ -299,7 +299,7 @@ def test_a_second_daemon_elsewhere_does_not_ask_again(vault: TestVault) -> None:
 @pytest.mark.parametrize("limit", ["mission_time_s = 600", "mission_wall_time_s = 600"])
 @pytest.mark.parametrize("sort", ["question", "amendment"])
 @pytest.mark.thinned(2)
-def test_no_limit_of_time_counts_a_person(vault: TestVault, limit: str, sort: str) -> None:
+def test_waiting_for_person_uses_no_time_limit(vault: TestVault, limit: str, sort: str) -> None:
     config = vault.root / "System/placet.toml"
     config.write_text(f"{config.read_text()}\n[limits]\n{limit}\n")
     time = Time()

@@ -92,7 +92,7 @@ def called(vault: TestVault, tool: str) -> int:
 )
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.thinned(3)
-def test_a_worktree_that_is_lost_while_a_person_is_asked_is_what_it_was(
+def test_worktree_lost_during_question_is_restored(
     vault: TestVault, turns: Any, text: str, counted: tuple[int, int, int], lost: bool
 ) -> None:
     with looping(vault, model=lambda: Fake(mission(*turns)), time=Time()) as run:
@@ -110,7 +110,7 @@ def test_a_worktree_that_is_lost_while_a_person_is_asked_is_what_it_was(
     assert tuple(called(vault, tool) for tool in tools) == counted
 
 
-def test_a_portal_that_is_gone_while_a_person_is_asked_ends_the_mission(tmp_path: Path) -> None:
+def test_portal_lost_during_question_ends_mission(tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     repo.mkdir()
     git(repo, "init", "-q", "-b", "main")
@@ -138,7 +138,7 @@ def level(run: Running, sandbox: Level) -> None:
 
 
 @pytest.mark.parametrize("sort", ["question", "amendment"])
-def test_a_weaker_sandbox_is_not_approved_by_an_answer(vault: TestVault, sort: str) -> None:
+def test_answer_does_not_approve_weaker_sandbox(vault: TestVault, sort: str) -> None:
     call = ASK if sort == "question" else ("request_scope", WIDER)
     with looping(vault, model=lambda: Fake(mission([WRITE, call])), time=Time()) as run:
         reload = run.loop.reload
@@ -198,9 +198,7 @@ def side_of(note: Path) -> str:
 
 
 @pytest.mark.parametrize("call", [ASK, ("request_scope", WIDER)])
-def test_what_is_asked_runs_nothing_after_the_journal_was_lost(
-    tmp_path: Path, call: tuple[str, Any]
-) -> None:
+def test_question_runs_nothing_after_journal_loss(tmp_path: Path, call: tuple[str, Any]) -> None:
     vault = real_vault(tmp_path, call)
     vault.here()
     note = decided(vault)
@@ -220,7 +218,7 @@ def test_what_is_asked_runs_nothing_after_the_journal_was_lost(
 
 
 @pytest.mark.parametrize("call", [ASK, ("request_scope", WIDER)])
-def test_an_answer_to_a_question_that_a_backup_does_not_have_answers_no_other_one(
+def test_answer_to_question_missing_from_backup_is_ignored(
     tmp_path: Path, call: tuple[str, Any]
 ) -> None:
     vault = real_vault(tmp_path, call)
@@ -256,7 +254,7 @@ def test_an_answer_to_a_question_that_a_backup_does_not_have_answers_no_other_on
 # --- a daemon that is killed, one that is asked to do nothing else
 
 
-def test_one_round_ends_well_while_a_person_is_asked(tmp_path: Path) -> None:
+def test_run_once_succeeds_with_open_question(tmp_path: Path) -> None:
     vault = real_vault(tmp_path, ASK)
     vault.once()
     assert vault.rows("question.asked")
@@ -317,7 +315,7 @@ def sql(vault: TestVault, text: str, *values: object) -> None:
 
 
 @pytest.mark.parametrize("call", [ASK, ("request_scope", WIDER)])
-def test_a_record_that_is_damaged_while_it_asks_puts_the_plan_back(
+def test_record_damaged_during_question_returns_plan_to_review(
     tmp_path: Path, call: tuple[str, Any]
 ) -> None:
     vault = real_vault(tmp_path, call)
@@ -331,7 +329,7 @@ def test_a_record_that_is_damaged_while_it_asks_puts_the_plan_back(
     vault.here()
 
 
-def test_a_wider_scope_whose_text_is_damaged_approves_nothing(tmp_path: Path) -> None:
+def test_damaged_amendment_text_approves_nothing(tmp_path: Path) -> None:
     vault = real_vault(tmp_path, ("request_scope", WIDER))
     vault.here()
     digest = vault.rows("plan.amendment_requested")[0]["metadata"]["digest"]
@@ -344,7 +342,7 @@ def test_a_wider_scope_whose_text_is_damaged_approves_nothing(tmp_path: Path) ->
     vault.here()
 
 
-def test_a_planning_whose_record_is_damaged_while_it_asks_fails(tmp_path: Path) -> None:
+def test_planning_record_damaged_during_question_fails_planning(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure('[commands]\nsandbox = "none"\n')
     plan = ("submit_plan", PLAN)
@@ -358,7 +356,7 @@ def test_a_planning_whose_record_is_damaged_while_it_asks_fails(tmp_path: Path) 
     assert not vault.plan("hello").exists()
 
 
-def test_a_wider_scope_of_a_plan_whose_text_is_damaged_is_not_asked_for(vault: TestVault) -> None:
+def test_damaged_plan_text_allows_no_amendment(vault: TestVault) -> None:
     def model(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE:
             digest = rows(vault, "plan.approved")[0]["digest"]
@@ -372,7 +370,7 @@ def test_a_wider_scope_of_a_plan_whose_text_is_damaged_is_not_asked_for(vault: T
     assert not rows(vault, "plan.amendment_requested")
 
 
-def test_a_wider_scope_keeps_what_a_person_left_out(vault: TestVault) -> None:
+def test_amendment_keeps_unticked_steps_and_paths(vault: TestVault) -> None:
     step = PLAN["steps"][0]
     plan = {
         **PLAN,
@@ -436,7 +434,7 @@ def test_an_unreadable_question_is_still_the_question(
 
 
 @pytest.mark.parametrize("place", ["Inbox/Plans", "System/Active"])
-def test_an_unreadable_amendment_decides_nothing(vault: TestVault, place: str) -> None:
+def test_unreadable_amendment_decides_nothing(vault: TestVault, place: str) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
         note = amendment(vault).rename(vault.root / place / "amendment.md")
@@ -451,7 +449,7 @@ def test_an_unreadable_amendment_decides_nothing(vault: TestVault, place: str) -
     assert rows(vault, "execution.failed")
 
 
-def test_a_plan_that_an_amendment_was_moved_over_is_gone(vault: TestVault) -> None:
+def test_amendment_moved_over_plan_stops_mission(vault: TestVault) -> None:
     """`mv …_amendment1.md System/Active/hello.md` writes over the plan: the mission stops."""
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
@@ -462,7 +460,7 @@ def test_a_plan_that_an_amendment_was_moved_over_is_gone(vault: TestVault) -> No
 
 
 @pytest.mark.parametrize("where", ["_finish", "_start_mission"])
-def test_a_mistake_in_the_loop_holds_up_its_own_case_only(vault: TestVault, where: str) -> None:
+def test_loop_bug_affects_only_its_case(vault: TestVault, where: str) -> None:
     """What a worker came back with, or the start of work, meets a bug: the others go on."""
     from placet.loop.work import Dispatch
 

@@ -88,7 +88,7 @@ def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str)
     assert len(vault.rows("plan.approved")) == len(vault.rows("execution.completed")) == 1
 
 
-def test_older_journal_with_an_approval_runs_nothing(vault: TestVault) -> None:
+def test_older_journal_with_approval_runs_nothing(vault: TestVault) -> None:
     request = vault.drop("Say hello.\n")
     vault.once()
     vault.click("pause")
@@ -139,9 +139,7 @@ def test_older_journal_performs_no_old_intent(vault: TestVault) -> None:
     assert vault.plan().exists()
 
 
-def test_a_new_vault_has_lost_nothing_whatever_branches_its_repository_has(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_new_vault_with_placet_branches_reports_no_loss(vault: TestVault, tmp_path: Path) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
@@ -159,7 +157,7 @@ def test_a_new_vault_has_lost_nothing_whatever_branches_its_repository_has(
 
 
 @pytest.mark.parametrize("how", ["row", "mark"])
-def test_a_row_or_a_mark_that_is_no_more_stops_no_start(vault: TestVault, how: str) -> None:
+def test_missing_marker_or_row_does_not_prevent_start(vault: TestVault, how: str) -> None:
     vault.once()
     mark = vault.db.with_name("journal.mark")
     marked = mark.read_text()
@@ -175,7 +173,7 @@ def test_a_row_or_a_mark_that_is_no_more_stops_no_start(vault: TestVault, how: s
     assert len(vault.rows("journal.reconciled")) == 1
 
 
-def test_a_plan_whose_journal_is_gone_is_not_written_anew(vault: TestVault) -> None:
+def test_plan_is_adopted_after_journal_loss(vault: TestVault) -> None:
     """Also where the request says that it is being planned: the plan that is there is the plan."""
     request = vault.drop("Say hello.\n")
     vault.once()
@@ -222,7 +220,7 @@ def test_work_that_the_journal_lost_is_kept(vault: TestVault) -> None:
     assert len(kept) == 1, "the daemon removes the worktree, and keeps its work at a ref"
 
 
-def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(
+def test_lost_rejected_plan_is_not_awaiting_review(
     vault: TestVault,
 ) -> None:
     vault.drop("Say hello")

@@ -57,7 +57,7 @@ def planner(body: dict[str, Any]) -> Any:
     )
 
 
-def test_a_terminal_that_is_closed_ends_the_daemon_in_order(tmp_path: Path) -> None:
+def test_closed_terminal_stops_daemon_orderly(tmp_path: Path) -> None:
     with MessagesApi(planner) as api:
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.configure("[daemon]\nstop_grace_s = 0.2\n")
@@ -75,7 +75,7 @@ def test_a_terminal_that_is_closed_ends_the_daemon_in_order(tmp_path: Path) -> N
     assert not vault.rows("execution.failed")
 
 
-def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+def test_nohup_daemon_survives_closed_terminal(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup(1) leaves it to what it starts
     try:
@@ -88,7 +88,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
     assert ended(process, signal.SIGTERM) == 0
 
 
-def test_only_a_daemon_that_did_not_end_in_order_has_crashed(tmp_path: Path) -> None:
+def test_only_disorderly_exit_counts_as_crash(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("Say hello\n")
     vault.here()  # there is no key, so it waits
@@ -118,7 +118,7 @@ def full_disk() -> tuple[Any, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("log", [closed_pipe, full_disk])
-def test_a_daemon_whose_log_is_gone_goes_on(
+def test_daemon_keeps_running_without_its_log(
     tmp_path: Path, log: Callable[[], tuple[Any, Callable[[], None]]]
 ) -> None:
     if log is full_disk and not Path("/dev/full").exists():
@@ -164,7 +164,7 @@ def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) 
     assert said == ["A notice was still being sent when the daemon ended."]
 
 
-def test_notices_are_sent_before_the_end_where_there_is_time(tmp_path: Path) -> None:
+def test_pending_notices_are_sent_before_exit(tmp_path: Path) -> None:
     said: list[str] = []
     with Messenger(
         NotifyTable(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append
@@ -175,7 +175,7 @@ def test_notices_are_sent_before_the_end_where_there_is_time(tmp_path: Path) -> 
     assert said == []
 
 
-def test_once_ends_when_the_vault_goes_away(tmp_path: Path) -> None:
+def test_run_once_ends_when_vault_disappears(tmp_path: Path) -> None:
     def slow(body: dict[str, Any]) -> Any:
         time.sleep(1)
         return planner(body)
@@ -200,7 +200,7 @@ def test_once_ends_when_the_vault_goes_away(tmp_path: Path) -> None:
     assert "the vault is not there" in said
 
 
-def test_once_that_is_told_to_end_leaves_its_work_in_order(tmp_path: Path) -> None:
+def test_terminated_run_once_stops_orderly(tmp_path: Path) -> None:
     with MessagesApi(lambda _body: hang()) as api:
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.configure("[daemon]\nstop_grace_s = 0.2\n")
@@ -242,7 +242,7 @@ exec {git} "$@"
     ],
 )
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
+def test_slow_git_delays_neither_stop_nor_exit(
     tmp_path: Path,
     command: str,
     one: str,
@@ -334,7 +334,7 @@ def test_a_signal_is_heeded_whenever_it_comes(what: str) -> None:
     assert (done.returncode, done.stdout) == (0, b"in order\n"), done.stderr
 
 
-def test_who_ends_a_daemon_twice_does_not_wait_for_what_never_answers() -> None:
+def test_second_interrupt_ends_hanging_daemon() -> None:
     with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

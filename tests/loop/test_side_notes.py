@@ -50,7 +50,7 @@ def test_notes_that_share_an_explanation_are_both_explained(tmp_path: Path) -> N
     assert not side.exists()
 
 
-def test_an_explanation_to_which_a_person_has_added_a_remark_stays(tmp_path: Path) -> None:
+def test_side_note_with_user_remark_is_kept(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     note = vault.drop(BAD, "Bad.md")
     look(vault)
@@ -69,7 +69,7 @@ def test_an_explanation_to_which_a_person_has_added_a_remark_stays(tmp_path: Pat
 
 
 @pytest.mark.parametrize("when", ["the same daemon", "the next one"])
-def test_what_placet_wrote_follows_its_cause_and_goes_with_it(tmp_path: Path, when: str) -> None:
+def test_side_note_follows_its_cause(tmp_path: Path, when: str) -> None:
     vault = bare_vault(tmp_path)
     note = vault.drop(BAD, "Bad.md")
     side = vault.root / "Inbox/Requests/Bad.placet.md"
@@ -109,9 +109,7 @@ def _dies(running: Running, at: str, after: bool) -> None:
 
 
 @pytest.mark.parametrize("at", ["publish", "replace"])
-def test_a_daemon_that_dies_as_it_writes_an_explanation_knows_it_for_its_own_afterwards(
-    tmp_path: Path, at: str
-) -> None:
+def test_daemon_recognises_side_note_after_crash(tmp_path: Path, at: str) -> None:
     vault = bare_vault(tmp_path)
     note = vault.drop(BAD, "Bad.md")
     side = vault.root / "Inbox/Requests/Bad.placet.md"
@@ -130,7 +128,7 @@ def test_a_daemon_that_dies_as_it_writes_an_explanation_knows_it_for_its_own_aft
     assert not side.exists()
 
 
-def test_a_folder_with_the_name_of_an_explanation_is_left_alone(tmp_path: Path) -> None:
+def test_folder_named_like_side_note_is_kept(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     (vault.root / "Inbox/Requests/Bad.placet.md").mkdir()
     look(vault)

@@ -71,7 +71,7 @@ def finished(running: Running, count: int = 1) -> None:
     assert running.vault.rows("plan.failed") == running.vault.rows("execution.failed") == []
 
 
-def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_hour_without_network_loses_no_work(tmp_path: Path) -> None:
     """A real connection that is refused, at every stage; then a server that is there."""
     vault, time = bare_vault(tmp_path), Time()
     write = call("write_file", {"path": "hello.txt", "content": "hello\n"})
@@ -125,7 +125,7 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+def test_permanent_error_is_reported_once_until_fixed(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     line.error = ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
     for n in range(5):
@@ -158,7 +158,7 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
         finished(running, 5)
 
 
-def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_path: Path) -> None:
+def test_new_hold_cause_replaces_earlier_one(tmp_path: Path) -> None:
     """No key, then a wrong one, then no network: each is what holds work up, and telling of an
     older one helps nobody.
     """
@@ -186,7 +186,7 @@ def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_pat
     assert len(vault.rows("model.waiting")) == 1
 
 
-def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_ends_it(
+def test_request_during_hold_waits_silently(
     tmp_path: Path,
 ) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
@@ -208,7 +208,7 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         assert side_notes(vault) == []
 
 
-def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(
+def test_waiting_for_server_is_reported_once(
     tmp_path: Path,
 ) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
@@ -227,7 +227,7 @@ def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(
         assert vault.rows("plan.created")
 
 
-def test_a_mission_that_waits_for_the_machine_tries_ever_less_often(tmp_path: Path) -> None:
+def test_machine_fault_retries_back_off(tmp_path: Path) -> None:
     """Each try is written down: a full disk would fill up with them."""
     vault, time = bare_vault(tmp_path), Time()
     vault.drop("# Say hello\n")
@@ -267,7 +267,7 @@ def test_work_waits_while_the_disk_has_too_little_space(
     assert vault.rows("plan.created")
 
 
-def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(
+def test_long_retry_after_holds_no_slot_across_restart(
     tmp_path: Path,
 ) -> None:
     vault, time, line = bare_vault(tmp_path, "[daemon]\nplans_at_once = 1\n"), Time(), Line()
@@ -291,7 +291,7 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(
         assert len(line.model.asks) == 3
 
 
-def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path) -> None:
+def test_paused_ready_work_does_not_spin(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)
     vault.drop("Say hello.\n")
@@ -305,7 +305,7 @@ def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path)
         assert running.loop.tick().again_in_s >= 1
 
 
-def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> None:
+def test_queued_outbox_commands_do_not_spin(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
         plans = vault.root / "Inbox/Plans"
@@ -321,9 +321,7 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         assert vault.plan().exists()
 
 
-def test_work_waits_where_the_system_has_no_thread_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_waits_without_free_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
         begin = running.loop.threads.start
@@ -349,7 +347,7 @@ def test_work_waits_where_the_system_has_no_thread_left(
         )
 
 
-def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path: Path) -> None:
+def test_unreadable_branches_are_reported_once(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
         vault.drop("Say hello.\n")
@@ -364,7 +362,7 @@ def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path:
         assert len([said for said in running.said if "cannot be seen" in said]) == 1
 
 
-def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(
+def test_mission_ended_by_another_daemon_is_not_resumed(
     tmp_path: Path,
 ) -> None:
     """As when this one stood still for long, and the other one believed that it was gone."""
@@ -405,7 +403,7 @@ def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(
     assert vault.rows("execution.resumed") == []
 
 
-def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None:
+def test_lease_of_another_machine_is_awaited(tmp_path: Path) -> None:
     """As in a journal that was carried here from a machine where the daemon was killed."""
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
@@ -425,7 +423,7 @@ def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None
         assert expired["metadata"] == {"owner": "pid 7 on elsewhere"}
 
 
-def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(
+def test_day_budget_survives_restart_and_delays_work(
     tmp_path: Path,
 ) -> None:
     vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 57000\n"), Time()
@@ -475,7 +473,7 @@ def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
         assert len(vault.rows("plan.created")) == 2
 
 
-def test_a_hold_is_told_every_way_that_is_on(tmp_path: Path) -> None:
+def test_hold_is_sent_to_every_notifier(tmp_path: Path) -> None:
     vault = bare_vault(
         tmp_path,
         f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n',
@@ -488,7 +486,7 @@ def test_a_hold_is_told_every_way_that_is_on(tmp_path: Path) -> None:
     )
 
 
-def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
+def test_status_shows_used_mission_budget(tmp_path: Path) -> None:
     vault, line = bare_vault(tmp_path), Line()
     vault.drop("---\nbudget_usd: 0.5\n---\nSay hello.\n")
     with looping(vault, time=Time(), model=line.opened) as running:
@@ -500,7 +498,7 @@ def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ['provider = "nobody"', 'provider = "scripted"\nscript = "gone"'])
-def test_a_setting_that_opens_no_model_fails_nothing(tmp_path: Path, wrong: str) -> None:
+def test_unusable_model_setting_blocks_without_failing(tmp_path: Path, wrong: str) -> None:
     vault, time = bare_vault(tmp_path), Time()
     vault.plays(
         PLAN,
@@ -533,7 +531,7 @@ def literal(ask: Ask) -> Reply:
     return says(("submit_plan", {**PLAN, "steps": [{"title": "Say hello", "actions": actions}]}))
 
 
-def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_literal_plan_runs_despite_model_hold(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     line.model.answer = lambda ask: literal(ask) if line.error is None else line.answer(ask)
     with looping(vault, time=time, model=line.opened) as running:
@@ -550,7 +548,7 @@ def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None
         assert running.loop.book.waits.hold is not None
 
 
-def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:
+def test_run_once_reads_note_dropped_last(tmp_path: Path) -> None:
     vault, line = bare_vault(tmp_path, '[daemon]\nwatch = "polling"\n'), Line()
     vault.drop("Say hello.\n")
 

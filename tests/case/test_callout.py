@@ -53,7 +53,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_it_begins_with_what_the_plan_may_do(tmp_path: Path) -> None:
+def test_box_begins_with_what_plan_may_do(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     first, second, third, fourth, *_ = box(vault.plan()).splitlines()
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
@@ -66,7 +66,7 @@ def test_it_begins_with_what_the_plan_may_do(tmp_path: Path) -> None:
     )
 
 
-def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: Path) -> None:
+def test_box_follows_edits_and_leaves_rest_unchanged(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     edit(vault.plan(), 'write = ["hello.txt"]', 'write = ["hello.txt", "**"]')
     edit(vault.plan(), "network = false", "network = true # ${x}$\u200b")
@@ -112,7 +112,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(
+def test_unseen_scope_needs_second_approval(
     far_east: None, tmp_path: Path, change: tuple[str, str]
 ) -> None:
     vault = planned(tmp_path)
@@ -157,7 +157,7 @@ def test_a_plan_without_its_box_gets_it_back(
     assert not vault.rows("plan.refused")
 
 
-def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_once(
+def test_failed_plan_can_be_reapproved_once(
     tmp_path: Path,
 ) -> None:
     vault = planned(tmp_path, GIVES_UP, WRITES)
@@ -205,7 +205,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     ],
 )
 @pytest.mark.thinned(2)
-def test_a_failed_plan_is_changed_or_rejected_by_its_status(
+def test_failed_plan_is_revised_or_rejected_by_status(
     tmp_path: Path, status: str, then: str
 ) -> None:
     vault = make_vault(tmp_path)
@@ -254,7 +254,7 @@ def dangling(vault: TestVault) -> list[str]:
 @pytest.mark.parametrize("name", ["Say hello.md", "deep/Say hello.md"])
 @pytest.mark.parametrize("end", ["completed", "failed", "rejected", "planned anew", "withdrawn"])
 @pytest.mark.thinned(3)
-def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, name: str) -> None:
+def test_box_links_resolve_in_every_state(tmp_path: Path, end: str, name: str) -> None:
     vault = planned(tmp_path, GIVES_UP if end in ("failed", "planned anew") else WRITES, name=name)
     assert links(vault)
     assert not dangling(vault)
@@ -290,7 +290,7 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
         )
 
 
-def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_path: Path) -> None:
+def test_odd_request_name_is_escaped_in_box(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     steps = [{**PLAN["steps"][0], "description": "```python\n# %%\nx = 1\n```"}]
     vault.plays({**PLAN, "steps": steps}, *WRITES)
@@ -309,9 +309,7 @@ REMARK = "> Please leave the tests alone.\n"
 
 @pytest.mark.parametrize("old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**"])
 @pytest.mark.thinned(2)
-def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(
-    tmp_path: Path, old: str
-) -> None:
+def test_text_typed_into_box_moves_below_it(tmp_path: Path, old: str) -> None:
     """In reading view it looks like the place to answer in.
 
     And in placet's own words nobody else's may stand.
@@ -333,7 +331,7 @@ def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_pla
     assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
 
 
-def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(
+def test_text_typed_during_approval_is_kept_once(
     tmp_path: Path,
 ) -> None:
     vault = planned(tmp_path)
@@ -366,12 +364,12 @@ def test_text_below_a_box_keeps_every_character(text: str) -> None:
         "%% placet %%\n> one %% /placet %%\n",
     ],
 )
-def test_marks_elsewhere_are_text(body: str) -> None:
+def test_box_marks_elsewhere_are_plain_text(body: str) -> None:
     assert find_box(body) is None
     assert without_box(body) == body
 
 
-def test_the_box_is_no_part_of_the_digest() -> None:
+def test_box_is_not_part_of_digest() -> None:
     head, text = "---\ntrace_id: x\nstatus: review\n---\n", "# Plan\n"
     boxed = [head + with_box(text, lines) for lines in (["> one"], ["> two", "> three"])]
     assert len({plan_digest(raw.encode()) for raw in [head + text, *boxed]}) == 1
@@ -391,7 +389,7 @@ def test_a_failed_plans_comments_reach_the_next_planner(tmp_path: Path) -> None:
     assert "[[say-hello_plan_r1]]" in vault.plan().read_text()
 
 
-def test_an_approved_plan_awaits_nobody(tmp_path: Path) -> None:
+def test_approved_plan_is_not_shown_as_awaiting(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     asks = {"question": "Which?", "options": ["a", "b"]}
 
@@ -408,7 +406,7 @@ def test_an_approved_plan_awaits_nobody(tmp_path: Path) -> None:
         assert "awaits you" not in vault.active().read_text()
 
 
-def test_a_rejected_plan_without_its_properties_gets_no_box(tmp_path: Path) -> None:
+def test_rejected_plan_without_properties_gets_no_box(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
         vault.drop("Say hello\n")
@@ -441,7 +439,7 @@ def test_line_in_the_box_survives_a_lost_key(tmp_path: Path, key: str) -> None:
     assert kept == [vault.plan()]
 
 
-def test_box_of_many_dangers_is_placets_own(tmp_path: Path) -> None:
+def test_long_box_is_recognised_as_placets(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     write = ["hello.txt", *(f".*/f{number}.txt" for number in range(199))]
     plan = {**PLAN, "scope": {"write": write}}

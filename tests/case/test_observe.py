@@ -78,7 +78,7 @@ def seen(case: Case, *notes: NoteSeen) -> tuple[Gesture | None, list[str]]:
 
 
 @pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected", "Inbox/Plans"])
-def test_a_plan_made_unreadable_as_it_was_moved_is_explained_and_not_withdrawn(folder: str) -> None:
+def test_unreadable_moved_plan_is_explained_not_withdrawn(folder: str) -> None:
     broken = plan_at(f"{folder}/say-hello.md", keys="status: [review")
     assert broken.problem
     gesture, notices = seen(CASE, broken)
@@ -104,7 +104,7 @@ def ended(case: Case, kind: EventKind) -> Decision:
         (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
     ],
 )
-def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(
+def test_running_plan_moved_to_requests_is_archived(
     kind: EventKind, status: str, home: str
 ) -> None:
     where = "Inbox/Requests/odd name.md"
@@ -117,14 +117,14 @@ def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_g
     assert decision.case.plan.path == home
 
 
-def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it() -> None:
+def test_withdrawn_running_plan_stays_where_user_moved_it() -> None:
     running = replace(CASE, state=State.RUNNING, stop="taken back")
     decision = ended(running, EventKind.MISSION_FAILED)
     assert decision.case.plan.path == CASE.plan.path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
 
 
-def test_a_revision_names_who_asked_for_it() -> None:
+def test_revision_names_its_reviewer() -> None:
     note = plan_at(CASE.plan.path, keys="status: needs_revision")
     asked = decide(CASE, RevisionAsked(note, None, Person("cleo", "cli")), NOW)
     assert asked is not None
@@ -167,7 +167,7 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
         (State.REVIEW, "Inbox/Plans/x.md", "needs_revision", "the plan has no open comment"),
     ],
 )
-def test_a_plan_s_status_or_place_without_effect_is_explained(
+def test_ineffective_plan_status_or_folder_is_explained(
     state: State, path: str, status: str, told: str
 ) -> None:
     assert told in said(state, plan_at(path, keys=f"status: {status}"))[path]
@@ -191,19 +191,17 @@ def test_a_request_s_status_without_effect_is_explained(state: State, status: st
         (State.REVIEW, ""),
     ],
 )
-def test_an_edit_of_a_request_that_waits_for_something_says_for_what(
-    state: State, told: str
-) -> None:
+def test_edited_waiting_request_says_what_it_waits_for(state: State, told: str) -> None:
     edited = look_at(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
     assert told in said(state, edited).get(REQUEST.path, "")
     assert not said(state, REQUEST)
 
 
-def test_a_request_whose_plan_went_away_says_so_and_how_it_comes_back() -> None:
+def test_withdrawn_request_says_how_to_restore_plan() -> None:
     assert "Put the plan back into `Inbox/Plans`" in said(State.WITHDRAWN, REQUEST)[REQUEST.path]
 
 
-def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
+def test_comments_without_decision_are_explained() -> None:
     commented = plan_at(CASE.plan.path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
     assert "No answer yet: 1 review comment." in said(State.REVIEW, commented)[CASE.plan.path]
     assert not said(State.REVIEW, plan_at(CASE.plan.path, keys="status: review"))
@@ -214,19 +212,19 @@ def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
     "raw",
     [b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
 )
-def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
+def test_plan_without_keys_lists_missing_keys(raw: bytes) -> None:
     found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))
     assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan.path]
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n"])
-def test_an_emptied_plan_is_told_how_its_text_comes_back(raw: bytes) -> None:
+def test_emptied_plan_says_how_to_restore_text(raw: bytes) -> None:
     found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))[CASE.plan.path]
     assert f"`placet show say-hello --plan > {CASE.plan.path}`" in found
 
 
 @pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])
-def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_ask(
+def test_unknown_request_with_odd_status_is_explained(
     status: str,
 ) -> None:
     for key in ("", f"trace_id: {TRACE}\n"):
@@ -256,7 +254,7 @@ def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_as
         "needs_revision",
     ],
 )
-def test_an_unknown_status_approves_nothing(status: str) -> None:
+def test_unknown_status_approves_nothing(status: str) -> None:
     plan = plan_at("System/Active/say-hello.md", keys=f"status: {status}")
     for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
         gesture = observe(replace(CASE, state=state), CaseNotes(REQUEST, [plan]), PLANNABLE)
@@ -268,7 +266,7 @@ def test_an_unknown_status_approves_nothing(status: str) -> None:
 @pytest.mark.parametrize(
     "status", ["", "status: review", "status: approved", "status: Review  # fine"]
 )
-def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
+def test_neutral_status_in_active_approves(status: str) -> None:
     gesture = observe(
         CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE
     )
@@ -276,7 +274,7 @@ def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
     assert gesture.kind is EventKind.PLAN_APPROVED
 
 
-def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
+def test_plan_under_revision_can_be_rejected_by_status() -> None:
     case = replace(CASE, state=State.REVISING)
     gesture = observe(
         case, CaseNotes(REQUEST, [plan_at(CASE.plan.path, keys="status: rejected")]), PLANNABLE
@@ -332,7 +330,7 @@ def test_an_old_status_of_a_plan_is_stale(
     )
 
 
-def test_a_status_lost_to_a_rename_or_a_sync_is_stamped_again(tmp_path: Path) -> None:
+def test_lost_status_is_stamped_again_after_rename(tmp_path: Path) -> None:
     vault = vault_with_plan(tmp_path)
     with looping(vault, model=lambda: Fake(greeter)) as run:
         run.settle()
@@ -356,7 +354,7 @@ def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
         assert "status: pending" in note.read_text()
 
 
-def test_a_stop_after_the_last_step_archives_the_plan_as_completed() -> None:
+def test_stop_after_last_step_archives_completed_plan() -> None:
     plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
     case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)
     kind: Literal[EventKind.MISSION_COMPLETED] = EventKind.MISSION_COMPLETED
@@ -367,7 +365,7 @@ def test_a_stop_after_the_last_step_archives_the_plan_as_completed() -> None:
     assert any(b"You stopped this mission after its last step" in one for one in decision.texts)
 
 
-def test_the_fate_of_a_branch_leaves_the_question_open() -> None:
+def test_branch_fate_keeps_question_open() -> None:
     asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/x_1.md", "", NOW, 1)
     branch = Branch(TRACE, "feat/x", "b", "t", report_path="r.md")
     case = replace(CASE, state=State.ASKING, asking=asking, earlier=(branch,))
@@ -432,7 +430,7 @@ def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: st
     assert bool(vault.rows("plan.revision_requested")) is (status == "needs_revision")
 
 
-def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_planning(
+def test_late_rejection_reason_reaches_journal_and_planner(
     tmp_path: Path,
 ) -> None:
     vault = vault_with_plan(tmp_path)
@@ -469,7 +467,7 @@ def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_plann
         ("rejection_reason: x", "", Rejection("x", "x"), "x"),
     ],
 )
-def test_a_reason_is_property_and_section_without_the_stamp(
+def test_rejection_reason_combines_property_and_section(
     keys: str, section: str, known: Rejection, wanted: str
 ) -> None:
     body = f"{BODY}\n## Rejection\n\n{section}\n"
@@ -481,7 +479,7 @@ def test_a_reason_is_property_and_section_without_the_stamp(
     assert explained is (wanted != known.reason)
 
 
-def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(
+def test_failed_revision_is_explained_in_side_note(
     tmp_path: Path,
 ) -> None:
     vault = vault_with_plan(tmp_path)
@@ -507,7 +505,7 @@ def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_hav
     assert vault.rows("plan.revised")
 
 
-def test_a_case_without_a_word_of_its_own_is_left_alone() -> None:
+def test_case_without_own_status_word_is_not_stamped() -> None:
     case = Case(
         TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest
     )
@@ -520,13 +518,13 @@ def test_a_case_without_a_word_of_its_own_is_left_alone() -> None:
     ("keys", "priority"),
     [('priority: "7"', 7), ("priority: 7", 7), ('priority: ""', 5), ("complexity: Complex", 5)],
 )
-def test_what_a_phone_writes_into_a_property_is_understood(keys: str, priority: int) -> None:
+def test_priority_typed_on_phone_is_understood(keys: str, priority: int) -> None:
     note = read_note(f"---\n{keys}\n---\nHi\n".encode())
     assert read_request("x.md", note, {"default"}, (), "default").priority == priority
 
 
 @pytest.mark.parametrize("value", ["high", "'11'", "'-1'", "'7.5'", "'٣'", "true"])
-def test_what_is_no_priority_is_said(value: str) -> None:
+def test_invalid_priority_is_explained(value: str) -> None:
     with pytest.raises(RequestProblems, match="from 0 to 10"):
         read_request(
             "x.md",
@@ -537,9 +535,7 @@ def test_what_is_no_priority_is_said(value: str) -> None:
         )
 
 
-def test_a_disk_that_refuses_is_told_by_why_and_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_and_status_show_disk_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = vault_with_plan(tmp_path)
 
     def full(_: Vault, path: str, *__: object) -> None:
@@ -562,7 +558,7 @@ def test_a_disk_that_refuses_is_told_by_why_and_status(
     assert vault.rows("execution.completed")
 
 
-def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) -> None:
+def test_users_note_with_plan_name_is_not_duplicate(tmp_path: Path) -> None:
     vault = vault_with_plan(tmp_path)
     vault.plan().parent.mkdir(parents=True)
     vault.plan().write_text("mine\n")
@@ -580,7 +576,7 @@ def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) 
     assert vault.plan().read_text() == "mine\n"
 
 
-def test_a_plan_whose_name_is_not_utf_8_is_explained_until_it_is_renamed(tmp_path: Path) -> None:
+def test_non_utf8_plan_name_is_explained_until_renamed(tmp_path: Path) -> None:
     vault = vault_with_plan(tmp_path)
     odd = os.fsencode(vault.root) + b"/System/Active/hell\xf6.md"
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
@@ -595,7 +591,7 @@ def test_a_plan_whose_name_is_not_utf_8_is_explained_until_it_is_renamed(tmp_pat
     assert not list((vault.root / "System/Active").glob("*.placet*"))
 
 
-def test_an_edited_plan_whose_first_text_is_lost_can_be_approved(tmp_path: Path) -> None:
+def test_edited_plan_with_lost_original_can_be_approved(tmp_path: Path) -> None:
     vault = vault_with_plan(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         run.settle()

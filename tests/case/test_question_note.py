@@ -66,7 +66,7 @@ Edit = Callable[[str], str]
         (lambda t: t.replace(EMPTY, "answer:\n  - Good morning"), "Good morning", 2),
     ],
 )
-def test_answer_is_a_box_a_property_or_a_text(edit: Edit, text: str, chosen: int) -> None:
+def test_answer_is_box_property_or_text(edit: Edit, text: str, chosen: int) -> None:
     assert edit(asked()) != asked()
     found, number = answer(edit(asked()))
     assert (found.removeprefix("- \n"), number) == (text, chosen)
@@ -76,7 +76,7 @@ def test_answer_is_a_box_a_property_or_a_text(edit: Edit, text: str, chosen: int
     "words",
     ["", "- ", "- [ ] ", "> ", "\u200b", "<!-- not yet -->", "%%\nlater\n%%", "- \n- [ ] \n*"],
 )
-def test_what_nobody_sees_is_no_answer(words: str) -> None:
+def test_invisible_text_is_not_an_answer(words: str) -> None:
     assert answer(f"{asked()}{words}\n\n") == ("", 0)
 
 
@@ -84,7 +84,7 @@ def test_what_nobody_sees_is_no_answer(words: str) -> None:
     "said",
     ["[]", "{}", "\n  -", "\n  - ''", '"\u200b"', "null", "~", "\n  - Hello\n  - Good morning"],
 )
-def test_property_without_one_answer_is_none(said: str) -> None:
+def test_property_with_several_values_is_not_an_answer(said: str) -> None:
     assert answer(asked().replace(EMPTY, f"answer: {said}")) == ("", 0)
 
 
@@ -157,7 +157,7 @@ def test_hidden_characters_are_shown() -> None:
         ("yes # as we said", ("a",), "yes"),
     ],
 )
-def test_property_says_what_stands_there(said: str, options: tuple[str, ...], text: str) -> None:
+def test_property_answer_is_taken_verbatim(said: str, options: tuple[str, ...], text: str) -> None:
     assert answer(asked(options).replace(EMPTY, f"answer: {said}"), options)[0] == text
 
 
@@ -199,7 +199,7 @@ def _reordered(text: str) -> str:
         (lambda text: text.replace("amendment: 1", "amendment: 2"), False),
     ],
 )
-def test_amendment_is_bound_to_what_it_shows(saved: Edit, same: bool) -> None:
+def test_amendment_digest_covers_what_it_shows(saved: Edit, same: bool) -> None:
     first = Scope(write=("hello.txt",))
     wider = Scope(write=("hello.txt", "test_hello.py"), run=(("pytest", "-q"),))
     call = Asked(1, "call:1:0", why="The greeting has a test.", wider=wider)

@@ -43,7 +43,7 @@ def side(note: Path) -> Path:
     return note.with_name(f"{note.stem}.placet.md")
 
 
-def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_path: Path) -> None:
+def test_changed_keys_are_replanned_and_listed(tmp_path: Path) -> None:
     vault, note = planned(tmp_path, "---\nbudget_usd: 1\npriority: 2\n---\nSay hello\n")
     edit(
         note,
@@ -62,9 +62,7 @@ def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_pa
 
 @pytest.mark.parametrize("state", ["review", "rejected", "failed", "taken away"])
 @pytest.mark.thinned(2)
-def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
-    tmp_path: Path, state: str
-) -> None:
+def test_invalid_keys_are_explained_and_not_planned(tmp_path: Path, state: str) -> None:
     vault, note = planned(tmp_path, "---\nbudget_usd: 1\n---\nSay hello\n")
     if state == "rejected":
         vault.click("reject", "say-hello", "--reason", "no")
@@ -101,7 +99,7 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
     assert "budget_usd = 3" in vault.plan().read_text()
 
 
-def test_changes_that_are_asked_for_wait_for_a_request_that_cannot_be_used(tmp_path: Path) -> None:
+def test_revision_waits_for_usable_request(tmp_path: Path) -> None:
     vault, note = planned(tmp_path, "Say hello\n")
     edit(note, ("status: planned", "status: planned\npriority: 99"))
     changes_asked(vault)
@@ -148,7 +146,7 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
         ("prioritty", "priority"),
     ],
 )
-def test_a_key_that_is_near_one_of_placets_is_asked_about(key: str, meant: str) -> None:
+def test_misspelled_key_gets_suggestion(key: str, meant: str) -> None:
     note = read_note(f"---\n{key}: 5\n---\nHi\n".encode())
     with pytest.raises(RequestProblems, match=f"the key `{key}`. Did you mean `{meant}`"):
         read_request("x.md", note, {"default", "5"}, ("5",), "default")
@@ -177,13 +175,13 @@ def test_a_key_that_is_near_one_of_placets_is_asked_about(key: str, meant: str) 
         "model",
     ],
 )
-def test_a_key_of_the_persons_own_is_left_to_them(key: str) -> None:
+def test_users_own_key_is_accepted(key: str) -> None:
     assert read_request(
         "x.md", read_note(f"---\n{key}: 5\n---\nHi\n".encode()), {"default"}, (), "default"
     )
 
 
-def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_path: Path) -> None:
+def test_request_with_misspelled_key_waits_for_correction(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     note = vault.drop("---\nporta: app\n---\nSay hello\n")
@@ -197,5 +195,5 @@ def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_pa
     assert vault.plan().exists()
 
 
-def test_what_did_not_change_is_not_said() -> None:
+def test_unchanged_keys_are_not_listed() -> None:
     assert changed_keys({"portal": "a"}, {"portal": "a"}) == ""

@@ -10,7 +10,7 @@ from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, look
 A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
 
 
-def test_two_equal_looks_far_enough_apart_settle_a_file():
+def test_two_equal_looks_settle_file():
     first = look(FileHistory(), {"x": A}, 10.0)
     assert not first.settled
     assert first.again_in_s == SETTLE_S
@@ -53,7 +53,7 @@ def test_a_deletion_must_outlive_the_settling_time():
     assert look(missed.looks, {}, 1.0 + SETTLE_S).gone == {"x"}
 
 
-def test_an_atomic_save_seen_by_polling_is_no_deletion():
+def test_polled_atomic_save_is_not_deletion():
     there = look(FileHistory(), {"x": A}, 0.0)
     between = look(there.looks, {}, 1.0)
     after = look(between.looks, {"x": B}, 1.3)
@@ -62,7 +62,7 @@ def test_an_atomic_save_seen_by_polling_is_no_deletion():
     assert look(after.looks, {"x": B}, 1.6).settled == {"x"}
 
 
-def test_a_file_deleted_while_nobody_looked_is_gone_and_stays_gone():
+def test_expected_file_deleted_between_looks_stays_gone():
     first = look(FileHistory(), {}, 0.0, expected={"x"})
     assert not first.gone
     second = look(first.looks, {}, 0.3, expected={"x"})
@@ -70,14 +70,14 @@ def test_a_file_deleted_while_nobody_looked_is_gone_and_stays_gone():
     assert look(second.looks, {}, 0.31, expected={"x"}).gone == {"x"}
 
 
-def test_a_gone_file_that_nobody_expects_is_forgotten():
+def test_unexpected_missing_file_is_forgotten():
     there = look(FileHistory(), {"x": A}, 0.0)
     gone = look(look(there.looks, {}, 1.0).looks, {}, 2.0)
     assert gone.gone == {"x"}
     assert gone.looks == FileHistory()
 
 
-def test_a_folder_that_could_not_be_listed_deletes_nothing():
+def test_unlistable_folder_deletes_nothing():
     there = look(FileHistory(), {"a/x": A, "ab/y": A}, 0.0)
     blind = look(there.looks, {}, 1.0, unlisted={"a"}, expected={"a/x", "a/z"})
     assert blind.settled == frozenset()
@@ -96,7 +96,7 @@ Steps = st.lists(
 
 
 @given(Steps)
-def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
+def test_files_settle_or_disappear_never_early_always_eventually(steps):
     looks, now, since, missing = FileHistory(), 0.0, {}, {}
     present: dict[str, Fingerprint] = {}
     for gap, there in steps:

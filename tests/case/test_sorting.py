@@ -45,7 +45,7 @@ def cases_of(vault: TestVault) -> dict[str, tuple[str, str]]:
         }
 
 
-def test_the_trace_wins_over_the_place_in_every_order() -> None:
+def test_trace_id_wins_over_path() -> None:
     renamed = look_at(
         "Inbox/Requests/hello.md",
         f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode(),
@@ -65,7 +65,7 @@ def test_the_trace_wins_over_the_place_in_every_order() -> None:
         assert found.new == [newer]
 
 
-def test_a_request_in_the_place_of_a_moved_plan_is_not_missing() -> None:
+def test_request_in_place_of_moved_plan_is_found() -> None:
     place = "Inbox/Requests/plan.md"
     case = replace(CASE, plan=replace(CASE.plan, path=place))
     raw = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
@@ -74,14 +74,14 @@ def test_a_request_in_the_place_of_a_moved_plan_is_not_missing() -> None:
     assert (its.request.path, its.plans) == (place, [])
 
 
-def test_an_editor_that_drops_the_properties_makes_no_new_request_of_a_note() -> None:
+def test_request_without_properties_is_not_new() -> None:
     bare = look_at("Inbox/Requests/todo.md", b"Say hello, please\n", "ann")
     found = sort_notes({TRACE: CASE}, [bare])
     assert found.of_case[TRACE].request is bare
     assert not found.new
 
 
-def test_a_new_note_that_is_still_written_may_be_the_one_that_is_missed(tmp_path: Path) -> None:
+def test_slowly_copied_plan_is_not_withdrawn(tmp_path: Path) -> None:
     """A plan that is copied into another folder piece by piece, and removed where it lay: it was
     not taken away.
     """
@@ -101,7 +101,7 @@ def test_a_new_note_that_is_still_written_may_be_the_one_that_is_missed(tmp_path
     assert vault.rows("plan.approved")
 
 
-def test_a_note_under_another_one_is_gone_after_a_while(tmp_path: Path) -> None:
+def test_overwritten_request_is_withdrawn(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, model=lambda: Fake(greeter), time=time) as running:
         one = vault.drop("Paint the fence\n", "a.md")
@@ -113,7 +113,9 @@ def test_a_note_under_another_one_is_gone_after_a_while(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.2])
-def test_a_renamed_note_that_never_rests_is_not_gone(tmp_path: Path, apart_s: float) -> None:
+def test_renamed_note_under_constant_writes_is_not_withdrawn(
+    tmp_path: Path, apart_s: float
+) -> None:
     """A program writes on in a plan that was renamed; `apart_s` it is empty before each save."""
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, model=lambda: Fake(greeter), time=time) as running:
@@ -146,7 +148,7 @@ def test_an_ended_request_without_its_properties_stays_itself(tmp_path: Path) ->
     assert cases_of(vault) == {"todo": ("review", "Inbox/Requests/todo.md")}
 
 
-def test_a_request_that_cannot_be_read_is_not_gone(tmp_path: Path) -> None:
+def test_unreadable_request_is_not_withdrawn(tmp_path: Path) -> None:
     def gives_up(ask: Ask) -> Reply:
         is_plan = ask.purpose is not Purpose.EXECUTE
         return greeter(ask) if is_plan else says(("give_up", {"reason": "It is impossible."}))
@@ -167,7 +169,7 @@ def test_a_request_that_cannot_be_read_is_not_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("comes", ["copied", "moved"])
-def test_a_stale_copy_of_a_finished_plan_reopens_nothing(tmp_path: Path, comes: str) -> None:
+def test_stale_copy_of_finished_plan_reopens_nothing(tmp_path: Path, comes: str) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
         vault.drop("Say hello\n")
@@ -217,7 +219,7 @@ def test_rows_of_edits_say_edit(tmp_path: Path) -> None:
     assert [row["metadata"]["via"] for row in vault.rows("request.edited")] == ["edit"]
 
 
-def test_a_note_in_the_place_of_a_plan_has_a_plans_digest() -> None:
+def test_note_at_plan_path_has_plan_digest() -> None:
     raw = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
     note = look_at("Inbox/Plans/todo_plan.md", raw, "ann")
     (plan,) = sort_notes({TRACE: CASE}, [note]).of_case[TRACE].plans

@@ -63,7 +63,7 @@ def test_the_note_is_a_plan_with_its_keys() -> None:
         assert plan_digest(raw) == plan_digest(raw.replace(b"status: review", b"status: approved"))
 
 
-def test_box_says_which_state_the_plan_was_made_from() -> None:
+def test_box_names_base_commit() -> None:
     plan = KnownPlan(
         path="Inbox/Plans/r_plan.md",
         base_branch="mywork2",
@@ -98,7 +98,7 @@ def test_box_says_how_many_turns_the_mission_has(steps: int, asked: int | None, 
         ("0.5", "10", "at most $0.50"),
     ],
 )
-def test_box_says_what_limits_the_cost(own: str | None, day: str, said: str) -> None:
+def test_box_names_cost_limit(own: str | None, day: str, said: str) -> None:
     scope = scope_from({} if own is None else {"budget_usd": float(own)})
     plan = Plan("T", "S.", (Step("One"),), scope)
     box = box_of(replace(CASE, plan=KnownPlan(day_usd=Decimal(day))))

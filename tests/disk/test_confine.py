@@ -115,7 +115,7 @@ def snapshot(folder: Path, *, without: Path) -> dict[str, tuple[int, int, bytes]
     return seen
 
 
-def test_no_handle_is_opened_by_more_than_one_name(folder: Path) -> None:
+def test_open_below_refuses_parent_names(folder: Path) -> None:
     """What `relative` lets through holds no `..`; should it ever, the layer below refuses."""
     here = os.open(folder, os.O_RDONLY)
     try:
@@ -176,7 +176,7 @@ class TestReading:
             ("src/nothing", Fault.NOT_FOUND),
         ],
     )
-    def test_what_a_read_is_refused_with(self, root: Root, path: str, expected: Fault) -> None:
+    def test_refused_read_has_expected_fault(self, root: Root, path: str, expected: Fault) -> None:
         assert fault(lambda: root.read(path)) is expected
 
     def test_a_chain_of_links_is_bounded(self, root: Root, folder: Path) -> None:
@@ -201,7 +201,7 @@ class TestReading:
         assert fault(lambda: root.read("sparse")) is Fault.TOO_LARGE
         assert root.stat("sparse").size == 2**40
 
-    def test_a_file_whose_size_lies_is_capped_while_it_is_read(self) -> None:
+    def test_growing_file_is_capped_while_read(self) -> None:
         """/proc files say 0 bytes and give more, as a file does that grows while it is read."""
         if not Path("/proc/self/status").exists():
             pytest.skip("no /proc here")
@@ -211,7 +211,7 @@ class TestReading:
             assert fault(lambda: proc.read("status")) is Fault.TOO_LARGE
 
     @pytest.mark.timeout(120)
-    def test_fifo_socket_and_device_are_refused_at_once(
+    def test_special_files_are_refused_immediately(
         self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         os.mkfifo(folder / "fifo")
@@ -229,7 +229,7 @@ class TestReading:
 
 
 class TestListing:
-    def test_list_is_sorted_follows_nothing_and_leaves_git_out(self, root: Root) -> None:
+    def test_list_is_sorted_without_links_or_git(self, root: Root) -> None:
         found = root.list()
         assert [e.path for e in found] == sorted(e.path for e in found)
         kinds = {e.path: e.kind for e in found}
@@ -311,7 +311,7 @@ class TestListing:
         assert last == [Entry("/".join(["d"] * paths.MAX_DEPTH), EntryKind.OTHER, 0)]
         assert fault(lambda: root.list("d/" * (paths.MAX_DEPTH + 1))) is Fault.TOO_DEEP
 
-    def test_a_walk_left_early_holds_no_handle(self, root: Root) -> None:
+    def test_abandoned_walk_holds_no_handle(self, root: Root) -> None:
         if not Path("/proc/self/fd").exists():
             pytest.skip("counts handles in /proc")
         before = handles()
@@ -333,7 +333,7 @@ class TestWriting:
         assert [e.path for e in root.walk("a", max_entries=9)] == ["a/b/c.txt"]
         assert root.write("a/b/empty", b"") == 0
 
-    def test_the_content_is_flushed_before_it_takes_its_name(
+    def test_content_is_flushed_before_rename(
         self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         flushed: list[tuple[int, int, bytes]] = []
@@ -347,9 +347,7 @@ class TestWriting:
         root.write("README.md", b"new")
         assert flushed == [((folder / "README.md").stat().st_ino, 3, b"# Read me\n")]
 
-    def test_a_replaced_file_keeps_its_permissions_but_no_set_id_bits(
-        self, root: Root, folder: Path
-    ) -> None:
+    def test_replaced_file_keeps_mode_without_setid_bits(self, root: Root, folder: Path) -> None:
         (folder / "run.sh").touch()
         (folder / "run.sh").chmod(0o4751)
         root.write("run.sh", b"#!/bin/sh\n")
@@ -382,12 +380,14 @@ class TestWriting:
             assert fault(lambda: root.delete(path)) is Fault.PATH_DENIED
         assert snapshot(folder.parent, without=folder / "none") == before
 
-    def test_a_hard_link_is_broken_and_the_outside_stays(self, root: Root, folder: Path) -> None:
+    def test_writing_hard_link_leaves_outside_file_unchanged(
+        self, root: Root, folder: Path
+    ) -> None:
         root.write("hard", b"new")
         assert root.read("hard") == b"new"
         assert (folder.parent / "canary.txt").read_bytes() == CANARY
 
-    def test_what_a_write_is_refused_with(self, folder: Path) -> None:
+    def test_refused_write_has_expected_fault(self, folder: Path) -> None:
         with Root(folder, writable=True, max_write_bytes=3) as root:
             assert fault(lambda: root.write("x", b"1234")) is Fault.TOO_LARGE
             assert fault(lambda: root.write("src", b"")) is Fault.IS_A_DIRECTORY
@@ -397,7 +397,7 @@ class TestWriting:
             assert fault(lambda: root.write("n" * 300, b"")) is Fault.BAD_PATH
             assert not (folder / "new").exists()
 
-    def test_a_reading_root_changes_nothing(self, folder: Path) -> None:
+    def test_read_only_root_changes_nothing(self, folder: Path) -> None:
         before = snapshot(folder.parent, without=folder / "none")
         with Root(folder, writable=False) as root:
             for verb in (lambda: root.write("x", b""), lambda: root.delete("README.md")):
@@ -418,7 +418,7 @@ class TestWriting:
         assert fault(lambda: root.delete(".")) is Fault.IS_A_DIRECTORY
         assert fault(lambda: root.delete("docs/deep/leaf.txt")) is Fault.PATH_DENIED
 
-    def test_a_taken_temporary_name_is_not_followed(
+    def test_planted_temporary_link_is_not_followed(
         self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nobody can know the name; should somebody plant a link there, O_EXCL does not follow it."""
@@ -468,7 +468,7 @@ with Root(Path({str(folder)!r}), writable=True) as root:
         assert (done.stdout, done.stderr) == ("too_large b'print()\\n' 4\n", "")
 
 
-def test_permissions_are_told_as_such(folder: Path) -> None:
+def test_permission_errors_are_reported_as_such(folder: Path) -> None:
     """In a process of an ordinary user: root may do everything and would hide it."""
     (folder / "secret").touch(mode=0o000)
     (folder / "closed").mkdir(mode=0o000)
@@ -533,7 +533,7 @@ class TestNames:
             ("./~/x", Fault.PATH_OUTSIDE),
         ],
     )
-    def test_what_cannot_be_a_path_here(self, root: Root, path: str, expected: Fault) -> None:
+    def test_impossible_path_is_refused(self, root: Root, path: str, expected: Fault) -> None:
         for verb in (root.read, root.list, root.delete, lambda p: root.write(p, b"")):
             assert fault(lambda v=verb: v(path)) is expected
 
@@ -568,9 +568,7 @@ class TestNames:
         assert [e.path for e in root.list("odd")] == [f"odd/{name}"]
         assert [p.name for p in (folder / "odd").iterdir()] == [name]
 
-    def test_an_absolute_path_by_either_name_of_the_root(
-        self, tmp_path: Path, folder: Path
-    ) -> None:
+    def test_absolute_path_works_by_either_root_name(self, tmp_path: Path, folder: Path) -> None:
         (tmp_path / "alias").symlink_to(folder)
         with Root(tmp_path / "alias", writable=False) as root:
             assert (
@@ -593,7 +591,7 @@ class TestNames:
             assert ".." not in canonical.split("/")
             assert not canonical.startswith("/")
 
-    def test_a_message_names_the_path_as_given_on_one_printable_line(self, root: Root) -> None:
+    def test_message_names_given_path_on_one_line(self, root: Root) -> None:
         for path in ["out_file", "/etc/passwd", "a\nb\x1b[31m", "\udcff", "z" * 5000, "hard"]:
             with pytest.raises(ToolError) as caught:
                 root.read(path)
@@ -605,7 +603,7 @@ class TestNames:
             assert "canary" not in message
             assert path.isprintable() is (path[:100] in message)
 
-    def test_a_missing_root_is_a_persons_matter(self, tmp_path: Path) -> None:
+    def test_missing_root_is_user_error(self, tmp_path: Path) -> None:
         for path in (tmp_path / "none", tmp_path / "file"):
             (tmp_path / "file").touch()
             with pytest.raises(UserError):
@@ -684,9 +682,7 @@ class TestDenied:
             "system_prompt.md/",
         ],
     )
-    def test_a_vaults_own_folders_can_be_read_and_never_written(
-        self, folder: Path, path: str
-    ) -> None:
+    def test_vault_folders_are_read_only(self, folder: Path, path: str) -> None:
         with Root(folder, writable=True, denied=VAULT) as root:
             for verb in (
                 root.delete,
@@ -698,7 +694,7 @@ class TestDenied:
     @pytest.mark.parametrize(
         "path", ["a/Inbox/x", "Knowledge/System", "Inbox2/x", "sub/SYSTEM_PROMPT.md", "Systems/x"]
     )
-    def test_elsewhere_in_a_vault_those_names_are_ordinary(self, folder: Path, path: str) -> None:
+    def test_vault_folder_names_elsewhere_are_ordinary(self, folder: Path, path: str) -> None:
         with Root(folder, writable=True, denied=VAULT) as root:
             assert root.write(path, b"x") == 1
 
@@ -707,7 +703,7 @@ class TestDenied:
             assert root.write(path, b"x") == 1
         assert root.denied is ALWAYS
 
-    def test_a_link_into_git_reads_nothing(self, root: Root, folder: Path) -> None:
+    def test_link_into_git_reads_nothing(self, root: Root, folder: Path) -> None:
         (folder / "sub" / ".git").mkdir(parents=True)
         (folder / "sub" / ".git" / "config").write_bytes(b"[user]")
         (folder / "g").symlink_to("sub/.git")
@@ -717,7 +713,7 @@ class TestDenied:
         assert fault(lambda: root.list("g")) is Fault.PATH_DENIED
         assert not [e for e in root.walk(max_entries=99) if ".git" in e.path]
 
-    def test_a_denied_name_is_one_name(self) -> None:
+    def test_denied_name_must_be_single(self) -> None:
         for bad in ("", "a/b"):
             with pytest.raises(ValueError, match="single name"):
                 Denied(anywhere=(bad,))
@@ -920,7 +916,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-def test_traversals_find_nothing_outside(folder: Path, quick: None) -> None:
+def test_traversals_never_reach_outside(folder: Path, quick: None) -> None:
     table = spellings(payloads(folder))
     assert len(table) >= 1000
     print(storm(folder, table))
@@ -1015,7 +1011,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE
 
 
 @linux_only
-def test_nobody_wins_a_race_for_reads(contested: Path) -> None:
+def test_read_race_never_escapes_root(contested: Path) -> None:
     """Each goes on until the swaps were really met, however busy the machine is.
 
     The time-out is pytest's.
@@ -1039,7 +1035,7 @@ def test_nobody_wins_a_race_for_reads(contested: Path) -> None:
 
 
 @linux_only
-def test_nobody_wins_a_race_for_listings(contested: Path) -> None:
+def test_listing_race_never_escapes_root(contested: Path) -> None:
     end = time.monotonic() + 0.4
     seen: set[str] = set()
     with Root(contested, writable=False) as root:
@@ -1053,7 +1049,7 @@ def test_nobody_wins_a_race_for_listings(contested: Path) -> None:
 
 
 @linux_only
-def test_nobody_wins_a_race_for_writes(contested: Path, quick: None) -> None:
+def test_write_race_never_escapes_root(contested: Path, quick: None) -> None:
     outside = contested.parent / "out"
     end = time.monotonic() + 0.4
     done = 0
@@ -1103,7 +1099,7 @@ def timed_us(call: Callable[[], object], times: int) -> float:
 
 
 @pytest.mark.sweep
-def test_sweep_of_what_it_costs(folder: Path) -> None:
+def test_path_wall_cost_is_bounded(folder: Path) -> None:
     (folder / "src" / "deep" / "k").write_bytes(b"k" * 1024)
 
     name = str(folder / "src" / "deep" / "k")

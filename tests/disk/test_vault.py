@@ -61,7 +61,7 @@ def tree(root: Path) -> dict[str, bytes]:
 # Folders and the marker
 
 
-def test_folders_are_made_and_making_them_again_changes_nothing(root, vault):
+def test_ensure_folders_is_idempotent(root, vault):
     assert all((root / folder).is_dir() for folder in Folder)
     before = tree(root)
     vault.ensure_folders()
@@ -77,7 +77,7 @@ def test_folders_are_made_and_making_them_again_changes_nothing(root, vault):
     ],
 )
 @pytest.mark.parametrize("path", ["Inbox", "System/Active"])
-def test_a_file_or_link_where_a_folder_must_be_is_refused_by_name(root, path, make):
+def test_file_or_link_at_folder_path_is_named(root, path, make):
     (root / path).parent.mkdir(exist_ok=True)
     make(root / path)
     with Vault(root) as vault, pytest.raises(UserError, match=path) as refused:
@@ -85,7 +85,7 @@ def test_a_file_or_link_where_a_folder_must_be_is_refused_by_name(root, path, ma
     assert refused.value.exit_code == 2
 
 
-def test_a_vault_that_is_not_there_is_a_persons_error(tmp_path):
+def test_missing_vault_is_user_error(tmp_path):
     with pytest.raises(UserError, match="nowhere") as refused:
         Vault(tmp_path / "nowhere")
     assert refused.value.exit_code == 2
@@ -119,7 +119,7 @@ def test_another_vault_in_its_place_is_not_present(root, vault):
     assert not vault.scan(QUEUES).present
 
 
-def test_an_unmounted_vault_is_not_present_a_restored_one_is_taken_up(root, vault, tmp_path):
+def test_remounted_vault_is_scanned_again(root, vault, tmp_path):
     (root / "Inbox/Requests/a.md").write_text("a")
     root.rename(tmp_path / "away")
     assert not vault.scan(QUEUES).present
@@ -152,7 +152,7 @@ def test_a_scan_lists_notes_with_their_fingerprints(root, vault):
     assert vault.scan([Folder.PLANS]).found.keys() == {"Inbox/Plans/p_plan.md"}
 
 
-def test_requests_are_listed_with_sub_folders_the_others_flat(root, vault):
+def test_only_requests_are_scanned_with_subfolders(root, vault):
     for folder in ("Inbox/Requests", "Inbox/Plans"):
         (root / folder / "deep/er").mkdir(parents=True)
         (root / folder / "deep/er/x.md").write_text("x")
@@ -161,7 +161,7 @@ def test_requests_are_listed_with_sub_folders_the_others_flat(root, vault):
     assert vault.scan(QUEUES).found.keys() == {"Inbox/Requests/deep/er/x.md"}
 
 
-def test_a_scan_leaves_out_temporary_names_and_other_kinds_of_files(root, vault):
+def test_scan_ignores_temporary_and_foreign_files(root, vault):
     for name in (
         ".hidden.md",
         "a.md~",
@@ -190,7 +190,7 @@ def test_side_notes_are_listed_apart(root, vault):
         }
 
 
-def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeypatch):
+def test_scan_reports_kind_of_special_files(root, vault, monkeypatch):
     requests = root / "Inbox/Requests"
     (requests / "folder.md").mkdir()
     (requests / "folder.md/inner.md").write_text("x")
@@ -216,7 +216,7 @@ def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeyp
     }
 
 
-def test_a_name_that_is_not_utf8_stops_nothing(root, vault):
+def test_non_utf8_name_is_scanned_and_read(root, vault):
     folder = os.fsencode(root / "Inbox/Requests")
     Path(os.fsdecode(folder + b"/\xff\xfe.md")).write_text("x")
     (root / "Inbox/Requests/ok.md").write_text("y")
@@ -226,7 +226,7 @@ def test_a_name_that_is_not_utf8_stops_nothing(root, vault):
     assert sorted(vault.read(path)[0] for path in scan.found) == [b"x", b"y", b"z"]
 
 
-def test_a_missing_folder_and_a_linked_one_are_problems_not_deletions(root, vault):
+def test_missing_or_linked_folder_is_problem_not_deletion(root, vault):
     (root / "Inbox/Plans").rmdir()
     (root / "System/Active").rmdir()
     (root / "System/Active").symlink_to(root / "Knowledge")
@@ -251,7 +251,7 @@ def test_folders_that_lie_too_deep_are_a_problem(root, vault):
 # Reading
 
 
-def test_reading_gives_the_bytes_and_the_fingerprint_of_the_scan(root, vault):
+def test_read_returns_bytes_and_scan_fingerprint(root, vault):
     (root / "Inbox/Requests/a.md").write_bytes(b"\xef\xbb\xbfa\r\n")
     data, fingerprint = vault.read("Inbox/Requests/a.md")
     assert data == b"\xef\xbb\xbfa\r\n"
@@ -268,7 +268,7 @@ def test_reading_gives_the_bytes_and_the_fingerprint_of_the_scan(root, vault):
         (lambda p: p.write_bytes(bytes(s.NOTE_LIMIT + 1)), e.TooLarge),
     ],
 )
-def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make, error):
+def test_reading_special_or_large_file_is_refused(root, vault, make, error):
     make(root / "Inbox/Requests/x.md")
     began = time.monotonic()
     with pytest.raises(error, match=r"x\.md"):
@@ -276,7 +276,7 @@ def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make,
     assert time.monotonic() - began < 30  # who opens a pipe waits for ever
 
 
-def test_a_folder_that_is_a_link_is_not_read_through(root, vault, tmp_path):
+def test_linked_folder_is_not_read_through(root, vault, tmp_path):
     (tmp_path / "secret.md").write_text("secret")
     (root / "Inbox/Requests/sub").symlink_to(tmp_path)
     with pytest.raises(e.VaultTrouble) as trouble:
@@ -301,7 +301,7 @@ def test_paths_that_leave_the_vault_are_bugs(vault, path):
             call(path)
 
 
-def test_a_file_that_changes_during_the_read_is_not_settled(root, vault):
+def test_file_changing_during_read_is_not_settled(root, vault):
     note, stop, outcomes = root / "Inbox/Requests/a.md", threading.Event(), set()
     note.write_bytes(b"a" * 200_000)
 
@@ -341,7 +341,7 @@ def test_the_owner_is_named(root, vault):
 # Publishing
 
 
-def test_publishing_makes_the_file_and_its_folders_once(root, vault):
+def test_publish_creates_file_and_folders_once(root, vault):
     assert vault.publish("Knowledge/Reports/2026/r.md", b"text") is True
     assert vault.publish("Knowledge/Reports/2026/r.md", b"text") is False
     note = root / "Knowledge/Reports/2026/r.md"
@@ -365,7 +365,7 @@ def test_publishing_makes_the_file_and_its_folders_once(root, vault):
         os.mkfifo,
     ],
 )
-def test_publishing_never_overwrites(root, vault, make, tmp_path):
+def test_publish_never_overwrites(root, vault, make, tmp_path):
     make(root / "Inbox/Plans/p.md")
     before = s.fingerprint(os.lstat(root / "Inbox/Plans/p.md"))
     with pytest.raises(e.AlreadyThere):
@@ -375,7 +375,7 @@ def test_publishing_never_overwrites(root, vault, make, tmp_path):
     assert not temporaries(root)
 
 
-def test_of_many_who_publish_at_once_one_wins_and_no_bytes_mix(root, vault):
+def test_one_of_concurrent_publishers_wins(root, vault):
     outcomes: list[object] = []
 
     def publish(n: int) -> None:
@@ -398,7 +398,7 @@ def test_of_many_who_publish_at_once_one_wins_and_no_bytes_mix(root, vault):
 # Replacing
 
 
-def test_replacing_changes_only_what_was_decided_on(root, vault):
+def test_replace_requires_expected_digest(root, vault):
     note = root / "Inbox/Requests/a.md"
     note.write_bytes(b"old")
     note.chmod(0o640)
@@ -450,7 +450,7 @@ def test_replacing_never_goes_through_a_link(root, vault, tmp_path):
     assert (root / "Inbox/Requests/hard.md").read_bytes() == b"new"
 
 
-def test_a_save_in_the_instant_of_the_replacement_stands(root, vault, monkeypatch):
+def test_save_during_replace_is_kept(root, vault, monkeypatch):
     """Saves come between the last look at the old text and each exchange."""
     real, note = r._renameat2, root / "Inbox/Requests/a.md"
     for saves in (1, 2, 3):
@@ -473,7 +473,7 @@ def test_a_save_in_the_instant_of_the_replacement_stands(root, vault, monkeypatc
 # Moving and removing
 
 
-def test_moving_carries_the_file_and_is_done_when_done(root, vault):
+def test_move_keeps_inode_and_is_idempotent(root, vault):
     note = root / "Inbox/Plans/p.md"
     note.write_bytes(b"plan")
     inode = note.stat().st_ino
@@ -484,7 +484,7 @@ def test_moving_carries_the_file_and_is_done_when_done(root, vault):
     assert (root / "Inbox/Archive/2026/p.md").stat().st_nlink == 1
 
 
-def test_moving_never_overwrites_and_never_moves_other_text(root, vault):
+def test_move_never_overwrites_or_moves_other_text(root, vault):
     (root / "Inbox/Plans/p.md").write_bytes(b"plan")
     (root / "System/Active/p.md").write_bytes(b"plan")
     before = tree(root)
@@ -503,12 +503,12 @@ def test_moving_never_overwrites_and_never_moves_other_text(root, vault):
     assert tree(root) == before
 
 
-def test_a_move_counts_as_done_even_if_the_folder_it_came_from_is_gone(root, vault):
+def test_repeated_move_succeeds_without_source_folder(root, vault):
     (root / "Inbox/Archive/a.md").write_bytes(b"x")
     vault.move("Inbox/Requests/sub/a.md", "Inbox/Archive/a.md", sha(b"x"))
 
 
-def test_a_move_cut_off_between_link_and_unlink_is_finished(root, vault):
+def test_interrupted_move_is_finished(root, vault):
     (root / "Inbox/Plans/p.md").write_bytes(b"plan")
     (root / "System/Active/p.md").hardlink_to(root / "Inbox/Plans/p.md")
     vault.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan"))
@@ -532,7 +532,7 @@ def test_removing_is_for_unchanged_side_notes_alone(root, vault):
 # Left-overs
 
 
-def test_left_overs_are_swept_but_work_in_progress_and_the_marker_stay(root, vault):
+def test_sweep_removes_leftovers_but_keeps_live_files(root, vault):
     (root / "Inbox/Requests/sub").mkdir()
     for folder in (
         "Inbox/Requests",
@@ -565,7 +565,7 @@ def exchange_for_ever(one: Path, other: Path, stop: threading.Event) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs an exchange of two names")
-def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, vault, tmp_path):
+def test_folder_swapped_for_link_redirects_nothing(root, vault, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.md").write_bytes(b"secret")
@@ -623,7 +623,7 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
     )
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
+def test_full_disk_error_leaves_vault_unchanged(root, vault):
     (root / "Inbox/Requests/a.md").write_bytes(b"old")
     before = tree(root)
     done = run(
@@ -647,7 +647,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_folders_without_rights_are_told(tmp_path_factory):
+def test_folders_without_permission_are_reported(tmp_path_factory):
     # pytest's own folders are closed to others
     top = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))
     top.chmod(0o755)
@@ -692,7 +692,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace")
-def test_across_file_systems_nothing_moves_and_a_full_one_recovers(root, vault):
+def test_cross_device_move_fails_and_full_disk_recovers(root, vault):
     active = root / "System/Active"
     (root / "Inbox/Plans/p.md").write_bytes(b"plan")
     done = run(
@@ -794,12 +794,12 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs 
 
 @needs_strace
 @pytest.mark.parametrize("point", ["fsync:when=2", "renameat2:when=2", "unlinkat:when=1"])
-def test_killed_at_a_call_the_work_is_finished_by_repeating_it(tmp_path, point):
+def test_write_killed_at_point_is_finished_by_repeating(tmp_path, point):
     assert cut_off_then_repeated(prepared(tmp_path / "vault"), f"{point}:signal=SIGKILL")
 
 
 @needs_strace
-def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_path):
+def test_writes_fall_back_without_renameat2_or_links(tmp_path):
     for n, faults in enumerate(FAULTS[1:]):
         top = prepared(tmp_path / str(n))
         done = run(WORK, str(top), wrap=injected(*faults))
@@ -826,7 +826,7 @@ def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_p
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("faults", FAULTS)
-def test_killed_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, faults):
+def test_write_killed_at_every_call_is_repeatable(tmp_path, faults):
     points = 0
     for call, most in CALLS.items():
         if any(fault.startswith(f"{call}:") for fault in faults):
@@ -844,7 +844,7 @@ def test_killed_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, fau
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
-def test_failing_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, error):
+def test_write_failing_at_every_call_is_repeatable(tmp_path, error):
     points = 0
     for call in ("mkdirat", "write", "fsync", "renameat2", "unlinkat"):
         for k in range(1, CALLS[call] + 1):
@@ -877,9 +877,7 @@ def test_cost_of_a_scan(root, vault):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two names")
 @pytest.mark.parametrize("stem", ["a", "é" * 115])
-def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
-    root, vault, monkeypatch, stem
-):
+def test_concurrent_edits_to_old_and_new_file_survive(root, vault, monkeypatch, stem):
     """One program has opened the note as its name goes to the new text, another one opens it just
     after that.
     """
@@ -908,7 +906,7 @@ def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
     assert not temporaries(root)
 
 
-def test_a_program_that_keeps_the_file_open_holds_nobody_up(root, vault):
+def test_open_file_handle_does_not_block_replace(root, vault):
     path = root / "Inbox" / "Requests" / "a.md"
     path.write_bytes(b"old\n")
     with path.open("rb"):
@@ -917,7 +915,7 @@ def test_a_program_that_keeps_the_file_open_holds_nobody_up(root, vault):
 
 
 @pytest.mark.parametrize("links", [1, 2])
-def test_a_file_that_is_moved_to_where_it_lies_stays(root, vault, links):
+def test_move_to_same_path_changes_nothing(root, vault, links):
     path = root / "Inbox" / "Requests" / "a.md"
     path.write_bytes(b"mine\n")
     if links == 2:

@@ -130,7 +130,7 @@ def test_a_file_that_was_there_at_start(root):
             one.until(lambda one=one: one.read == {"Inbox/Requests/a.md": b"x"})
 
 
-def test_a_plain_save_in_several_writes_is_read_whole(root, watcher):
+def test_slow_plain_save_is_read_whole(root, watcher):
     passed_s = 0.0
 
     def save():
@@ -153,7 +153,7 @@ def test_a_plain_save_in_several_writes_is_read_whole(root, watcher):
     assert watcher.read == {"Inbox/Requests/a.md": BIG}
 
 
-def test_an_atomic_save_is_an_edit_and_no_deletion(root, watcher):
+def test_atomic_save_is_edit_not_deletion(root, watcher):
     note = root / "Inbox/Requests/a.md"
     note.write_bytes(b"one")
     watcher.until(lambda: watcher.read == {"Inbox/Requests/a.md": b"one"})
@@ -181,7 +181,7 @@ def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
     watcher.until(lambda: watcher.read == {"Inbox/Requests/x.md": b"x"})
 
 
-def test_a_folder_dropped_in_and_one_made_by_hand(root, watcher, tmp_path):
+def test_new_folders_are_watched(root, watcher, tmp_path):
     (tmp_path / "batch/inner").mkdir(parents=True)
     (tmp_path / "batch/inner/a.md").write_bytes(b"a")
     (tmp_path / "batch").rename(root / "Inbox/Requests/batch")
@@ -193,7 +193,7 @@ def test_a_folder_dropped_in_and_one_made_by_hand(root, watcher, tmp_path):
     watcher.until(lambda: watcher.read["Inbox/Requests/batch/inner/a.md"] == b"changed")
 
 
-def test_a_folder_taken_away_takes_its_notes_away(root, watcher, tmp_path):
+def test_removed_folder_removes_its_notes(root, watcher, tmp_path):
     (root / "Inbox/Requests/sub").mkdir()
     (root / "Inbox/Requests/sub/a.md").write_bytes(b"a")
     watcher.until(lambda: watcher.read)
@@ -201,7 +201,7 @@ def test_a_folder_taken_away_takes_its_notes_away(root, watcher, tmp_path):
     watcher.until(lambda: watcher.gone == {"Inbox/Requests/sub/a.md"})
 
 
-def test_a_write_behind_a_linked_folder_is_not_seen_but_the_link_is(root, watcher, tmp_path):
+def test_linked_folder_is_seen_but_not_followed(root, watcher, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (root / "Inbox/Requests/linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere/a.md").write_bytes(b"a")
@@ -211,7 +211,7 @@ def test_a_write_behind_a_linked_folder_is_not_seen_but_the_link_is(root, watche
     assert "Inbox/Requests/linked" in watcher.looks.seen
 
 
-def test_a_replacement_with_an_older_time_is_an_edit(root, watcher):
+def test_replacement_with_older_mtime_is_edit(root, watcher):
     note = root / "Inbox/Requests/a.md"
     note.write_bytes(b"new")
     watcher.until(lambda: watcher.read)
@@ -238,7 +238,7 @@ def test_links_and_names_that_are_not_utf8(root, watcher):
     assert watcher.read == {"Inbox/Requests/hard.md": b"hard", f"Inbox/Requests/{name}": b"odd"}
 
 
-def test_a_burst_loses_nothing(root, watcher):
+def test_burst_of_files_loses_none(root, watcher):
     with subprocess.Popen(
         command(
             """
@@ -279,7 +279,7 @@ def test_anybody_may_ring_and_many_rings_are_one(root):
         assert time.monotonic() - began < 30
 
 
-def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
+def test_event_burst_wakes_at_most_twenty_per_second(root):
     with Watcher(root, FLAT, DEEP, Mode.EVENTS) as bell:
         stop = threading.Event()
 
@@ -357,7 +357,7 @@ def test_a_replaced_folder_is_watched_again(root, tmp_path):
     sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace"
 )
 @pytest.mark.parametrize("fault", ["inotify_init:error=EMFILE", "inotify_add_watch:error=ENOSPC"])
-def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
+def test_polling_replaces_exhausted_inotify_watches(root, fault):
     done = subprocess.run(
         [
             "strace",
@@ -396,7 +396,7 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_waiting_costs_next_to_nothing(root):
+def test_waiting_uses_almost_no_cpu(root):
     done = subprocess.run(
         command(
             """
@@ -424,7 +424,7 @@ def test_waiting_costs_next_to_nothing(root):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [30_000, 50_000])
 @pytest.mark.parametrize("mode", [Mode.EVENTS, Mode.POLLING])
-def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
+def test_file_storm_during_sleep_loses_nothing(root, count, mode):
     code = """
         from placet.case.settle import FileHistory, look
         from placet.disk.vault import Vault

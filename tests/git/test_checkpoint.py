@@ -118,7 +118,7 @@ SWEEP = [pytest.mark.sweep, pytest.mark.timeout(3_600)]
     ],
 )
 @pytest.mark.thinned(2)
-def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
+def test_commits_and_checkpoints_match_gits_trees(
     tmp_path: Path,
     digests: str,
     attributes: str,
@@ -230,7 +230,7 @@ def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ignored", "beside the worktree's files", "another person's"])
-def test_attributes_count_wherever_git_finds_them(tmp_path: Path, kind: str) -> None:
+def test_attributes_apply_wherever_git_finds_them(tmp_path: Path, kind: str) -> None:
     path = make_repo(
         tmp_path / "theirs",
         {"rules": "* text eol=lf\n", "sub/a": "1\n", ".gitignore": ".gitattributes\n"},
@@ -254,7 +254,7 @@ def test_attributes_count_wherever_git_finds_them(tmp_path: Path, kind: str) -> 
     assert git(path, "cat-file", "blob", f"{sha}:sub/new") == "a"
 
 
-def test_line_ends_that_a_check_out_would_change_stop_no_commit(tmp_path: Path) -> None:
+def test_line_ending_warnings_do_not_prevent_commit(tmp_path: Path) -> None:
     path = make_repo(tmp_path / "theirs")
     git(path, "config", "core.autocrlf", "true")
     git(path, "config", "core.safecrlf", "true")
@@ -267,7 +267,7 @@ def test_line_ends_that_a_check_out_would_change_stop_no_commit(tmp_path: Path) 
     ]
 
 
-def test_what_is_only_announced_to_git_is_in_no_commit(tmp_path: Path) -> None:
+def test_intent_to_add_file_is_not_committed(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"mine": "1\n", "theirs": "2\n"})
     git(wt.path, "add", "-N", "theirs")
@@ -323,9 +323,7 @@ def failing(tmp_path: Path, call: str, file: Path) -> Iterator[None]:
         ("write", "logs/refs/heads/feat/deadbeef"),
     ],
 )
-def test_a_full_disk_that_git_has_its_own_words_for_is_waited_for(
-    tmp_path: Path, call: str, file: str
-) -> None:
+def test_full_disk_in_git_is_retried(tmp_path: Path, call: str, file: str) -> None:
     path = make_repo(tmp_path / "theirs")
     with failing(tmp_path, call, path / ".git" / file), pytest.raises(PlacetError) as raised:
         mission(path, tmp_path)
@@ -334,7 +332,7 @@ def test_a_full_disk_that_git_has_its_own_words_for_is_waited_for(
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_a_place_to_plan_in_that_cannot_be_made_is_not_left_half_made(tmp_path: Path) -> None:
+def test_failed_worktree_creation_leaves_nothing(tmp_path: Path) -> None:
     repo = repository.open_repo(make_repo(tmp_path / "theirs"))
     place, base = tmp_path / "plan", repository.head(repo)
     lock = repo.common_dir / "worktrees/plan/index.lock"
@@ -344,7 +342,7 @@ def test_a_place_to_plan_in_that_cannot_be_made_is_not_left_half_made(tmp_path: 
     assert worktree.registered(repo, place) is None
 
 
-def test_a_commit_is_made_although_git_cannot_log_where_head_was(tmp_path: Path) -> None:
+def test_commit_succeeds_without_reflog(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     (wt.git_dir / "logs/HEAD").unlink()
     write(wt.git_dir / "logs/HEAD", {"in the way": "x"})
@@ -355,9 +353,7 @@ def test_a_commit_is_made_although_git_cannot_log_where_head_was(tmp_path: Path)
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.parametrize("what", ["commit", "checkpoint"])
-def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
-    tmp_path: Path, what: str
-) -> None:
+def test_objects_are_flushed_before_ref_moves(tmp_path: Path, what: str) -> None:
     path = make_repo(tmp_path / "theirs")
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
@@ -424,7 +420,7 @@ def test_a_damaged_index_is_gits_to_complain_about(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -> None:
+def test_unwritable_object_store_fails_commit(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
     objects = wt.repo.common_dir / "objects"
@@ -440,7 +436,7 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
 # --- references
 
 
-def test_hooks_that_the_repository_configures_are_off_while_references_are_moved(
+def test_configured_hooks_are_off_during_ref_updates(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -470,9 +466,7 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
         }
 
 
-def test_a_move_that_was_done_when_git_was_killed_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ref_update_by_killed_git_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     place = worktree.inside(wt)
     sha = git(wt.path, "commit-tree", f"{wt.base}^{{tree}}", "-p", wt.base, "-m", "x")
@@ -489,7 +483,7 @@ def test_a_move_that_was_done_when_git_was_killed_counts(
     assert repository.resolve(wt.repo, wt.ref) == sha
 
 
-def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
+def test_stale_ref_lock_is_removed_after_git_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of a reference is removed only when nobody can hold it any more."""
@@ -515,7 +509,7 @@ def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_branch_that_is_packed_is_taken_too(tmp_path: Path, packed: bool) -> None:
+def test_packed_branch_name_counts_as_taken(tmp_path: Path, packed: bool) -> None:
     path = make_repo(tmp_path / "theirs")
     git(path, "branch", "feat/x-1")
     if packed:

@@ -105,7 +105,7 @@ def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
     assert repository.head(repo) == git(path, "rev-parse", "HEAD")
 
 
-def test_what_is_no_repository_is_said(person: People, tmp_path: Path) -> None:
+def test_unusable_repository_is_refused(person: People, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     assert not repository.is_repository(tmp_path / "plain")
     with pytest.raises(UserError, match="not a git repository"):
@@ -139,7 +139,7 @@ def test_a_foreign_owner_is_refused(person: People, tmp_path: Path) -> None:
         repository.open_repo(path)
 
 
-def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:
+def test_core_worktree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:
     path = person()
     (tmp_path / "elsewhere").mkdir()
     git(path, "config", "core.worktree", str(tmp_path / "elsewhere"))
@@ -159,7 +159,7 @@ def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("there", [True, False], ids=["whole", "dangling"])
-def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
+def test_symlink_inside_git_directory_is_refused(
     person: People,
     tmp_path: Path,
     name: str,
@@ -178,7 +178,7 @@ def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
     (path / ".git" / name).unlink()
 
 
-def test_git_missing_or_old_is_said(
+def test_missing_or_old_git_is_reported(
     person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = person()
@@ -215,7 +215,7 @@ def test_git_missing_or_old_is_said(
         ),
     ],
 )
-def test_a_git_that_the_machine_stops_while_a_repository_is_opened_may_succeed_later(
+def test_killed_git_is_a_retryable_fault(
     person: People,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -252,7 +252,7 @@ def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
     assert done.stdout == "False\n"
 
 
-def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Path) -> None:
+def test_repository_without_commit_is_refused_unchanged(person: People, tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.mkdir()
     git(path, "init", "-q")
@@ -284,7 +284,7 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
         worktree.add_worktree(repo, tmp_path / "w", "feat/x", "--detach")
 
 
-def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
+def test_identity_is_users_or_bot(person: People, tmp_path: Path) -> None:
     path = person()
     assert repository.identity(repository.open_repo(path)) == runner.Author(
         "Ann Person", "ann@example.org"
@@ -313,9 +313,7 @@ def test_default_branch(person: People, tmp_path: Path) -> None:
     assert repository.all_refs(repo).default == "topic"
 
 
-def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
-    person: People, tmp_path: Path
-) -> None:
+def test_dirty_paths_are_listed_without_refreshing_index(person: People, tmp_path: Path) -> None:
     path = person({"a": "1", "b c": "2", "d": "3", ".gitignore": "*.log\n"})
     write(path, {"a": "changed", "new/x": "n", "new/y": "n", "z.log": "ignored"})
     (path / "d").unlink()
@@ -329,7 +327,7 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
 # --- a mission from end to end
 
 
-def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Path) -> None:
+def test_mission_leaves_only_a_branch(person: People, tmp_path: Path) -> None:
     path = person({"a.txt": "a\n", "old": "o\n"})
     base = git(path, "rev-parse", "HEAD")
     calls: list[runner.GitCall] = []
@@ -403,9 +401,7 @@ def test_a_mission_takes_few_git_processes(
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
 
 
-def test_a_changed_configuration_is_never_taken_for_the_old_one(
-    person: People, tmp_path: Path
-) -> None:
+def test_changed_git_configuration_is_reread(person: People, tmp_path: Path) -> None:
     path = make_repo(tmp_path / "mine")
     assert repository.identity(repository.open_repo(path)).name == "Ann Person"
     write(path.parent, {"included": "[user]\n\tname = Dora\n"})
@@ -444,7 +440,7 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
         ({"deep/tests/a": "1"}, {"deep": "x"}, ["deep"], ["deep/tests/a"]),
     ],
 )
-def test_a_commit_deletes_nothing_that_was_not_chosen(
+def test_commit_deletes_only_chosen_paths(
     person: People,
     tmp_path: Path,
     before: dict[str, str],
@@ -470,9 +466,7 @@ def test_a_commit_deletes_nothing_that_was_not_chosen(
     assert {c.path for c in history.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
 
 
-def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(
-    person: People, tmp_path: Path
-) -> None:
+def test_next_commit_ignores_files_staged_by_killed_one(person: People, tmp_path: Path) -> None:
     wt = start(person({"a": "1", "b": "1"}), tmp_path)
     write(wt.path, {"a": "2", "b": "2", "c": "2"})
     git(wt.path, "add", "-A")
@@ -554,7 +548,7 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
     assert committing.status(wt) == []
 
 
-def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_path: Path) -> None:
+def test_nested_repository_is_committed_as_files(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
     (wt.path / "inner/link").symlink_to("deep")
@@ -574,9 +568,7 @@ def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> Non
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
-def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(
-    person: People, tmp_path: Path
-) -> None:
+def test_ignored_file_approved_by_name_is_kept(person: People, tmp_path: Path) -> None:
     path = person({".gitignore": "*.log\nbuild/\n", "kept.log": "1"})
     git(path, "add", "-f", "kept.log")
     git(path, "commit", "-q", "-m", "Kept")
@@ -692,7 +684,7 @@ def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["index", "files", "no head", "branch only", "locks"])
-def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) -> None:
+def test_add_worktree_resumes_partial_creation(person: People, tmp_path: Path, lost: str) -> None:
     path = person({"a": "1", "b": "1"})
     wt = start(path, tmp_path)
     admin = wt.git_dir
@@ -724,7 +716,7 @@ def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) 
     assert listed == [str(path), str(wt.path)]
 
 
-def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path) -> None:
+def test_foreign_branch_is_refused(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "--orphan", "feat/fix-deadbeef")
     commit_all(path, "Other history")
@@ -734,7 +726,7 @@ def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path)
         start(path, tmp_path)
 
 
-def test_what_is_in_the_way_is_never_deleted(person: People, tmp_path: Path) -> None:
+def test_existing_folder_in_place_of_worktree_is_kept(person: People, tmp_path: Path) -> None:
     path = person()
     write(tmp_path / "state/worktrees/deadbeef", {"precious": "1"})
     with pytest.raises(UserError, match="in the way"):
@@ -742,7 +734,7 @@ def test_what_is_in_the_way_is_never_deleted(person: People, tmp_path: Path) -> 
     assert (tmp_path / "state/worktrees/deadbeef/precious").read_text() == "1"
 
 
-def test_a_link_where_the_worktree_goes_is_refused(person: People, tmp_path: Path) -> None:
+def test_symlink_in_place_of_worktree_is_refused(person: People, tmp_path: Path) -> None:
     path = person()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "state/worktrees").mkdir(parents=True)
@@ -804,7 +796,7 @@ def test_removing_does_not_follow_links(person: People, tmp_path: Path) -> None:
     assert (tmp_path / "outside/precious").read_text() == "1"
 
 
-def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> None:
+def test_concurrent_worktree_removal_disturbs_no_lookup(tmp_path: Path) -> None:
     """Eight missions that end at once take away private directories, and the last one the folder of
     them all.
     """
@@ -857,7 +849,7 @@ def test_a_worktree_with_folders_hundreds_deep_is_removed(tmp_path: Path) -> Non
 # --- checkpoints and roll-back
 
 
-def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_path: Path) -> None:
+def test_checkpoint_holds_all_files_and_changes_nothing(person: People, tmp_path: Path) -> None:
     path = person({"a": "1", "b": "1", ".gitignore": "*.log\n"})
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
@@ -890,7 +882,7 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
         checkpoint.save(wt, "refs/heads/main", "x", WHEN)
 
 
-def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
+def test_checkpoint_sees_change_within_timestamp_granularity(
     person: People, tmp_path: Path
 ) -> None:
     path = person({"a": "1"})
@@ -935,7 +927,7 @@ def test_a_failed_attempt_is_rolled_back_and_kept(
     assert removal.roll_back(wt, ref, "failed", WHEN) == kept
 
 
-def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> None:
+def test_roll_back_without_changes_keeps_no_ref(person: People, tmp_path: Path) -> None:
     path = person()
     assert (
         removal.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN)
@@ -945,7 +937,7 @@ def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["deleted", "switched"])
-def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
+def test_roll_back_keeps_work_for_any_branch_state(
     person: People,
     tmp_path: Path,
     how: str,
@@ -1036,7 +1028,7 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
     person.look(path)
 
 
-def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: Path) -> None:
+def test_own_stale_locks_are_removed_users_locks_stay(person: People, tmp_path: Path) -> None:
     path = person()
     wt = start(path, tmp_path)
     ref = "refs/placet/failed/deadbeef-1"
@@ -1056,7 +1048,7 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
         worktree.clear_stale_locks(wt, ["refs/heads/main"])
 
 
-def test_a_git_that_outlived_its_daemon_is_waited_for(
+def test_running_git_of_dead_daemon_is_awaited(
     person: People,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -1141,7 +1133,7 @@ def test_the_message_is_as_the_contract_says() -> None:
     )
 
 
-def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
+def test_git_parses_trailers_for_any_text(tmp_path: Path) -> None:
     subject, name = "x" * 100 + "\nApproved-By: mallory", "Ann\nApproved-By: eve"
     for body in (
         "",
@@ -1239,7 +1231,7 @@ def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
     assert as_portal.repo.git_dir == path / ".git/modules/module"
 
 
-def test_dirty_locked_and_in_the_middle_of_a_rebase(person: People, tmp_path: Path) -> None:
+def test_dirty_locked_rebasing_checkout_allows_mission(person: People, tmp_path: Path) -> None:
     path = person({"a": "1\n"})
     git(path, "checkout", "-q", "-b", "side")
     write(path, {"a": "2\n"})
@@ -1338,9 +1330,7 @@ def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: P
     work(tmp_path / "empty", tmp_path)
 
 
-def test_a_folder_becomes_a_repository_that_can_be_worked_in_whatever_git_is_set_to(
-    person: People, tmp_path: Path
-) -> None:
+def test_new_repository_works_with_any_git_defaults(person: People, tmp_path: Path) -> None:
     """A git that knows neither setting makes the same as ever."""
     git(tmp_path, "config", "--global", "init.defaultRefFormat", "reftable")
     git(tmp_path, "config", "--global", "init.defaultObjectFormat", "sha256")
@@ -1360,7 +1350,7 @@ def test_a_repository_without_a_commit_gets_its_first(person: People, tmp_path: 
     assert (path / ".git/info/exclude").read_text() == "# mine\n/Inbox/\n/.obsidian/\n"
 
 
-def test_staged_files_without_a_commit_are_the_persons(person: People, tmp_path: Path) -> None:
+def test_staged_files_without_commit_are_left_alone(person: People, tmp_path: Path) -> None:
     path = tmp_path / "vault"
     write(path, {"a": "1"})
     git(path, "init", "-q")
@@ -1418,7 +1408,9 @@ def test_making_one_can_be_killed_anywhere(
 
 
 @pytest.mark.parametrize("cycles", [8, pytest.param(120, marks=pytest.mark.sweep)])
-def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) -> None:
+def test_eight_concurrent_missions_keep_repository_sound(
+    person: People, tmp_path: Path, cycles: int
+) -> None:
     path = person({f"f{n}": f"{n}\n" for n in range(20)})
     repo = repository.open_repo(path)
     base = repository.head(repo)
@@ -1508,13 +1500,13 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
     assert len(git(path, "worktree", "list").splitlines()) == 1
 
 
-def test_killed_missions_are_taken_up_again(person: People, tmp_path: Path) -> None:
+def test_killed_missions_resume(person: People, tmp_path: Path) -> None:
     storm(person, tmp_path, 8)
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(600)
-def test_many_killed_missions_are_taken_up_again(person: People, tmp_path: Path) -> None:
+def test_many_killed_missions_resume(person: People, tmp_path: Path) -> None:
     storm(person, tmp_path, 150)
 
 
@@ -1827,7 +1819,7 @@ def planted(tmp_path: Path, *vectors: Vector) -> tuple[Path, Path, str]:
 
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.thinned(3)
-def test_a_hostile_repository_runs_nothing(tmp_path: Path, name: str) -> None:
+def test_hostile_repository_runs_nothing(tmp_path: Path, name: str) -> None:
     vector = VECTORS[name]
     path, ran, evil = planted(tmp_path, vector)
     if not vector.mild:
@@ -1847,7 +1839,7 @@ def test_a_hostile_repository_runs_nothing(tmp_path: Path, name: str) -> None:
     assert ran.exists() == vector.alive
 
 
-def test_a_repository_hostile_in_every_mild_way_runs_nothing(tmp_path: Path) -> None:
+def test_repository_with_all_mild_vectors_runs_nothing(tmp_path: Path) -> None:
     mild = [vector for vector in VECTORS.values() if vector.mild]
     assert len(mild) >= 10
     path, ran, evil = planted(tmp_path, *mild)
@@ -1915,7 +1907,7 @@ def test_too_many_drivers_are_refused(person: People, tmp_path: Path) -> None:
         repository.dirty_paths(repository.open_repo(path))
 
 
-def test_an_error_names_the_command_and_what_git_said(person: People) -> None:
+def test_git_error_names_command_and_stderr(person: People) -> None:
     repo = repository.open_repo(person())
     with pytest.raises(runner.GitError) as caught:
         history.changes(repo, "nowhere", "HEAD")

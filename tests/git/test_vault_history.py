@@ -68,7 +68,7 @@ def side(vault: TestVault) -> str:
 # --- asking
 
 
-def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(
+def test_init_enables_history_only_in_new_vault(
     tmp_path: Path,
 ) -> None:
     def placet(where: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +102,7 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
 # --- where it is not allowed
 
 
-def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it_is_allowed(
+def test_request_without_history_waits_until_it_is_allowed(
     vault: TestVault,
 ) -> None:
     vault.configure("[vault]\nhistory = false\n")
@@ -123,7 +123,7 @@ def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it
     assert (vault.root / ".git").is_dir()
 
 
-def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_path: Path) -> None:
+def test_portal_replaces_missing_history(vault: TestVault, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     git(tmp_path, "init", "-q", "repo")
     git(repo, "commit", "-q", "--allow-empty", "-m", "Begin")
@@ -149,7 +149,7 @@ def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_p
         ("", "It would hold "),  # nobody was asked, and it is no new vault
     ],
 )
-def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: str) -> None:
+def test_oversized_vault_starts_no_history(vault: TestVault, config: str, said: str) -> None:
     notes(vault.root, 60, "x" * 1000)
     (vault.root / "data.json").write_text("[0]" * 10_000)
     vault.configure(config)
@@ -177,7 +177,7 @@ def begun(vault: TestVault) -> Iterator[str]:
     yield from git(vault.root, "ls-files", "-z").split("\0")[:-1]
 
 
-def test_a_history_holds_text_and_neither_attachments_nor_large_files(vault: TestVault) -> None:
+def test_history_holds_text_without_attachments_or_large_files(vault: TestVault) -> None:
     notes(vault.root, 2)
     for name in ("photo.png", "Photo.JPG", "book.pdf", "talk.mp4", "old.tar.gz", "table.xlsx"):
         (vault.root / "Notes" / name).write_bytes(b"\0\1" * 100)
@@ -197,7 +197,7 @@ def test_a_history_holds_text_and_neither_attachments_nor_large_files(vault: Tes
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(5000, marks=pytest.mark.sweep)])
-def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, count: int) -> None:
+def test_first_commit_is_small_and_reports_progress(tmp_path: Path, count: int) -> None:
     """300 MB in 300 pictures and 5,000 notes that are never in git: the figures of the issue,
     smaller in the suite.
     """
@@ -231,7 +231,7 @@ def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, co
     assert waited_s < 5
 
 
-def test_the_daemon_says_how_far_a_first_commit_is(
+def test_daemon_prints_first_commit_progress(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("placet.git.vault_history._BATCH_BYTES", 10_000)
@@ -271,7 +271,7 @@ def kept(saved: Saved) -> TestVault:
     return saved.restore()
 
 
-def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) -> None:
+def test_next_mission_reads_later_notes(kept: TestVault) -> None:
     (kept.root / "Notes/later.md").write_text("the word is plugh\n")
     (kept.root / "Notes/note 0.md").write_text("other\n")
     (kept.root / "Notes/note 1.md").unlink()
@@ -329,7 +329,7 @@ def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) ->
     assert len(kept.rows("git.snapshotted")) >= 2
 
 
-def test_a_note_that_goes_while_the_history_follows_fails_no_work(
+def test_note_deleted_during_snapshot_fails_no_work(
     kept: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going = kept.root / "Notes/.saved by an editor.tmp"
@@ -354,7 +354,7 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(
     assert "editor" not in git(kept.root, "ls-tree", "-r", "--name-only", "HEAD")
 
 
-def test_a_note_that_goes_while_the_history_begins_fails_no_work(
+def test_note_deleted_during_first_commit_fails_no_work(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from placet.git import vault_history
@@ -372,7 +372,7 @@ def test_a_note_that_goes_while_the_history_begins_fails_no_work(
     assert "note 1" not in git(vault.root, "ls-tree", "-r", "--name-only", "HEAD")
 
 
-def test_a_plan_for_everything_is_not_taken_back_for_the_report_of_another(kept: TestVault) -> None:
+def test_report_of_other_mission_causes_no_drift(kept: TestVault) -> None:
     to_hello(kept, path="two.txt", scope={"write": ["**"]})
     kept.drop("One", "One.md")
     kept.drop("Two", "Two.md")
@@ -383,7 +383,7 @@ def test_a_plan_for_everything_is_not_taken_back_for_the_report_of_another(kept:
     assert len(kept.rows("execution.completed")) == 3
 
 
-def test_nothing_is_committed_where_nothing_changed(kept: TestVault) -> None:
+def test_unchanged_vault_gets_no_commit(kept: TestVault) -> None:
     kept.drop("Again", "Again.md")
     kept.once()
     before = git(kept.root, "rev-parse", "HEAD")
@@ -395,7 +395,7 @@ def test_nothing_is_committed_where_nothing_changed(kept: TestVault) -> None:
     assert git(kept.root, "rev-parse", "HEAD") == before
 
 
-def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(
+def test_foreign_index_lock_delays_only_index_update(
     kept: TestVault,
 ) -> None:
     lock, index = kept.root / ".git/index.lock", kept.root / ".git/index"
@@ -414,7 +414,7 @@ def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(
 
 @pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 40])
 @pytest.mark.thinned(2)
-def test_a_damaged_index_of_placet_s_own_is_made_anew(kept: TestVault, damage: bytes) -> None:
+def test_damaged_private_index_is_rebuilt(kept: TestVault, damage: bytes) -> None:
     (own,) = kept.state.glob("*/vault.index")
     own.write_bytes(damage)
     (kept.root / "Notes/later.md").write_text("later\n")
@@ -430,7 +430,7 @@ def test_a_damaged_index_of_placet_s_own_is_made_anew(kept: TestVault, damage: b
     assert kept.plan("again").exists()
 
 
-def test_who_stages_there_uses_git_and_is_left_alone(kept: TestVault) -> None:
+def test_staged_changes_suspend_vault_history(kept: TestVault) -> None:
     (kept.root / "Notes/later.md").write_text("staged\n")
     git(kept.root, "add", "Notes/later.md")
     (kept.root / "Notes/later.md").write_text("and more\n")
@@ -441,7 +441,7 @@ def test_who_stages_there_uses_git_and_is_left_alone(kept: TestVault) -> None:
     assert git(kept.root, "rev-parse", "HEAD") == before
 
 
-def test_commits_of_a_person_are_gone_on_from(kept: TestVault) -> None:
+def test_history_continues_from_users_commits(kept: TestVault) -> None:
     (kept.root / "Notes/note 0.md").write_text("committed\n")
     git(kept.root, "commit", "-qam", "By hand")
     (kept.root / "Notes/note 0.md").write_text("and changed again\n")
@@ -452,7 +452,7 @@ def test_commits_of_a_person_are_gone_on_from(kept: TestVault) -> None:
     assert git(kept.root, "status", "--porcelain") == ""
 
 
-def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault) -> None:
+def test_users_own_repository_gets_no_history_commits(vault: TestVault) -> None:
     git(vault.root, "init", "-q")
     git(vault.root, "commit", "-q", "--allow-empty", "-m", "Begin")
     notes(vault.root, 3)
@@ -462,7 +462,7 @@ def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault)
     assert git(vault.root, "log", "--format=%s") == "Begin"
 
 
-def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
+def test_merge_needs_no_git_knowledge(kept: TestVault) -> None:
     (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
     (kept.root / "Notes/new.md").write_text("new\n")
     picture = kept.root / "Notes/photo.png"
@@ -481,9 +481,7 @@ def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\x09" + b"\0" * 44])
 @pytest.mark.thinned(2)
-def test_a_damaged_index_is_told_with_the_command_that_helps(
-    kept: TestVault, damage: bytes
-) -> None:
+def test_damaged_index_error_names_repair_command(kept: TestVault, damage: bytes) -> None:
     (kept.root / ".git/index").write_bytes(damage)
     (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
     done = kept.click("merge", "say-hello", check=False)
@@ -498,7 +496,7 @@ def test_a_damaged_index_is_told_with_the_command_that_helps(
     assert git(kept.root, "status", "--porcelain") == ""
 
 
-def test_a_conflict_names_the_note_and_changes_nothing(kept: TestVault) -> None:
+def test_merge_conflict_names_note_and_changes_nothing(kept: TestVault) -> None:
     (kept.root / "hello.txt").write_text("my own hello\n")
     done = kept.click("merge", "say-hello", check=False)
     assert done.returncode == 1
@@ -526,7 +524,7 @@ def test_a_conflict_ends_by_retry(vault: TestVault) -> None:
     assert "on the new branch `feat/say-hello-" in vault.plan().read_text()
 
 
-def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
+def test_file_in_place_of_mission_folder_is_conflict(
     vault: TestVault,
 ) -> None:
     carried_out(vault, path="sub/hello.txt")
@@ -538,7 +536,7 @@ def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
     assert (vault.root / "sub").read_text() == "mine\n"
 
 
-def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "4m") as disk:
         vault = replace(make_vault(disk), state=tmp_path / "state")
         vault.configure("[vault]\nhistory = true\n")
@@ -565,7 +563,7 @@ def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_p
         assert (vault.root / "hello.txt").read_text() == "hi\n"
 
 
-def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault) -> None:
+def test_writing_attachment_is_refused_as_ignored_file(vault: TestVault) -> None:
     planned(vault, path="Notes/data.bin")
     assert (
         "`Notes/data.bin` is left out of this vault's history by `.git/info/exclude:"
@@ -581,7 +579,7 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
 # --- what git cannot add
 
 
-def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: TestVault) -> None:
+def test_temporary_file_of_placet_is_never_committed(vault: TestVault) -> None:
     notes(vault.root, 2)
     vault.configure("[vault]\nhistory = true\n")
     half = vault.root / "Notes/.placet-tmp-0123456789abcdef"
@@ -600,9 +598,7 @@ def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: 
 
 @pytest.mark.parametrize("when", ["before", "after", "after, a known one"])
 @pytest.mark.thinned(2)
-def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on(
-    vault: TestVault, when: str
-) -> None:
+def test_unaddable_note_is_skipped_and_reported_once(vault: TestVault, when: str) -> None:
     notes(vault.root, 5)
     vault.configure("[vault]\nhistory = true\n")
     to_hello(vault)
@@ -632,7 +628,7 @@ def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on
     assert git(vault.root, "show", "HEAD:Notes/odd.md") == "no byte order mark", "mended"
 
 
-def test_a_report_tells_who_does_not_know_git_how_to_take_it_over(vault: TestVault) -> None:
+def test_report_explains_merge_without_git_terms(vault: TestVault) -> None:
     planned(vault)
     plan = vault.plan().read_text()
     assert "argv" not in plan

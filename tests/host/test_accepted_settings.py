@@ -36,7 +36,7 @@ def names(vault: TestVault, action: str) -> list[list[str]]:
     return [row["metadata"]["keys"] for row in vault.rows(action)]
 
 
-def test_the_key_does_not_follow_an_address_that_was_written_into_a_synced_vault(
+def test_api_key_is_not_sent_to_unaccepted_address(
     tmp_path: Path,
 ) -> None:
     with MessagesApi(planner) as ours, MessagesApi(planner) as theirs:
@@ -80,7 +80,7 @@ def test_the_key_does_not_follow_an_address_that_was_written_into_a_synced_vault
         assert theirs.requests
 
 
-def test_a_command_accepts_what_it_changes_and_nothing_else_that_lies_there(tmp_path: Path) -> None:
+def test_config_command_accepts_only_its_own_change(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     one, two = (make_repo(tmp_path / name, {"a.txt": "a\n"}) for name in ("one", "two"))
     vault.configure(f'[portals.one]\npath = "{one}"\n')
@@ -128,7 +128,7 @@ def test_portals_hold_with_the_path_that_was_accepted(tmp_path: Path) -> None:
     assert "not accepted" in vault.click("portal", "check", check=False).stdout
 
 
-def test_a_lost_state_folder_is_a_first_start_and_says_so(tmp_path: Path) -> None:
+def test_lost_state_folder_is_announced_as_first_start(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure('[notify]\ncommand = ["true"]\n')
     assert any("notify.command" in said for said in vault.here())
@@ -138,14 +138,14 @@ def test_a_lost_state_folder_is_a_first_start_and_says_so(tmp_path: Path) -> Non
     assert names(vault, "config.accepted") == [["notify.command"]] * 2
 
 
-def test_what_was_accepted_is_the_owners_alone(tmp_path: Path) -> None:
+def test_accepted_settings_are_readable_by_owner_only(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.here()
     mode = vault_state(vault.root, vault.env).accepted.stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
 
 
-def test_settings_that_are_at_their_default_need_nobody(tmp_path: Path) -> None:
+def test_default_settings_need_no_acceptance(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.here()
     vault.configure(
@@ -161,7 +161,7 @@ def test_settings_that_are_at_their_default_need_nobody(tmp_path: Path) -> None:
     assert held.config.commands.sandbox == "auto"
 
 
-def test_what_holds_is_what_was_accepted_and_for_the_rest_what_is_written(tmp_path: Path) -> None:
+def test_guarded_settings_come_from_accepted_values(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     state = vault_state(vault.root, vault.env)
     state.ensure()
@@ -203,9 +203,7 @@ def test_what_holds_is_what_was_accepted_and_for_the_rest_what_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("address", ["foo", "ftp://x", "http://127.0.0.1:1/v1", "http://me@x"])
-def test_an_address_that_no_server_has_is_refused_where_it_is_set(
-    tmp_path: Path, address: str
-) -> None:
+def test_impossible_base_url_is_refused_when_set(tmp_path: Path, address: str) -> None:
     vault = make_vault(tmp_path)
     done = vault.click("config", "set", "model.base_url", address, check=False)
     assert done.returncode == 2
@@ -275,7 +273,7 @@ def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
     assert (vault.root / "System/placet.toml").read_bytes() == before
 
 
-def test_a_plan_that_waits_is_not_carried_out_in_another_repository_than_it_was_written_for(
+def test_waiting_plan_never_runs_in_another_repository(
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
@@ -296,7 +294,7 @@ def test_a_plan_that_waits_is_not_carried_out_in_another_repository_than_it_was_
     assert vault.rows("plan.drifted")
 
 
-def test_a_configuration_that_init_makes_anew_is_accepted_by_that(tmp_path: Path) -> None:
+def test_configuration_recreated_by_init_is_accepted(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure('[notify]\ncommand = ["true"]\n')
     vault.here()
@@ -309,7 +307,7 @@ def test_a_configuration_that_init_makes_anew_is_accepted_by_that(tmp_path: Path
     "text",
     ["", "{", "\xff", "null", "[]", "3", '{"model": 3}', '{"model": {"base_url": {"a": 1}}}'],
 )
-def test_what_was_accepted_and_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+def test_unreadable_accepted_settings_file_is_named(tmp_path: Path, text: str) -> None:
     vault = make_vault(tmp_path)
     state = vault_state(vault.root, vault.env)
     state.ensure()
@@ -319,7 +317,7 @@ def test_what_was_accepted_and_cannot_be_read_is_named(tmp_path: Path, text: str
     assert caught.value.exit_code == 2
 
 
-def test_only_settings_that_need_to_be_accepted_are_taken_from_what_was(tmp_path: Path) -> None:
+def test_accepted_file_overrides_only_guarded_settings(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure('[vault]\ndefault_agent = "mine"\n')
     state = vault_state(vault.root, vault.env)
@@ -365,7 +363,7 @@ def test_only_a_lowered_limit_needs_no_acceptance(
     assert held.names == ([] if holds == says else [f"limits.{key}"])
 
 
-def test_a_model_that_nobody_accepted_answers_nothing(tmp_path: Path) -> None:
+def test_unaccepted_model_script_is_refused(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     state = vault_state(vault.root, vault.env)
     state.ensure()
@@ -375,7 +373,7 @@ def test_a_model_that_nobody_accepted_answers_nothing(tmp_path: Path) -> None:
     assert "model.script" in held.names
 
 
-def test_a_plan_of_another_model_asks_once_more(tmp_path: Path) -> None:
+def test_plan_for_changed_model_needs_new_approval(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
     vault.drop("Say hello.\n")

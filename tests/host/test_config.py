@@ -36,7 +36,7 @@ PRICE = '[[model.price]]\nmodel = "x"\nsince = 2026-01-01\noutput = 1\ncache_rea
 @pytest.mark.parametrize(
     "value", ["nan", "inf", "-inf", "-1", "1e400", "true", '"5"', "[5]", f"1{'0' * 400}"]
 )
-def test_what_is_no_number_is_no_setting(vault: TestVault, value: str) -> None:
+def test_non_number_is_refused_as_setting(vault: TestVault, value: str) -> None:
     for table, key in NUMBERS:
         vault.configure(f"[{table}]\n{key} = {value}\n")
         with pytest.raises(UserError) as caught:
@@ -56,16 +56,14 @@ def test_what_is_no_number_is_no_setting(vault: TestVault, value: str) -> None:
         ("daemon.paused", '"yes"'),
     ],
 )
-def test_amounts_that_no_price_has_and_switches_that_are_none_are_refused(
-    vault: TestVault, key: str, value: str
-) -> None:
+def test_invalid_amounts_and_switches_are_refused(vault: TestVault, key: str, value: str) -> None:
     table, name = key.split(".")
     vault.configure(f"[{table}]\n{name} = {value}\n")
     with pytest.raises(UserError, match=key):
         load(vault.root)
 
 
-def test_amounts_of_money_are_what_is_written(vault: TestVault) -> None:
+def test_money_amounts_are_exact_decimals(vault: TestVault) -> None:
     vault.configure(f"[limits]\nday_usd = 0.1\nplanning_usd = 3\n{PRICE}0.000001\n")
     config = load(vault.root)
     amounts = (config.limits.day_usd, config.limits.planning_usd, config.model.price[0].input)
@@ -91,7 +89,7 @@ def test_amounts_of_money_are_what_is_written(vault: TestVault) -> None:
         "[1]",
     ],
 )
-def test_a_budget_of_a_request_is_an_amount_of_money(value: str) -> None:
+def test_invalid_request_budget_is_refused(value: str) -> None:
     with pytest.raises(RequestProblems, match="budget_usd"):
         read_request(
             "a.md",
@@ -103,7 +101,7 @@ def test_a_budget_of_a_request_is_an_amount_of_money(value: str) -> None:
         )
 
 
-def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault) -> None:
+def test_symlinked_configuration_keeps_link_and_mode(vault: TestVault) -> None:
     path, real = vault.root / "System/placet.toml", vault.root.parent / "dotfiles.toml"
     path.rename(real)
     path.symlink_to(real)
@@ -116,7 +114,7 @@ def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault
     assert [p.name for p in vault.root.parent.iterdir() if "tmp" in p.name] == []
 
 
-def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -> None:
+def test_change_during_daemon_start_takes_effect(vault: TestVault) -> None:
     vault.plays(PLAN)
     vault.drop("Say hello\n")
     level = placet.loop.app.sandbox_level
@@ -130,7 +128,7 @@ def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -
     assert not vault.plan().exists()
 
 
-def test_a_folder_that_lies_too_deep_is_explained_until_it_is_moved(vault: TestVault) -> None:
+def test_too_deep_folder_is_explained_until_moved(vault: TestVault) -> None:
     vault.plays(PLAN)
     top = vault.root / "Inbox/Requests"
     deep = top.joinpath(*"abcdefghi")
@@ -147,7 +145,7 @@ def test_a_folder_that_lies_too_deep_is_explained_until_it_is_moved(vault: TestV
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such names")
-def test_a_vault_whose_path_is_not_utf8_works(tmp_path: Path) -> None:
+def test_vault_with_non_utf8_path_works(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"h\xf6me")
     folder.mkdir()
     vault = make_vault(folder)
@@ -183,7 +181,7 @@ ODD = [
 
 @pytest.mark.parametrize("args", ODD)
 @pytest.mark.thinned(3)
-def test_what_is_not_utf8_or_too_large_is_wrong_usage(vault: TestVault, args: list[bytes]) -> None:
+def test_non_utf8_or_oversized_input_is_refused(vault: TestVault, args: list[bytes]) -> None:
     vault.here()
     done = subprocess.run(
         [os.fsencode(sys.executable), b"-m", b"placet", *args],
@@ -204,7 +202,7 @@ def test_bytes_of_a_query_are_hexadecimal_in_json(vault: TestVault) -> None:
     ]
 
 
-def test_a_person_whom_the_system_does_not_know_has_a_number(
+def test_unknown_system_user_is_recorded_by_uid(
     vault: TestVault,
 ) -> None:
     vault.plays(PLAN)
@@ -216,7 +214,7 @@ def test_a_person_whom_the_system_does_not_know_has_a_number(
     assert vault.rows("plan.approved")[0]["metadata"]["reviewed_by"] == f"uid:{os.getuid()}"
 
 
-def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVault) -> None:
+def test_deeply_nested_configuration_does_not_stop_daemon(vault: TestVault) -> None:
     """Who can write a synced vault can write that; the daemon goes on with the settings it has."""
     path = vault.root / "System/placet.toml"
     was = path.read_text()
@@ -238,7 +236,7 @@ def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVa
     )
 
 
-def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_path: Path) -> None:
+def test_configuration_may_begin_with_byte_order_mark(vault: TestVault, tmp_path: Path) -> None:
     path = vault.root / "System/placet.toml"
     path.write_bytes(b"\xef\xbb\xbf[daemon]\r\nplans_at_once = 7\r\n")
     assert load(vault.root).daemon.plans_at_once == 7
@@ -252,7 +250,7 @@ def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_a_new_setting_stands_by_the_comment_that_shows_it(vault: TestVault, line_end: str) -> None:
+def test_new_setting_is_placed_at_its_comment(vault: TestVault, line_end: str) -> None:
     """And in its own table, whichever comment a person turns into settings later."""
     path = vault.root / "System/placet.toml"
     template = Path(__file__).parents[2] / "vault_template/System/placet.toml"

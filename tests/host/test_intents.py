@@ -67,7 +67,7 @@ def folder(vault: TestVault) -> Path:
 # --- the daemon performs them
 
 
-def test_an_approval_that_was_undone_by_hand_is_dropped(tmp_path: Path) -> None:
+def test_approval_undone_in_vault_is_dropped(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("approve", "say-hello", "--yes")
     vault.plan().rename(vault.plan().with_name("Mine.md"))
@@ -81,7 +81,7 @@ def test_an_approval_that_was_undone_by_hand_is_dropped(tmp_path: Path) -> None:
     )
 
 
-def test_an_edited_note_wins_over_an_intent(tmp_path: Path) -> None:
+def test_edited_note_wins_over_intent(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("approve", "say-hello", "--yes")
     vault.plan().write_text(vault.plan().read_text().replace("A file.", "Another file."))
@@ -90,7 +90,7 @@ def test_an_edited_note_wins_over_an_intent(tmp_path: Path) -> None:
     assert not left(vault)
 
 
-def test_a_decision_by_hand_wins_over_an_intent(tmp_path: Path) -> None:
+def test_decision_in_vault_wins_over_intent(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("approve", "say-hello", "--yes")
     vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
@@ -155,7 +155,7 @@ def killed_before_writing(vault: TestVault, monkeypatch: pytest.MonkeyPatch, end
 
 
 @pytest.mark.parametrize("end", [State.FAILED, State.REJECTED])
-def test_retry_is_not_lost_in_the_writing_of_an_end(
+def test_retry_during_end_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: State
 ) -> None:
     vault = planned(tmp_path)
@@ -203,7 +203,7 @@ def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
     assert not vault.click("plans", "--json").stdout.strip("[]\n ")
 
 
-def test_a_daemon_that_does_not_answer_is_said(
+def test_unanswered_command_is_reported_as_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = planned(tmp_path)
@@ -239,7 +239,7 @@ def test_polling_daemon_answers_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stdin", [None, "", "y\n"])
-def test_a_pipe_approves_nothing_without_yes(tmp_path: Path, stdin: str | None) -> None:
+def test_piped_approve_needs_yes(tmp_path: Path, stdin: str | None) -> None:
     vault = planned(tmp_path)
     done = vault.click("approve", "say-hello", stdin=stdin, check=False)
     assert done.returncode == 2
@@ -250,7 +250,7 @@ def test_a_pipe_approves_nothing_without_yes(tmp_path: Path, stdin: str | None) 
 # --- who
 
 
-def test_the_owner_of_the_file_decides_whatever_it_says(tmp_path: Path) -> None:
+def test_intent_actor_is_file_owner(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     intents.leave(folder(vault), intent(vault, who="The boss"))
     vault.here()
@@ -293,7 +293,7 @@ BAD: dict[str, Callable[[Path, bytes], object]] = {
 
 
 @pytest.mark.parametrize("how", BAD)
-def test_what_is_no_intent_changes_nothing(tmp_path: Path, how: str) -> None:
+def test_invalid_intent_changes_nothing(tmp_path: Path, how: str) -> None:
     vault = planned(tmp_path)
     good = intent(vault)
     folder(vault).mkdir(exist_ok=True)
@@ -309,7 +309,9 @@ def test_what_is_no_intent_changes_nothing(tmp_path: Path, how: str) -> None:
     assert [path for path in left(vault) if not path.is_dir()] == []
 
 
-def test_another_users_file_is_no_intent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_another_user_is_not_intent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault = planned(tmp_path)
     made = intent(vault)
     intents.leave(folder(vault), made)
@@ -332,7 +334,7 @@ def test_an_intent_for_something_else_is_dropped(tmp_path: Path, other: dict[str
     assert not left(vault)
 
 
-def test_a_status_that_waited_for_a_refused_command_is_renewed(tmp_path: Path) -> None:
+def test_refused_command_leaves_plan_unchanged(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     before = vault.plan().read_text()
     vault.plan().write_text(before.replace("\nstatus: review\n", "\nstatus: error\n"))
@@ -341,7 +343,7 @@ def test_a_status_that_waited_for_a_refused_command_is_renewed(tmp_path: Path) -
     assert vault.plan().read_text() == before
 
 
-def test_ten_thousand_files_do_not_hold_the_daemon_up(tmp_path: Path) -> None:
+def test_ten_thousand_intent_files_are_read_in_batches(tmp_path: Path) -> None:
     said: list[str] = []
     mailbox = Mailbox(tmp_path, said.append)
     for number in range(10_000):
@@ -355,7 +357,7 @@ def test_ten_thousand_files_do_not_hold_the_daemon_up(tmp_path: Path) -> None:
     assert len(said) == 10_000 / intents.AT_ONCE
 
 
-def test_comment_of_a_saved_note_is_added_to_it(tmp_path: Path) -> None:
+def test_comment_intent_is_added_to_saved_note(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("revise", "say-hello", "--comment", "Shorter, please.")
     vault.here()

@@ -69,7 +69,7 @@ def test_a_second_daemon_by_another_path_is_refused(tmp_path: Path) -> None:
     assert len(list(vault.state.iterdir())) == 1
 
 
-def test_a_second_daemon_with_another_state_folder_is_refused(tmp_path: Path) -> None:
+def test_second_daemon_with_other_state_folder_is_refused(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     stranger = replace(vault, state=tmp_path / "elsewhere")
     with running(vault):
@@ -94,7 +94,7 @@ def test_a_vault_that_is_moved_keeps_its_journal(tmp_path: Path) -> None:
     assert [path.name for path in vault.state.iterdir()] == [folder.name]
 
 
-def test_a_copy_gets_a_journal_of_its_own(tmp_path: Path) -> None:
+def test_copied_vault_gets_new_journal(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     copy = replace(vault, root=tmp_path / "copy")
     copy_of(vault, copy.root)
@@ -109,7 +109,7 @@ def test_a_copy_gets_a_journal_of_its_own(tmp_path: Path) -> None:
     assert not any("copy" in line for line in vault.here())
 
 
-def test_of_a_moved_vault_and_a_copy_in_its_place_the_journal_goes_with_the_moved_one(
+def test_journal_follows_moved_vault_not_copy(
     tmp_path: Path,
 ) -> None:
     vault = planned(tmp_path)
@@ -123,7 +123,7 @@ def test_of_a_moved_vault_and_a_copy_in_its_place_the_journal_goes_with_the_move
     assert state_of(vault).folder != folder
 
 
-def test_another_vault_in_the_place_of_one_that_was_moved_begins_anew(tmp_path: Path) -> None:
+def test_new_vault_at_old_path_starts_empty(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     folder = state_of(vault).folder
     moved = replace(vault, root=vault.root.rename(tmp_path / "moved"))
@@ -135,7 +135,7 @@ def test_another_vault_in_the_place_of_one_that_was_moved_begins_anew(tmp_path: 
     assert "say-hello" not in fresh.click("plans").stdout
 
 
-def test_a_vault_without_its_marker_gets_its_id_back(tmp_path: Path) -> None:
+def test_vault_without_marker_gets_its_id_back(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     folder, marker = state_of(vault).folder, (vault.root / MARKER).read_text()
     (vault.root / MARKER).unlink()
@@ -146,7 +146,7 @@ def test_a_vault_without_its_marker_gets_its_id_back(tmp_path: Path) -> None:
     assert len(vault.rows("plan.created")) == 1
 
 
-def test_a_state_folder_of_a_placet_that_kept_no_ids_stays_the_vaults(tmp_path: Path) -> None:
+def test_state_folder_without_id_is_adopted(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     state = state_of(vault)
     state.whose.unlink()
@@ -157,7 +157,7 @@ def test_a_state_folder_of_a_placet_that_kept_no_ids_stays_the_vaults(tmp_path: 
     assert len(vault.rows("plan.created")) == 1
 
 
-def test_a_vault_that_is_away_is_said_once(tmp_path: Path) -> None:
+def test_missing_vault_is_reported_once(tmp_path: Path) -> None:
     vault, away = bare_vault(tmp_path), tmp_path / "away"
     with looping(vault, time=Time()) as run:
         run.settle()
@@ -183,9 +183,7 @@ def test_a_daemon_stops_when_its_journal_is_deleted(tmp_path: Path, also_the_vau
         daemon.run()
 
 
-def test_where_the_vault_cannot_be_locked_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlockable_vault_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = make_vault(tmp_path)
     said: list[str] = []
     with monkeypatch.context() as patch:
@@ -200,7 +198,7 @@ def test_where_the_vault_cannot_be_locked_that_is_said(
         assert len(said) == 1
 
 
-def test_files_of_the_state_folder_are_the_owners_alone_under_any_umask(tmp_path: Path) -> None:
+def test_state_files_are_owner_only_under_any_umask(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     before = os.umask(0)
     try:
@@ -218,7 +216,7 @@ def test_files_of_the_state_folder_are_the_owners_alone_under_any_umask(tmp_path
     shutil.rmtree(vault.root)
 
 
-def test_a_marker_that_is_no_file_is_said_and_waits_for_nobody(tmp_path: Path) -> None:
+def test_marker_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
     """A pipe is read when somebody writes into it, which nobody ever does."""
     vault = make_vault(tmp_path)
     marker = vault.root / MARKER

@@ -131,7 +131,7 @@ def answering(code: int, **headers: str) -> Callable[[BaseHTTPRequestHandler], N
     return answer
 
 
-def test_nothing_is_on_by_default() -> None:
+def test_no_notifier_is_on_by_default() -> None:
     assert not NotifyTable().is_on
     assert send(NOTICE, NotifyTable()) == ()
     for on in (
@@ -171,7 +171,7 @@ def test_without_a_note_the_link_opens_the_vault() -> None:
     assert Notice(Event.TEST, "", "", "v", "").link == "obsidian://open?vault=v"
 
 
-def test_each_event_has_its_own_sentence() -> None:
+def test_each_event_has_distinct_title() -> None:
     titles = {Notice(event, "a", TRACE, "v", "").title for event in Event}
     assert len(titles) == len(Event)
     assert NOTICE.text == "Request fix-the-median in the vault My vault & notes"
@@ -182,7 +182,7 @@ def test_each_event_has_its_own_sentence() -> None:
 
 
 @pytest.mark.parametrize("bad", ["Pay 300 euros", "a\nb", "x" * 65, "<b>"])
-def test_a_notice_cannot_carry_the_text_of_a_note(bad: str) -> None:
+def test_notice_cannot_carry_note_text(bad: str) -> None:
     with pytest.raises(ValueError, match="not an id"):
         Notice(Event.PLAN_WAITS, bad, TRACE, "v", "")
     with pytest.raises(ValueError, match="not an id"):
@@ -192,7 +192,7 @@ def test_a_notice_cannot_carry_the_text_of_a_note(bad: str) -> None:
 # --- a command
 
 
-def test_a_command_gets_the_facts_as_variables_and_no_secret(tmp_path: Path) -> None:
+def test_notify_command_gets_facts_and_no_secret(tmp_path: Path) -> None:
     script = recorder(tmp_path / "my notifier", tmp_path / "out")
     assert send(NOTICE, NotifyTable(command=(str(script), "$HOME; ls", "two words"))) == ()
     argv, environment, folder = json.loads((tmp_path / "out").read_text())
@@ -221,19 +221,19 @@ def test_a_command_in_the_home_folder_is_found(
 
 
 @pytest.mark.parametrize("word", ["/no/such/program", "~no-such-user-here/x"])
-def test_a_command_that_cannot_be_started_is_a_sentence(word: str) -> None:
+def test_unstartable_notify_command_is_reported(word: str) -> None:
     (problem,) = send(NOTICE, NotifyTable(command=(word,)))
     assert problem.startswith(f"command: {word} cannot be started: ")
 
 
-def test_a_command_that_fails_is_a_sentence_without_what_it_printed(tmp_path: Path) -> None:
+def test_failed_notify_command_is_reported_without_output(tmp_path: Path) -> None:
     script = program(tmp_path / "fails", "sys.stderr.write('token 1234'); sys.exit(3)")
     assert send(NOTICE, NotifyTable(command=(str(script), "--token=1234"))) == (
         f"command: {script} ended with exit code 3",
     )
 
 
-def test_a_command_that_hangs_is_killed_with_its_group(
+def test_hanging_notify_command_is_killed_with_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait, pids = subprocess.Popen.wait, tmp_path / "pids"
@@ -278,7 +278,7 @@ def is_gone(pid: int) -> bool:
 # --- the desktop
 
 
-def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(
+def test_notify_send_gets_escaped_text_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder(tmp_path / "bin" / "notify-send", tmp_path / "out")
@@ -295,9 +295,7 @@ def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(
     assert {"DBUS_SESSION_BUS_ADDRESS", "DISPLAY"} <= set(environment)
 
 
-def test_osascript_gets_the_words_as_arguments_never_as_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_osascript_gets_text_as_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder(tmp_path / "bin" / "osascript", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     name = '" & (do shell script "id") & "'
@@ -312,7 +310,7 @@ def test_osascript_gets_the_words_as_arguments_never_as_script(
     ]
 
 
-def test_a_machine_without_a_desktop_says_what_to_do(
+def test_missing_notify_send_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -341,7 +339,7 @@ def test_a_webhook_gets_the_facts_as_json() -> None:
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
+def test_webhook_follows_no_redirect(code: int) -> None:
     with (
         server(answering(200)) as (other, stolen),
         server(answering(code, Location=f"{other}/x")) as (address, got),
@@ -352,7 +350,7 @@ def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
     assert "tok3n" not in problem
 
 
-def test_what_a_webhook_answers_is_said_without_its_path() -> None:
+def test_webhook_error_omits_path() -> None:
     with server(answering(404)) as (address, _):
         assert send(NOTICE, NotifyTable(webhook=f"{address}/tok3n")) == (
             "webhook: 127.0.0.1 answered 404",
@@ -372,9 +370,7 @@ def test_what_a_webhook_answers_is_said_without_its_path() -> None:
         "http://me:hunter3@[::1",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_said_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, proxy: str
-) -> None:
+def test_proxy_error_omits_password(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
@@ -401,7 +397,7 @@ def test_a_webhooks_address_is_never_logged(caplog: pytest.LogCaptureFixture) ->
     assert "tok3n" not in caplog.text
 
 
-def test_a_webhook_that_trickles_is_given_up_in_time() -> None:
+def test_slow_webhook_response_times_out() -> None:
     """Each byte comes within the socket's own limit; only a limit on the whole ends this."""
     given_up = threading.Event()
 
@@ -421,7 +417,7 @@ def test_a_webhook_that_trickles_is_given_up_in_time() -> None:
     assert problem == "webhook: 127.0.0.1 did not answer within 0.4 s"
 
 
-def test_a_webhook_that_says_nothing_is_given_up_in_time() -> None:
+def test_silent_webhook_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         (problem,) = send(
             NOTICE,
@@ -434,7 +430,7 @@ def test_a_webhook_that_says_nothing_is_given_up_in_time() -> None:
     assert problem == "webhook: 127.0.0.1 did not answer within 0.3 s"
 
 
-def test_one_way_that_fails_does_not_stop_the_others(
+def test_one_failed_notifier_does_not_stop_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = recorder(tmp_path / "tell", tmp_path / "out")
@@ -465,7 +461,7 @@ def test_one_way_that_fails_does_not_stop_the_others(
         "http://exämple.org/",
     ],
 )
-def test_a_webhook_that_is_no_web_address_is_refused(webhook: str) -> None:
+def test_invalid_webhook_address_is_refused(webhook: str) -> None:
     with pytest.raises(UserError, match=r"notify\.webhook: must be an http") as error:
         made_of({"notify": {"webhook": webhook}}, "System/placet.toml")
     assert error.value.exit_code == 2
@@ -473,7 +469,7 @@ def test_a_webhook_that_is_no_web_address_is_refused(webhook: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("",), ("", "x"), ("a", "b\0c")])
-def test_a_command_that_no_system_can_run_is_refused(command: tuple[str, ...]) -> None:
+def test_invalid_notify_command_is_refused(command: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=r"notify\.command: must begin with a program"):
         made_of({"notify": {"command": command}}, "System/placet.toml")
 

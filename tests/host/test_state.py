@@ -30,14 +30,14 @@ def test_the_state_home_follows_the_environment(env, home):
 
 
 @pytest.mark.parametrize("env", [{"PLACET_STATE_HOME": "rel", "HOME": "/c"}, {}, {"HOME": "rel"}])
-def test_an_environment_without_a_place_is_a_persons_to_mend(env):
+def test_environment_without_home_is_user_error(env):
     with pytest.raises(UserError) as caught:
         state_home(env)
     assert caught.value.exit_code == 2
     assert caught.value.hint
 
 
-def test_a_vault_has_one_folder_by_any_of_its_names(tmp_path):
+def test_vault_has_one_state_folder_by_any_path(tmp_path):
     vault = make_vault(tmp_path, "Grüße & Notes")
     (tmp_path / "link").symlink_to(vault)
     env = {"PLACET_STATE_HOME": str(tmp_path / "state")}
@@ -62,12 +62,12 @@ def test_two_vaults_of_one_name_have_two_folders(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["日本語", "...", "-"])
-def test_a_vault_whose_name_has_no_ascii_letter_still_has_a_folder(tmp_path, name):
+def test_vault_name_without_ascii_gets_state_folder(tmp_path, name):
     vault = make_vault(tmp_path, name)
     assert vault_state(vault, {"HOME": "/h"}).folder.name.startswith("vault-")
 
 
-def test_only_the_owner_can_read_what_ensure_makes(tmp_path):
+def test_state_folder_is_owner_only(tmp_path):
     state = vault_state(make_vault(tmp_path), {"HOME": str(tmp_path / "home")})
     state.ensure()
     place = state.worktrees
@@ -80,7 +80,7 @@ def test_only_the_owner_can_read_what_ensure_makes(tmp_path):
 
 
 @pytest.mark.parametrize("home", [".state", "a/b/c", ""])
-def test_state_in_the_vault_is_refused_and_nothing_is_made(tmp_path, home):
+def test_state_inside_vault_is_refused(tmp_path, home):
     vault = make_vault(tmp_path)
     state = vault_state(vault, {"PLACET_STATE_HOME": str(vault / home)})
     with pytest.raises(UserError, match="is in the vault"):
@@ -88,7 +88,7 @@ def test_state_in_the_vault_is_refused_and_nothing_is_made(tmp_path, home):
     assert list(vault.iterdir()) == []
 
 
-def test_state_in_the_vault_is_refused_through_a_link(tmp_path):
+def test_state_inside_vault_is_refused_through_link(tmp_path):
     vault = make_vault(tmp_path)
     (vault / "hidden").mkdir()
     (tmp_path / "elsewhere").symlink_to(vault / "hidden")
@@ -111,7 +111,7 @@ def test_a_state_folder_of_another_user_is_refused(tmp_path, what):
         state.ensure()
 
 
-def test_a_file_in_the_way_is_a_persons_to_mend(tmp_path):
+def test_file_at_state_path_is_user_error(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(UserError, match="cannot make"):
         vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")}).ensure()

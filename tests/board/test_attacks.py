@@ -73,7 +73,7 @@ def untouched(vault: TestVault) -> bytes:
     return vault.plan().read_bytes()
 
 
-def test_a_form_of_another_page_does_nothing(vault: TestVault, owner: Browser) -> None:
+def test_cross_origin_form_is_refused(vault: TestVault, owner: Browser) -> None:
     fields = {**owner.fields(PLAN_PAGE), "reason": "CSRF"}
     assert set(fields) == {"token", "digest", "reason"}
     before, port = untouched(vault), owner.port
@@ -102,7 +102,7 @@ def test_a_form_of_another_page_does_nothing(vault: TestVault, owner: Browser) -
     assert vault.notes("Inbox/Requests") == ["Say hello.md", "Say more.md"]
 
 
-def test_a_form_without_this_session_s_token_does_nothing(
+def test_form_without_valid_csrf_token_is_refused(
     vault: TestVault, owner: Browser, tokens: Tokens
 ) -> None:
     fields = owner.fields(PLAN_PAGE)
@@ -139,7 +139,7 @@ def test_a_form_without_this_session_s_token_does_nothing(
     assert untouched(vault) == before
 
 
-def test_no_other_way_of_asking_acts(vault: TestVault, owner: Browser) -> None:
+def test_other_methods_and_content_types_are_refused(vault: TestVault, owner: Browser) -> None:
     fields = owner.fields(PLAN_PAGE)
     before = untouched(vault)
     query = "&".join(f"{key}={quote(value)}" for key, value in fields.items())
@@ -174,7 +174,7 @@ def test_no_other_way_of_asking_acts(vault: TestVault, owner: Browser) -> None:
     assert untouched(vault) == before
 
 
-def test_every_answer_forbids_to_be_framed_and_kept(owner: Browser, board: Served) -> None:
+def test_every_response_has_security_headers(owner: Browser, board: Served) -> None:
     stranger = board.browser()
     port = board.port
     paths = ["/", "/new", "/login", "/login?t=x", PLAN_PAGE, "/r/none", "/nope", "/static/board.js"]
@@ -219,7 +219,7 @@ def test_every_answer_forbids_to_be_framed_and_kept(owner: Browser, board: Serve
         )
 
 
-def test_only_our_own_names_are_answered(owner: Browser, board: Served) -> None:
+def test_foreign_host_header_is_refused(owner: Browser, board: Served) -> None:
     port = board.port
     for host in (f"localhost:{port}", f"LocalHost:{port}", f"[::1]:{port}", f"127.0.0.1:{port}"):
         assert owner.get("/login", Host=host).code == 200, host
@@ -279,7 +279,7 @@ def test_only_our_own_names_are_answered(owner: Browser, board: Served) -> None:
 @pytest.mark.parametrize(
     "part", ["/r/{}", "/r/{}/approve", "/static/{}", "/{}", "/new?template={}"]
 )
-def test_no_path_leads_elsewhere(part: str, vault: TestVault, owner: Browser) -> None:
+def test_tricky_url_paths_leak_nothing(part: str, vault: TestVault, owner: Browser) -> None:
     fields = owner.fields(PLAN_PAGE)
     before = untouched(vault)
     tricks = [
@@ -343,7 +343,9 @@ def aged(tokens: Tokens, purpose: str, data: dict[str, str], age_s: float) -> st
         time.time = real
 
 
-def test_no_session_is_forged_or_fixed(board: Served, owner: Browser, tokens: Tokens) -> None:
+def test_forged_or_planted_session_is_refused(
+    board: Served, owner: Browser, tokens: Tokens
+) -> None:
     (name, good), *_ = owner.cookies.items()
     assert name == f"placet-{board.port}"
     head, _, signature = good.rpartition(".")
@@ -389,7 +391,7 @@ def test_no_session_is_forged_or_fixed(board: Served, owner: Browser, tokens: To
     assert planted.get("/").code == 200
 
 
-def test_a_link_opens_one_session_within_ten_minutes(board: Served, tokens: Tokens) -> None:
+def test_login_link_works_once_before_it_expires(board: Served, tokens: Tokens) -> None:
     link = tokens.login("Anna")
     first, second = Browser(board.port), Browser(board.port)
     assert first.get(f"/login?t={quote(link)}").code == 200, "looking uses nothing up"
@@ -411,7 +413,7 @@ def test_a_link_opens_one_session_within_ten_minutes(board: Served, tokens: Toke
     assert not second.cookies
 
 
-def test_two_browsers_with_one_link_get_one_session(board: Served, tokens: Tokens) -> None:
+def test_concurrent_logins_with_one_link_open_one_session(board: Served, tokens: Tokens) -> None:
     link, codes = tokens.login("Anna"), []
 
     def press() -> None:
@@ -426,7 +428,7 @@ def test_two_browsers_with_one_link_get_one_session(board: Served, tokens: Token
     assert set(codes) <= {303, 403, 429}
 
 
-def test_who_tries_links_is_told_to_wait_and_keeps_nobody_out(alone: TestVault) -> None:
+def test_login_guessing_is_throttled_without_blocking_owner(alone: TestVault) -> None:
     with served(alone) as board:
         thief = board.browser()
         codes = [thief.post("/login", {"link": f"x{n}"}).code for n in range(40)]
@@ -434,7 +436,7 @@ def test_who_tries_links_is_told_to_wait_and_keeps_nobody_out(alone: TestVault) 
         assert board.browser().login(board.link).code == 303
 
 
-def test_nothing_is_printed_but_the_link(alone: TestVault) -> None:
+def test_board_output_contains_no_secrets(alone: TestVault) -> None:
     vault = alone
     with served(vault) as board:
         browser = board.browser()
@@ -463,7 +465,7 @@ def test_nothing_is_printed_but_the_link(alone: TestVault) -> None:
     )
 
 
-def test_odd_http_confuses_nobody(board: Served, owner: Browser) -> None:
+def test_malformed_http_is_handled_safely(board: Served, owner: Browser) -> None:
     port, ours = board.port, f"Host: 127.0.0.1:{board.port}\r\n"
     refused = [
         f"POST /login HTTP/1.1\r\n{ours}Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
@@ -512,7 +514,7 @@ def test_odd_http_confuses_nobody(board: Served, owner: Browser) -> None:
     assert owner.get("/").code == 200
 
 
-def test_a_decision_is_of_the_text_that_was_on_screen(tmp_path: Path) -> None:
+def test_decision_on_changed_plan_is_refused(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     with served(vault) as board:
         browser = board.browser()
@@ -553,7 +555,7 @@ def test_a_decision_is_of_the_text_that_was_on_screen(tmp_path: Path) -> None:
     assert told["digest"] == fields["digest"]
 
 
-def test_a_branch_is_merged_as_it_was_on_screen(tmp_path: Path) -> None:
+def test_merge_of_changed_branch_is_refused(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     write = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
     done = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "s"})]
@@ -581,7 +583,7 @@ def test_a_branch_is_merged_as_it_was_on_screen(tmp_path: Path) -> None:
         assert (vault.root / "hello.txt").read_text() == "Hello.\n"
 
 
-def test_the_port_of_a_board_that_was_killed_is_somebody_else_s(tmp_path: Path) -> None:
+def test_board_login_ignores_stale_address_of_dead_board(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.site.state.ensure()
     with socket.create_server(("127.0.0.1", 0)) as somebody:

@@ -142,7 +142,7 @@ def is_whole(page: Page) -> bool:
     )
 
 
-def test_a_login_link_opens_one_session(seen: Seen) -> None:
+def test_used_login_link_shows_error(seen: Seen) -> None:
     with seen.browser.new_context() as context:
         page = context.new_page()
         page.goto(seen.served.url)
@@ -155,7 +155,7 @@ def test_a_login_link_opens_one_session(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int) -> None:
+def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> None:
     title, ident = f"Add a CSV export {width}", f"add-a-csv-export-{width}"
     viewport = {"width": width, "height": WIDTHS[width]}
     press = Locator.tap if width < 500 else Locator.click
@@ -217,7 +217,7 @@ def test_the_whole_way_from_the_form_to_the_merged_commit(seen: Seen, width: int
     assert ident in {r["entity_id"] for r in seen.vault.rows("execution.completed")}
 
 
-def test_reject_revise_answer_and_widen(seen: Seen) -> None:
+def test_browser_can_reject_revise_answer_and_widen(seen: Seen) -> None:
     vault = seen.vault
     for title in (
         "Fix the menu",
@@ -279,7 +279,7 @@ def branch(vault: TestVault, word: str) -> str:
     return str(row["metadata"]["branch"])
 
 
-def test_what_is_typed_stays_and_what_changed_is_said_and_not_approved(seen: Seen) -> None:
+def test_stale_approval_is_refused_but_keeps_typed_text(seen: Seen) -> None:
     ident = planned(seen.vault, "Fix the typed text")
     with seen.context() as context:
         page = opened(context, seen, f"/r/{ident}")
@@ -319,7 +319,7 @@ FIRST_SCREEN = """() => {
 }"""
 
 
-def test_plans_are_decided_on_from_the_first_screen(seen: Seen) -> None:
+def test_plan_essentials_fit_first_phone_screen(seen: Seen) -> None:
     idents = [ask(seen.vault, title)[:48].rstrip("-") for title in PLANS]
     with seen.context(viewport={"width": 390, "height": 844}, has_touch=True) as context:
         page = context.new_page()
@@ -346,7 +346,7 @@ def test_plans_are_decided_on_from_the_first_screen(seen: Seen) -> None:
                 expect(page.locator(sheet)).to_be_hidden()
 
 
-def test_the_board_finds_what_you_type_and_counts_what_waits(seen: Seen) -> None:
+def test_board_search_filters_cards_and_survives_reload(seen: Seen) -> None:
     ident = planned(seen.vault, "Fix the needle")
     seen.vault.click("reject", ident, "--reason", "No.")
     with seen.context(viewport={"width": 390, "height": 844}) as context:
@@ -369,7 +369,7 @@ LOOK = """now => {
 }"""
 
 
-def test_many_tabs_are_open_and_one_is_live(seen: Seen) -> None:
+def test_only_visible_tab_receives_live_updates(seen: Seen) -> None:
     with seen.context() as context:
         tabs = []
         for _ in range(8):  # a browser has six connections to one server
@@ -384,7 +384,7 @@ def test_many_tabs_are_open_and_one_is_live(seen: Seen) -> None:
         expect(tabs[1].locator(".card", has_text="Fix the first tab")).to_be_visible()
 
 
-def test_a_session_that_is_over_is_said(seen: Seen) -> None:
+def test_ended_session_shows_login_link(seen: Seen) -> None:
     with seen.context() as context:
         page = opened(context, seen, "/")
         expect(page.locator("#yours")).to_be_visible()
@@ -394,7 +394,7 @@ def test_a_session_that_is_over_is_said(seen: Seen) -> None:
     seen.troubles[:] = [one for one in seen.troubles if "401" not in one]
 
 
-def test_the_keyboard_is_enough(seen: Seen) -> None:
+def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
     ident = planned(seen.vault, "Fix by keyboard")
     with seen.context(reduced_motion="reduce") as context:
         page = opened(context, seen, "/")
@@ -458,7 +458,7 @@ def tab_to(page: Page, text: str) -> None:
     raise AssertionError(f"no Tab leads to {text!r}")
 
 
-def test_without_javascript_reloading_does(seen: Seen) -> None:
+def test_board_works_without_javascript(seen: Seen) -> None:
     ident = planned(seen.vault, "Fix without a script")
     with seen.context(java_script_enabled=False) as context:
         page = opened(context, seen, "/")
@@ -488,7 +488,7 @@ def test_without_javascript_reloading_does(seen: Seen) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.thinned(2)
-def test_every_page_is_accessible_whole_and_large_enough_to_touch(seen: Seen, scheme: str) -> None:
+def test_every_page_passes_accessibility_and_layout_checks(seen: Seen, scheme: str) -> None:
     idents = kinds(seen.vault)
     paths = [
         "/",
@@ -566,7 +566,7 @@ def kinds(vault: TestVault) -> list[str]:
     return idents
 
 
-def test_a_plan_that_was_put_back_says_why(seen: Seen) -> None:
+def test_drifted_plan_shows_changed_file(seen: Seen) -> None:
     ident = planned(seen.vault, "Fix the put back plan")
     (seen.app / "src/app/search.py").write_text("def find(people, text):\n    return []\n")
     git(seen.app, "commit", "-qam", "Change what the plan was made from")

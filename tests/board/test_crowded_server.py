@@ -84,7 +84,7 @@ def head(port: int, first: str, more: str = "") -> bytes:
     return f"{first} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}".encode()
 
 
-def test_slow_clients_hold_up_nobody_and_are_cut_off(board: Served, owner: Browser) -> None:
+def test_slow_clients_are_cut_off_without_delaying_owner(board: Served, owner: Browser) -> None:
     port, end = board.port, "\r\n"
     cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
     form = f"Origin: {owner.origin}{end}Content-Type: application/x-www-form-urlencoded{end}"
@@ -119,16 +119,14 @@ def test_slow_clients_hold_up_nobody_and_are_cut_off(board: Served, owner: Brows
     assert board.rss_kb() - before < 50_000
 
 
-def test_more_connections_than_there_is_room_for_keep_no_owner_out(
-    board: Served, owner: Browser
-) -> None:
+def test_excess_connections_do_not_lock_out_owner(board: Served, owner: Browser) -> None:
     with crowd(board.port, MAX_CONNECTIONS + 150, head(board.port, "GET /")) as there:
         assert how_long(owner) < AT_ONCE_S
         assert board.files() < MAX_CONNECTIONS + 60
         assert sum(map(is_cut, there)) >= 150
 
 
-def test_more_listeners_than_may_leave_room_for_pages(board: Served, owner: Browser) -> None:
+def test_excess_listeners_are_refused_while_pages_load(board: Served, owner: Browser) -> None:
     cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
     ask = head(board.port, "GET /live", f"Cookie: {cookie}\r\n\r\n")
     codes: list[bytes] = []
@@ -143,7 +141,7 @@ def test_more_listeners_than_may_leave_room_for_pages(board: Served, owner: Brow
         assert sock.recv(12)[9:] == b"200"
 
 
-def test_who_does_not_read_is_cut_off(
+def test_non_reading_client_does_not_slow_owner(
     tmp_path: Path, owner: Browser, board: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = head(board.port, "GET /static/board.js", "\r\n") * 3_000
@@ -159,7 +157,7 @@ def test_who_does_not_read_is_cut_off(
 
 
 @pytest.mark.sweep
-def test_who_does_not_read_is_cut_off_in_time(board: Served, owner: Browser) -> None:
+def test_non_reading_clients_are_disconnected(board: Served, owner: Browser) -> None:
     asked = head(board.port, "GET /static/board.js", "\r\n") * 3_000
     files = board.files()
     with crowd(
@@ -176,7 +174,7 @@ def test_who_does_not_read_is_cut_off_in_time(board: Served, owner: Browser) -> 
     print(f"8 clients that do not read were cut off; {board.rss_kb() // 1024} MB")
 
 
-def test_a_form_of_a_stranger_is_short(board: Served) -> None:
+def test_strangers_oversized_form_is_refused(board: Served) -> None:
     stranger = board.browser()
     assert stranger.post("/login", {"link": "x" * (MAX_LOGIN_BYTES + 1)}).code == 413
     assert stranger.post("/new", {"text": "x" * 300_000}).code == 403
@@ -186,7 +184,7 @@ def test_a_form_of_a_stranger_is_short(board: Served) -> None:
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "long", "open", "link", "fifo"])
-def test_a_key_that_may_be_known_or_damaged_is_replaced(tmp_path: Path, damage: str) -> None:
+def test_exposed_or_damaged_key_is_replaced(tmp_path: Path, damage: str) -> None:
     path, known = tmp_path / KEY, b"k" * KEY_BYTES
     match damage:
         case "empty" | "short" | "long":
@@ -214,13 +212,13 @@ def test_a_key_that_may_be_known_or_damaged_is_replaced(tmp_path: Path, damage: 
         assert (tmp_path / "elsewhere").read_bytes() == known
 
 
-def test_a_folder_in_place_of_the_key_is_said(tmp_path: Path) -> None:
+def test_folder_in_place_of_key_is_reported(tmp_path: Path) -> None:
     (tmp_path / KEY).mkdir()
     with pytest.raises(UserError, match=r"board\.key"):
         key_at(tmp_path / KEY)
 
 
-def test_a_state_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_board_reports_unusable_state_folder(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     folder = vault.site.state.folder
     folder.mkdir(parents=True, mode=0o700)
@@ -240,7 +238,7 @@ def test_a_state_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     assert "No board of this vault runs." in done.stderr
 
 
-def test_where_the_board_is_counts_while_it_runs(vault: TestVault, board: Served) -> None:
+def test_stale_board_address_file_is_ignored(vault: TestVault, board: Served) -> None:
     folder = vault.site.state.folder
     assert stat.S_IMODE((folder / KEY).lstat().st_mode) == 0o600
     assert stat.S_IMODE((folder / "board.at").lstat().st_mode) == 0o600
@@ -256,7 +254,7 @@ def test_where_the_board_is_counts_while_it_runs(vault: TestVault, board: Served
         (folder / "board.at").unlink()
 
 
-def test_the_vault_cannot_make_the_board_listen_in_the_network(tmp_path: Path) -> None:
+def test_vault_setting_cannot_expose_board_to_network(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure('[board]\nlisten = "0.0.0.0:0"\n', accepted=False)
     done = vault.cli("board", check=False)
@@ -270,7 +268,7 @@ def test_the_vault_cannot_make_the_board_listen_in_the_network(tmp_path: Path) -
     assert held.names == ["board.listen"]
 
 
-def test_the_names_of_a_board_are_its_addresses() -> None:
+def test_allowed_hosts_match_listen_address() -> None:
     local = {"127.0.0.1:1", "localhost:1", "[::1]:1"}
     assert hosts_of(Address("127.0.0.1", 1)) == local
     assert hosts_of(Address("127.0.0.2", 1)) == {*local, "127.0.0.2:1"}

@@ -50,7 +50,7 @@ def buttons(page: str) -> set[str]:
     return set(re.findall(r'action="/r/say-hello/(\w+)"', page))
 
 
-def test_a_finished_mission_s_page_says_the_next_step(
+def test_finished_mission_page_offers_next_step(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in settle_home(tmp_path / "home").items():
@@ -97,7 +97,7 @@ def test_a_dropped_branch_is_not_offered_again(vault: TestVault) -> None:
 # --- disks
 
 
-def test_a_read_only_vault_can_be_read_and_says_what_to_do(vault: TestVault) -> None:
+def test_board_works_on_read_only_vault(vault: TestVault) -> None:
     before = vault.plan().read_bytes()
     with browsing(vault) as browser, read_only(vault.root):
         for path in ("/", "/new", "/numbers", "/journal", "/r/say-hello"):
@@ -111,7 +111,7 @@ def test_a_read_only_vault_can_be_read_and_says_what_to_do(vault: TestVault) -> 
     assert vault.plan().read_bytes() == before
 
 
-def test_a_read_only_state_folder_is_said_at_start_and_at_a_decision(vault: TestVault) -> None:
+def test_read_only_state_folder_is_reported(vault: TestVault) -> None:
     with browsing(vault) as browser:
         hidden = browser.hidden("say-hello")
         with read_only(vault.state):
@@ -135,7 +135,7 @@ def test_a_read_only_state_folder_is_said_at_start_and_at_a_decision(vault: Test
 # --- another board
 
 
-def test_a_board_that_was_killed_does_not_hinder_the_next(vault: TestVault) -> None:
+def test_killed_board_does_not_block_next_one(vault: TestVault) -> None:
     at = vault.site.state.folder / "board.at"
     with served(vault, ends=(-9,)) as first:
         assert first.port
@@ -155,7 +155,7 @@ def test_a_board_that_was_killed_does_not_hinder_the_next(vault: TestVault) -> N
 # --- the key, and the clock
 
 
-def test_who_deletes_the_key_logs_all_browsers_out_and_gets_a_link_that_works(
+def test_deleted_key_logs_out_all_browsers(
     vault: TestVault,
 ) -> None:
     with served(vault) as board:
@@ -170,7 +170,7 @@ def test_who_deletes_the_key_logs_all_browsers_out_and_gets_a_link_that_works(
         assert anna.get("/").code == 200
 
 
-def test_a_clock_that_was_put_right_lets_people_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_works_after_clock_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_800_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     tokens = Tokens(b"k" * 32, "run")
@@ -195,7 +195,7 @@ def test_a_clock_that_was_put_right_lets_people_in(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "name", ["back\\slash", "two\nlines", "bad\udcff", "a&b<c>\"d'", "x" * 252]
 )
-def test_a_template_of_any_name_can_be_chosen(tmp_path: Path, name: str) -> None:
+def test_template_with_odd_name_can_be_chosen(tmp_path: Path, name: str) -> None:
     vault = make_vault(tmp_path)
     (vault.root / "System" / "Templates" / f"{name}.md").write_text("Look at the moon.\n")
     with browsing(vault) as browser:
@@ -207,7 +207,7 @@ def test_a_template_of_any_name_can_be_chosen(tmp_path: Path, name: str) -> None
         assert re.search(r"<option selected>([^<]*)</option>", page)
 
 
-def test_a_note_that_is_being_written_is_read_again(
+def test_note_still_being_written_is_reread(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, left = Vault.read, [3]
@@ -225,7 +225,7 @@ def test_a_note_that_is_being_written_is_read_again(
     assert left == [0]
 
 
-def test_a_button_that_meets_a_full_disk_is_to_be_pressed_again(
+def test_full_disk_error_asks_to_free_space(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -240,7 +240,7 @@ def test_a_button_that_meets_a_full_disk_is_to_be_pressed_again(
     assert "retries" not in answer.text
 
 
-def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reader_is_served_until_it_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader may take longer than READ_S, if it takes pieces; one that takes none is cut off."""
     monkeypatch.setattr("placet_board.server.READ_S", 1.0)
     monkeypatch.setattr("placet_board.server.LOOK_S", 0.1)
@@ -270,9 +270,7 @@ def test_a_long_answer_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("button", ["approve", "reject"])
-def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more(
-    tmp_path: Path, button: str
-) -> None:
+def test_stale_page_cannot_decide_on_amendment(tmp_path: Path, button: str) -> None:
     vault = asking_vault(tmp_path, ("request_scope", WIDER), approved=False)
     with browsing(vault) as browser:
         hidden = browser.hidden("say-hello")
@@ -286,7 +284,7 @@ def test_a_button_of_an_old_page_decides_nothing_on_a_mission_that_asks_for_more
     assert vault.rows()[-2]["action_type"] == "daemon.started"
 
 
-def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Path) -> None:
+def test_question_in_renamed_note_can_be_answered(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION))
     question(vault).rename(question(vault).with_name("mine.md"))
     vault.here()
@@ -300,7 +298,7 @@ def test_a_question_in_a_note_of_another_name_is_shown_and_answered(tmp_path: Pa
 # --- sessions
 
 
-def test_a_browser_is_listed_and_logged_out(vault: TestVault) -> None:
+def test_owner_can_list_and_log_out_browsers(vault: TestVault) -> None:
     with served(vault) as board:
         anna, berta = board.browser(), board.browser()
         anna.login(board.link)
@@ -356,7 +354,7 @@ def test_a_logged_out_browser_gets_no_events(vault: TestVault) -> None:
         assert b"secret" not in said
 
 
-def test_a_session_that_ends_keeps_your_words(vault: TestVault) -> None:
+def test_form_text_survives_ended_session(vault: TestVault) -> None:
     with served(vault) as board:
         anna = board.browser()
         anna.login(board.link)

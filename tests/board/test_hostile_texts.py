@@ -109,14 +109,14 @@ def hostile_note(html: Markup) -> None:
         assert (attributes.get("start") or "1").isdecimal()
 
 
-def test_a_note_is_rendered_without_anything_that_acts() -> None:
+def test_rendered_note_contains_only_inert_elements() -> None:
     forms = ("{}", "# {0}\n\n{0}", "> {}", "- {}", "a {} b", "**{}**", "```diff\n+{}", "```{}\nx")
     for text in payloads():
         for form in forms:
             hostile_note(html_of(form.format(text)))
 
 
-def test_a_sentence_and_a_path_have_no_element_but_code() -> None:
+def test_rendered_sentences_and_paths_stay_inert() -> None:
     for text in payloads():
         for html in (prose(text), prose(f"a `{text}` b"), path_html(text)):
             for tag, attributes in elements(str(html)):
@@ -124,19 +124,19 @@ def test_a_sentence_and_a_path_have_no_element_but_code() -> None:
                 assert not attributes
 
 
-def test_the_list_is_long_enough() -> None:
+def test_payload_list_has_at_least_300_entries() -> None:
     assert len(payloads()) >= 300
 
 
 @pytest.mark.parametrize("char", HIDDEN)
-def test_what_cannot_be_seen_is_written_out_in_notes(char: str) -> None:
+def test_hidden_characters_are_spelled_out_in_notes(char: str) -> None:
     html = html_of(f"`a{char}b` {char} **x{char}**\n\n```\n{char}\n```\n")
     assert char not in html
     assert f"{ord(char):x}" in html.lower()
 
 
 @pytest.mark.parametrize("depth", [MAX_NESTING // 2 + 1, MAX_NESTING, 400, 5_000])
-def test_what_is_nested_deeply_is_shown(depth: int) -> None:
+def test_deeply_nested_text_is_still_shown(depth: int) -> None:
     for text in (
         "> " * depth + "unseen?",
         "".join("  " * n + "- a\n" for n in range(min(depth, 300)))
@@ -216,7 +216,7 @@ def idents(vault: TestVault) -> dict[str, str]:
     return {name: found[name] for name in ("done", "waits", "asks", "fails")}
 
 
-def test_every_page_of_a_hostile_vault_holds_only_what_we_wrote(vault: TestVault) -> None:
+def test_pages_of_hostile_vault_contain_no_injection(vault: TestVault) -> None:
     ids = idents(vault)
     assert vault.rows("execution.completed")
     assert vault.rows("execution.failed")
@@ -382,7 +382,7 @@ def shape(board: Board, name: str, values: Mapping[str, Any], text: str) -> list
     return checked(html)
 
 
-def test_a_template_has_the_same_elements_whatever_the_texts_say(
+def test_hostile_text_never_changes_page_elements(
     board: Board, pages: list[tuple[str, dict[str, Any]]]
 ) -> None:
     bad = payloads()
@@ -393,7 +393,7 @@ def test_a_template_has_the_same_elements_whatever_the_texts_say(
 
 
 @pytest.mark.sweep
-def test_every_template_has_the_same_elements_with_each_text(
+def test_sweep_of_payloads_changes_no_page_elements(
     board: Board, pages: list[tuple[str, dict[str, Any]]]
 ) -> None:
     for name, values in pages:
@@ -403,7 +403,7 @@ def test_every_template_has_the_same_elements_with_each_text(
     print(f"{len(payloads())} texts in each place of {len(pages)} pages")
 
 
-def test_a_branch_is_shown_without_anything_that_acts() -> None:
+def test_rendered_patch_contains_only_highlighting_spans() -> None:
     for text in payloads():
         for name in ("a.py", "a.html", "a.md", "a.js", text.replace("\n", " ")):
             lines = "\n".join(f"{sign}{line}" for line in text.split("\n") for sign in "+- ")
@@ -417,7 +417,7 @@ def test_a_branch_is_shown_without_anything_that_acts() -> None:
                     assert re.fullmatch(r"s-\w+( s-\w+)*", attributes["class"] or ""), line
 
 
-def test_a_login_link_has_a_qr_code_where_the_terminal_has_room_for_all_of_it(
+def test_qr_code_is_shown_only_if_it_fits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
@@ -434,7 +434,7 @@ def test_a_login_link_has_a_qr_code_where_the_terminal_has_room_for_all_of_it(
     assert "placet board login" in shown.err
 
 
-def test_proxy_may_pass_https_on_for_its_name() -> None:
+def test_https_origin_is_accepted_only_for_proxied_name() -> None:
     name = frozenset({"notes.example.home"})
     door = Door(name | {"127.0.0.1:1"}, Tokens(b"k" * 32, "run"), 1, proxied=name)
 

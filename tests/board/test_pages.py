@@ -155,7 +155,7 @@ def browser(vault: TestVault) -> Iterator[Browser]:
 # --- numbers
 
 
-def test_the_numbers_are_drawn_with_a_table_and_their_sql(browser: Browser) -> None:
+def test_each_chart_has_table_and_sql(browser: Browser) -> None:
     page = browser.get("/numbers")
     assert page.count("<svg") - page.count('class="swatch"') == 7
     assert page.count('role="img"') == page.count("<desc") == 7
@@ -170,7 +170,7 @@ def test_the_numbers_are_drawn_with_a_table_and_their_sql(browser: Browser) -> N
 @pytest.mark.parametrize("days", [7, 30, 90])
 @pytest.mark.parametrize("by", list(GROUPS))
 @pytest.mark.thinned(3)
-def test_each_sql_of_the_page_runs_as_it_stands(
+def test_sql_shown_on_numbers_page_runs_verbatim(
     browser: Browser, vault: TestVault, by: str, days: int
 ) -> None:
     found = sqls(browser.get(f"/numbers?by={by}&days={days}&agent=default&portal=(the+vault)"))
@@ -182,21 +182,21 @@ def test_each_sql_of_the_page_runs_as_it_stands(
         assert rows, sql
 
 
-def test_the_command_line_runs_the_sql_of_a_page(browser: Browser, vault: TestVault) -> None:
+def test_journal_command_runs_sql_from_page(browser: Browser, vault: TestVault) -> None:
     (sql, *_) = sqls(browser.get("/numbers?by=agent"))
     assert vault.click("journal", "--sql", sql).stdout == (
         "agent\tcompleted\tfailed\ndefault\t1\t1\n"
     )
 
 
-def test_a_name_that_is_none_is_in_no_sql(browser: Browser) -> None:
+def test_unknown_filter_values_never_reach_sql(browser: Browser) -> None:
     page = browser.get("/numbers?agent=x'%20OR%201&portal=%00&days=9999999&by=1;DROP")
     assert "OR 1" not in page
     assert "the last 30 days begin at row 1\n" in page
     assert "AS day" in page
 
 
-def test_a_name_in_sql_stays_a_name(vault: TestVault) -> None:
+def test_quotes_in_names_are_escaped_in_sql(vault: TestVault) -> None:
     part = Slice(7, "portal", "o'brien", "it's")
     for name in QUESTIONS:
         head, rows = query(vault.db, sql_of(name, part, 1))
@@ -206,7 +206,7 @@ def test_a_name_in_sql_stays_a_name(vault: TestVault) -> None:
 
 @pytest.mark.parametrize("name", list(QUESTIONS))
 @pytest.mark.parametrize("by", list(GROUPS))
-def test_no_question_walks_the_whole_journal(vault: TestVault, name: str, by: str) -> None:
+def test_numbers_queries_never_scan_whole_journal(vault: TestVault, name: str, by: str) -> None:
     with closing(sqlite3.connect(vault.db)) as db:
         sql = sql_of(name, Slice(30, by, "default", ""), 1)
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
@@ -214,9 +214,7 @@ def test_no_question_walks_the_whole_journal(vault: TestVault, name: str, by: st
     assert not [step for step in plan if re.match(r"SCAN (a|made|activity)\b", step)], plan
 
 
-def test_a_question_that_takes_too_long_is_said_and_stops_no_other(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_numbers_query_fails_alone(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     monkeypatch.setattr("placet_board.numbers.COUNT_S", 0.2)
     monkeypatch.setattr(
@@ -228,9 +226,7 @@ def test_a_question_that_takes_too_long_is_said_and_stops_no_other(
     assert "1 completed, 1 failed" in page
 
 
-def test_who_has_to_wait_too_long_is_told_so(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_wait_for_lock_times_out(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted()
     monkeypatch.setattr("placet_board.numbers.WAIT_S", 0.01)
     with counted._lock, pytest.raises(UserError):
@@ -238,7 +234,7 @@ def test_who_has_to_wait_too_long_is_told_so(
     assert not counted.numbers(vault.db, Slice(7, "day")).is_empty
 
 
-def test_browsers_share_what_was_counted(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_browsers_share_cached_numbers(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     first = browser.get("/numbers")
     monkeypatch.setattr("placet_board.numbers.query", None)  # nothing is asked again
     assert browser.get("/numbers?agent=nobody") == first
@@ -246,7 +242,7 @@ def test_browsers_share_what_was_counted(browser: Browser, monkeypatch: pytest.M
     browser.get("/numbers", 500)
 
 
-def test_numbers_of_nothing_say_what_to_do(tmp_path: Path) -> None:
+def test_empty_numbers_page_suggests_next_action(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     with browsing(vault) as browser:
         for path in ("/numbers", "/journal"):  # no daemon ran yet
@@ -257,7 +253,7 @@ def test_numbers_of_nothing_say_what_to_do(tmp_path: Path) -> None:
         assert 'href="/new">write a request</a>' in browser.get("/numbers")
 
 
-def test_bars_have_the_height_of_their_values() -> None:
+def test_bar_sizes_are_proportional_to_values() -> None:
     tall = bar_chart([("a", [3, 1]), ("b", [None, 2]), ("c", [None, None])], str)
     assert [(block.series, block.told) for block in tall.blocks] == [
         (0, "a: 3"),
@@ -287,7 +283,7 @@ def rows_of(page: str) -> list[int]:
     return [int(number) for number in re.findall(r'id="row-(\d+)"', page)]
 
 
-def test_the_journal_is_read_in_pages_without_a_gap(vault: TestVault) -> None:
+def test_journal_pages_have_no_gaps(vault: TestVault) -> None:
     last = rows_page(vault.db, Wanted(), 1).rows[0].id
     seen, below = [], 0
     while True:
@@ -299,7 +295,7 @@ def test_the_journal_is_read_in_pages_without_a_gap(vault: TestVault) -> None:
     assert seen == list(range(last, 0, -1))
 
 
-def test_a_page_looks_at_so_many_rows_and_goes_on(
+def test_journal_page_scan_is_limited_and_resumable(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("placet_board.rows.SCANNED", 10)
@@ -322,7 +318,7 @@ def test_a_page_looks_at_so_many_rows_and_goes_on(
     ],
 )
 @pytest.mark.thinned(3)
-def test_the_journal_is_filtered(
+def test_journal_filters_apply_to_page_and_csv(
     browser: Browser, vault: TestVault, asked: str, expected: Any
 ) -> None:
     with closing(sqlite3.connect(vault.db)) as db:
@@ -336,7 +332,7 @@ def test_the_journal_is_filtered(
     assert [int(line[0]) for line in lines[1:]] == ids
 
 
-def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
+def test_journal_can_be_filtered_by_request(browser: Browser, vault: TestVault) -> None:
     trace = vault.rows("plan.rejected")[0]["trace_id"]
     ids = [row.id for rows in all_rows(vault.db, Wanted(trace_id=trace)) for row in rows]
     assert len(ids) > 5
@@ -348,7 +344,9 @@ def test_a_request_is_a_filter_too(browser: Browser, vault: TestVault) -> None:
         browser.get(f"/journal?{odd}")
 
 
-def test_an_old_page_links_to_older_rows(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_page_links_to_older_rows(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("placet_board.pages.ROWS", 5)
     first = browser.get("/journal?actor=system")
     (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
@@ -357,7 +355,7 @@ def test_an_old_page_links_to_older_rows(browser: Browser, monkeypatch: pytest.M
     assert max(rows_of(second)) < min(rows_of(first))
 
 
-def test_no_cell_of_the_csv_is_a_formula(browser: Browser) -> None:
+def test_csv_export_neutralizes_formulas(browser: Browser) -> None:
     answer = browser.client.get("/journal.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="journal.csv"'
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
@@ -368,7 +366,7 @@ def test_no_cell_of_the_csv_is_a_formula(browser: Browser) -> None:
     assert not [cell for cell in cells if cell[:1] in "=+-@\t\r" and cell]
 
 
-def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
+def test_trace_page_tells_request_history_in_order(browser: Browser) -> None:
     page = browser.get("/journal/trace/done")
     assert "What happened to done &lt;/code&gt;" in page, "its title, and not its name"
     sentences = [
@@ -387,7 +385,7 @@ def test_the_trace_of_a_request_is_its_story(browser: Browser) -> None:
 # --- one request
 
 
-def test_a_mission_is_shown_turn_by_turn(browser: Browser) -> None:
+def test_request_page_lists_iterations_with_tool_calls(browser: Browser) -> None:
     page = browser.get("/r/done")
     work = page[page.index("The mission, iteration by iteration") :]
     assert "3 of 10 iterations used." in work
@@ -411,7 +409,7 @@ def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
     assert "since revision" not in lines[: lines.index("</details>")]
 
 
-def test_a_plan_that_waits_says_what_such_plans_cost(browser: Browser) -> None:
+def test_waiting_plan_shows_cost_of_similar_missions(browser: Browser) -> None:
     assert "Similar missions cost about $0.20, up to $0.30 so far." in browser.get("/r/again")
     assert browser.get("/").count("1 step · 1 path · ~$0.20") == 1
 
@@ -421,7 +419,7 @@ def test_a_plan_that_waits_says_what_such_plans_cost(browser: Browser) -> None:
     ["/numbers", "/journal", "/journal/trace/hard", "/r/done", "/r/hard", "/r/again", "/"],
 )
 @pytest.mark.thinned(3)
-def test_nothing_foreign_acts(browser: Browser, path: str) -> None:
+def test_pages_contain_no_injected_scripts(browser: Browser, path: str) -> None:
     page = browser.get(path)
     assert "<script>" not in page
     assert page.count("<script") == 1
@@ -440,12 +438,12 @@ def test_every_page_says_that_the_model_is_scripted(browser: Browser, path: str,
 
 @pytest.mark.parametrize("name", ["action", "actor", "request", "text", "day", "below"])
 @pytest.mark.thinned(3)
-def test_a_filter_is_shown_as_text(browser: Browser, name: str) -> None:
+def test_journal_filter_value_is_escaped(browser: Browser, name: str) -> None:
     page = browser.get(f"/journal?{name}=%22%3E%3Cscript%3Ealert(1)%3C/script%3E%00")
     assert "<script>" not in page
 
 
-def test_a_report_has_its_pictures_and_no_other_file(browser: Browser, vault: TestVault) -> None:
+def test_report_serves_only_its_own_pictures(browser: Browser, vault: TestVault) -> None:
     report = next(path for path in vault.reports() if "_done" in path.name)
     with vault.site.reader("done") as reader:
         trace8 = find(reader, "done").trace8
@@ -470,7 +468,7 @@ def test_a_report_has_its_pictures_and_no_other_file(browser: Browser, vault: Te
     browser.get(shown[0], 404)
 
 
-def test_the_cost_of_a_mission_is_that_of_its_iterations(tmp_path: Path) -> None:
+def test_iteration_costs_sum_to_mission_cost(tmp_path: Path) -> None:
     with MessagesApi(five_turns) as api:
         vault = make_vault(
             tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
@@ -496,14 +494,14 @@ def _as_chart(vault: TestVault) -> str:
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
-def test_what_stands_still_for_an_answer_is_still_at_work(tmp_path: Path) -> None:
+def test_unanswered_question_is_shown_as_waiting(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION))
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*waiting for you', page)
 
 
-def test_work_without_a_commit_is_not_offered_for_merging() -> None:
+def test_merge_is_not_offered_without_commit() -> None:
     case = {
         "state": "completed",
         "intent": "",
@@ -518,7 +516,7 @@ def test_work_without_a_commit_is_not_offered_for_merging() -> None:
     assert acts(ended, {**case, "commit": "c0ffee"})["merge"] is True
 
 
-def test_an_ended_request_is_found_though_it_is_not_shown(
+def test_search_finds_ended_request_missing_from_board(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("placet.cli.status._latest", lambda *_: [])

@@ -34,7 +34,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_a_damaged_box_is_no_tick(line: str) -> None:
+def test_damaged_box_is_reported_as_unreadable(line: str) -> None:
     """Whoever deletes the `x` does not mean that the step is done."""
     plan = Plan("T", "", (Step("One"), Step("Two", "Text.")), Scope(("a",), ()))
     body = render_plan(plan)
@@ -48,7 +48,7 @@ def test_a_damaged_box_is_no_tick(line: str) -> None:
     assert parse_plan(render_plan(said)) == said
 
 
-def test_a_plan_with_a_damaged_box_is_not_approved(vault: TestVault) -> None:
+def test_plan_with_damaged_box_is_not_approved(vault: TestVault) -> None:
     model = Fake(lambda _: says(("submit_plan", PARTS)))
     with looping(vault, model=lambda: model, time=Time()) as run:
         plan = planned(run)
@@ -63,7 +63,7 @@ def test_a_plan_with_a_damaged_box_is_not_approved(vault: TestVault) -> None:
 # --- steps that were taken out of the text
 
 
-def test_a_step_is_known_by_the_number_that_people_read() -> None:
+def test_steps_are_identified_by_their_visible_number() -> None:
     """Whoever takes step 1 out, and writes of step 3, means the heading `### 3.`."""
     plan = Plan("T", "", (Step("One"), Step("Two"), Step("Three")), Scope(("a",), ()))
     body = render_plan(plan)

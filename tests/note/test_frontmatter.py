@@ -154,7 +154,7 @@ def _figures(notes: Iterable[CorpusNote]) -> dict[str, float]:
 # -- the corpus
 
 
-def test_the_corpus_is_large_and_its_names_are_unique() -> None:
+def test_corpus_is_large_with_unique_names() -> None:
     assert len(CORPUS) >= 200
     assert len({note.name for note in CORPUS}) == len(CORPUS)
 
@@ -167,7 +167,7 @@ def test_no_byte_changes_outside_the_stamped_lines() -> None:
 
 
 @pytest.mark.parametrize("note", hand_made(), ids=lambda note: note.name)
-def test_hand_made_notes_are_edited_or_left_alone(note: CorpusNote) -> None:
+def test_hand_made_notes_are_stamped_or_refused(note: CorpusNote) -> None:
     problem = read_note(note.raw).problem
     assert bool(problem) == (not note.editable)
     if note.editable:
@@ -183,7 +183,7 @@ def test_hand_made_notes_are_edited_or_left_alone(note: CorpusNote) -> None:
         assert "\n" not in problem
 
 
-def test_python_frontmatter_reads_the_same_keys_before_and_after_a_stamp() -> None:
+def test_python_frontmatter_agrees_before_and_after_stamp() -> None:
     compared = 0
     for note in CORPUS:
         before = read_note(note.raw)
@@ -206,7 +206,7 @@ def test_python_frontmatter_reads_the_same_keys_before_and_after_a_stamp() -> No
     assert compared > 200
 
 
-def test_what_python_frontmatter_is_given_to_read_says_what_the_note_says() -> None:
+def test_parse_note_agrees_with_read_note() -> None:
     for note in CORPUS:
         known = read_note(note.raw)
         meta, text = parse_note(note.raw)
@@ -240,7 +240,7 @@ def test_what_python_frontmatter_is_given_to_read_says_what_the_note_says() -> N
         (b"a\xff", {}, "a\ufffd"),
     ],
 )
-def test_traps_of_python_frontmatter_are_none_for_a_note_that_is_only_read(
+def test_parse_note_avoids_python_frontmatter_traps(
     raw: bytes, meta: dict[str, object], text: str
 ) -> None:
     assert parse_note(raw) == (meta, text)
@@ -259,7 +259,7 @@ def test_traps_of_python_frontmatter_are_none_for_a_note_that_is_only_read(
         "\ufefftext\n",
     ],
 )
-def test_a_new_note_is_the_stamped_text(kind: Frontmatter, body: str) -> None:
+def test_new_note_equals_stamped_body(kind: Frontmatter, body: str) -> None:
     meta: dict[str, str | float | bool] = {
         "trace_id": "550e8400-e29b-41d4-a716-446655440000",
         "status": "on",
@@ -286,9 +286,7 @@ def test_a_new_note_is_the_stamped_text(kind: Frontmatter, body: str) -> None:
         ({"a": 1}, "---\nb: [\n---\ntext\n"),
     ],
 )
-def test_a_new_note_that_would_say_something_else_is_not_made(
-    meta: dict[str, str | float], body: str
-) -> None:
+def test_unsafe_new_note_is_refused(meta: dict[str, str | float], body: str) -> None:
     with pytest.raises(UnsafeEdit):
         new_note(meta, body)
 
@@ -456,7 +454,7 @@ def _equal(found: object, value: object) -> bool:
 
 @_timeless(max_examples=100)
 @given(st.one_of(st.binary(max_size=60), _notes))
-def test_reading_never_raises_and_digesting_neither(raw: bytes) -> None:
+def test_reading_and_digesting_never_raise(raw: bytes) -> None:
     note = read_note(raw)
     assert note.raw == raw
     assert all(isinstance(key, str) for key in note.meta)
@@ -472,7 +470,7 @@ def test_reading_never_raises_and_digesting_neither(raw: bytes) -> None:
 @given(_notes, _changes, _kinds)
 @example(b"---\nstatus: |+\n  a\n\n# c\nnext: 1\n---\n", {"status": "x"}, Frontmatter.YAML)
 @example(b"---\nd: .nan\n---\n", {"status": "x"}, Frontmatter.YAML)
-def test_a_stamp_sets_what_it_says_and_nothing_else(
+def test_stamp_changes_only_given_keys(
     raw: bytes, changes: dict[str, object], kind: Frontmatter
 ) -> None:
     after = _stamped(raw, changes, kind)
@@ -494,7 +492,7 @@ def test_a_stamp_sets_what_it_says_and_nothing_else(
 
 @_timeless(max_examples=100)
 @given(_notes, _changes, _kinds)
-def test_removing_what_was_added_gives_the_same_bytes(
+def test_removing_added_keys_restores_original_bytes(
     raw: bytes, changes: dict[str, object], kind: Frontmatter
 ) -> None:
     before = read_note(raw)
@@ -512,7 +510,7 @@ def test_removing_what_was_added_gives_the_same_bytes(
 
 @_timeless(max_examples=100)
 @given(_notes, _keys)
-def test_a_removed_key_is_gone_and_all_else_is_there(raw: bytes, key: str) -> None:
+def test_removing_key_keeps_everything_else(raw: bytes, key: str) -> None:
     after = _stamped(raw, {key: None})
     before, note = read_note(raw), read_note(after)
     assert repr(dict(note.meta)) == repr({k: v for k, v in before.meta.items() if k != key})
@@ -522,7 +520,7 @@ def test_a_removed_key_is_gone_and_all_else_is_there(raw: bytes, key: str) -> No
 
 @_timeless(max_examples=100)
 @given(_values, _kinds, st.sampled_from(["", '"old"', "'old'"]))
-def test_every_value_comes_back(value: object, kind: Frontmatter, old: str) -> None:
+def test_every_stamped_value_is_read_back(value: object, kind: Frontmatter, old: str) -> None:
     separator = ": " if kind is Frontmatter.YAML else " = "
     fence = "---" if kind is Frontmatter.YAML else "+++"
     raw = f"{fence}\nkey{separator}{old}\n{fence}\n".encode() if old else b""
@@ -533,7 +531,7 @@ def test_every_value_comes_back(value: object, kind: Frontmatter, old: str) -> N
 
 @_timeless(max_examples=100)
 @given(st.sampled_from([note.raw for note in CORPUS if note.editable]), _changes)
-def test_no_byte_changes_outside_whatever_the_value(raw: bytes, changes: dict[str, object]) -> None:
+def test_no_value_changes_bytes_outside_its_lines(raw: bytes, changes: dict[str, object]) -> None:
     for key, value in changes.items():
         if key in ("status", "trace_id", "approved_at"):
             try:
@@ -546,7 +544,7 @@ def test_no_byte_changes_outside_whatever_the_value(raw: bytes, changes: dict[st
 # -- what single notes read and become
 
 
-def test_values_are_as_yaml_says_and_keys_are_text() -> None:
+def test_values_follow_yaml_and_keys_are_text() -> None:
     note = read_note(
         b"---\nat: 12:30\nflag: on\non: x\n2024: y\nmade: 2026-11-25T12:00:00Z\n---\nBody\n"
     )
@@ -555,7 +553,7 @@ def test_values_are_as_yaml_says_and_keys_are_text() -> None:
     assert (note.body, note.problem) == ("Body\n", "")
 
 
-def test_undecodable_bytes_are_a_problem_and_the_text_still_shows() -> None:
+def test_undecodable_bytes_are_reported_with_readable_text() -> None:
     note = read_note(b"good\nb\xe4d\n")
     assert note.body == "good\nb\ufffdd\n"
     assert note.problem == "The note is not UTF-8 text (line 2)."
@@ -582,7 +580,7 @@ def test_problems_name_the_line_of_the_note(raw: str, line: int) -> None:
     assert f"line {line}" in read_note(raw.encode()).problem
 
 
-def test_keys_in_braces_are_read_though_they_cannot_be_edited() -> None:
+def test_keys_in_braces_are_read_but_not_editable() -> None:
     note = read_note(b"---\n{status: pending}\n---\n")
     assert note.meta == {"status": "pending"}
     assert "braces" in note.problem
@@ -640,7 +638,7 @@ def test_keys_in_braces_are_read_though_they_cannot_be_edited() -> None:
         ("+++\n[t]\na = 2\n+++\n", {"a": "x"}, '+++\na = "x"\n[t]\na = 2\n+++\n'),
     ],
 )
-def test_edits(raw: str, changes: dict[str, object], after: str) -> None:
+def test_stamp_makes_minimal_edits(raw: str, changes: dict[str, object], after: str) -> None:
     assert stamp(raw.encode(), changes).decode() == after
 
 
@@ -660,23 +658,23 @@ def test_edits(raw: str, changes: dict[str, object], after: str) -> None:
         ("text", {"a": "\ud800"}),
     ],
 )
-def test_edits_that_cannot_be_proved_safe_are_refused(raw: str, changes: dict[str, object]) -> None:
+def test_unsafe_edits_are_refused(raw: str, changes: dict[str, object]) -> None:
     with pytest.raises(UnsafeEdit):
         stamp(raw.encode(), changes)
 
 
-def test_removing_the_blank_lines_of_a_kept_scalar_is_refused() -> None:
+def test_removal_that_alters_kept_scalar_is_refused() -> None:
     raw = b"---\nkept: |+\n  a\nstatus: |\n  x\n\n---\n"
     with pytest.raises(UnsafeEdit, match="'status'"):
         stamp(raw, {"status": None})  # the empty line would become part of `kept`
 
 
-def test_a_bare_note_cannot_be_stamped_without_a_format() -> None:
+def test_stamping_bare_note_requires_format() -> None:
     with pytest.raises(ValueError, match="format"):
         stamp(b"x", {"a": "b"}, kind_if_none=Frontmatter.NONE)
 
 
-def test_the_digest_is_of_everything_but_the_stamped_keys() -> None:
+def test_digest_ignores_only_stamped_keys() -> None:
     raw = b"---\nstatus: x\ntitle: t\ntags:\n  - a\n---\nbody\n"
     assert (
         digest(raw, {"status"})
@@ -692,7 +690,7 @@ def test_the_digest_is_of_everything_but_the_stamped_keys() -> None:
     )
 
 
-def test_a_block_left_empty_stays_where_the_body_would_open_one() -> None:
+def test_empty_block_stays_if_body_resembles_frontmatter() -> None:
     raw = b"---\nstatus: x\n---\n---\na: 1\n---\n"
     assert without_keys(raw, {"status"}) == b"---\n---\n---\na: 1\n---\n"
     assert digest(raw, {"status"}) != digest(b"---\na: 1\n---\n", {"status"})
@@ -708,7 +706,7 @@ def test_a_block_left_empty_stays_where_the_body_would_open_one() -> None:
     ],
     ids=["words", "rule", "fences", "umlauts"],
 )
-def test_ten_megabytes_take_less_than_a_second(raw: bytes) -> None:
+def test_ten_megabyte_note_is_read_within_one_second(raw: bytes) -> None:
     assert len(raw) > 9_000_000
     begun = time.process_time()
     assert not read_note(raw).problem
@@ -721,13 +719,13 @@ def test_ten_megabytes_take_less_than_a_second(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "note", [n for n in hand_made() if len(n.raw) > 500], ids=lambda note: note.name
 )
-def test_hostile_notes_end_soon(note: CorpusNote) -> None:
+def test_hostile_notes_are_read_within_one_second(note: CorpusNote) -> None:
     begun = time.process_time()
     read_note(note.raw)
     assert time.process_time() - begun < 1
 
 
-def test_the_recursion_limit_is_never_met() -> None:
+def test_deep_nesting_never_hits_recursion_limit() -> None:
     before = sys.getrecursionlimit()
     assert "deeper" in read_note(b"+++\na = " + b"[" * 30_000 + b"\n+++\n").problem
     assert "deeper" in read_note(b"---\na: " + b"[" * 30_000 + b"\n---\n").problem
@@ -739,7 +737,7 @@ def test_the_recursion_limit_is_never_met() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-def test_sweep_a_folder_of_notes() -> None:
+def test_sweep_of_notes_changes_no_foreign_bytes() -> None:
     """Print the corpus's figure for the notes in $PLACET_NOTES, or for 10,000 generated ones."""
     if folder := os.environ.get("PLACET_NOTES"):
         paths = [path for path in Path(folder).rglob("*.md") if path.is_file()]

@@ -83,7 +83,7 @@ def tags(text):
         ('```toml\nwrite = ["src/\u0430uth/**"]\n```', UnseenKind.LOOKALIKE, "Cyrillic"),
     ],
 )
-def test_what_reading_view_does_not_show_is_found(text, kind, shown):
+def test_text_hidden_in_reading_view_is_found(text, kind, shown):
     found = find_unseen("first line\n\n" + text)
     assert {u.kind for u in found} == {kind}, found
     assert shown in " ".join(u.shown for u in found)
@@ -144,7 +144,7 @@ def test_ordinary_writing_gives_no_alarm(text):
     assert warning_callout(find_unseen(text)) == ""
 
 
-def test_lines_are_counted_through_every_line_end():
+def test_line_numbers_respect_every_line_ending():
     assert kinds("a\r\nb\u200b\rc\u200b\n<!-- x\ny -->\r\n%%z%%") == [
         (2, UnseenKind.ZERO_WIDTH),
         (3, UnseenKind.ZERO_WIDTH),
@@ -160,7 +160,7 @@ def test_hidden_characters_are_found_in_code_too():
     ]
 
 
-def test_commented_lines_are_those_whose_beginning_is_hidden():
+def test_line_starting_inside_comment_counts_as_commented():
     assert commented_lines("a\n<!--\n## Scope\n--> b\nc <!-- x --> d\n%% y\nz %%\nw") == {
         2,
         3,
@@ -173,7 +173,7 @@ def test_commented_lines_are_those_whose_beginning_is_hidden():
     assert commented_lines("%%\nto the end\n") == {1, 2, 3}
 
 
-def test_visible_writes_out_what_is_hidden_and_nothing_else():
+def test_visible_escapes_only_hidden_characters():
     assert visible("a\u200bb\U000e0041 👩‍💻 می‌خواهم") == "a\\u{200B}b\\u{E0041} 👩‍💻 می‌خواهم"
 
 
@@ -192,7 +192,7 @@ def test_visible_writes_out_what_is_hidden_and_nothing_else():
         ("a\x1bb", "not shown"),
     ],
 )
-def test_a_path_that_reads_as_another_is_told(path, words):
+def test_lookalike_path_is_reported(path, words):
     assert words in (homoglyphs(path) or "")
     assert (homoglyphs(path) or "").isascii() or "\u200b" not in (homoglyphs(path) or "")
 
@@ -209,7 +209,7 @@ def test_a_path_that_reads_as_another_is_told(path, words):
         "русский/хор.md",
     ],
 )
-def test_an_honest_path_is_left_alone(path):
+def test_honest_path_raises_no_warning(path):
     assert homoglyphs(path) is None
 
 
@@ -310,7 +310,7 @@ def test_a_code_span_holds_any_line(text):
         '```toml\n"\u0430',
     ],
 )
-def test_searching_takes_time_in_proportion_to_the_text(piece):
+def test_hidden_text_search_takes_linear_time(piece):
     text = piece * (20_000 // len(piece))
     began = time.process_time()
     warning_callout(find_unseen(text))
@@ -350,7 +350,7 @@ def test_searching_takes_time_in_proportion_to_the_text(piece):
         "[x](file:///etc/passwd)",
     ],
 )
-def test_what_reading_view_shows_as_something_else_is_reported(text):
+def test_text_disguised_in_reading_view_is_reported(text):
     assert find_unseen(text)
 
 
@@ -370,7 +370,7 @@ def test_what_reading_view_shows_as_something_else_is_reported(text):
         "`$HOME`",
     ],
 )
-def test_ordinary_words_are_not(text):
+def test_ordinary_text_is_not_reported(text):
     assert not find_unseen(text)
 
 
@@ -387,7 +387,7 @@ def test_ordinary_words_are_not(text):
         ("| a |\n|---|\n\nx | y", []),
     ],
 )
-def test_cells_beyond_a_tables_columns_are_told(text: str, told: list[tuple[int, str]]) -> None:
+def test_cells_beyond_table_columns_are_reported(text: str, told: list[tuple[int, str]]) -> None:
     assert [
         (one.line, one.shown) for one in find_unseen(text) if one.kind is UnseenKind.CELL
     ] == told

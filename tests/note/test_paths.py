@@ -42,14 +42,14 @@ def test_request_id_is_the_slug_of_the_name(file_name, slug):
     assert paths.request_id(file_name, ()) == slug
 
 
-def test_a_name_without_ascii_gets_a_stable_id_of_its_own():
+def test_non_ascii_name_gets_stable_unique_id():
     one, other = paths.request_id("修复登录.md", ()), paths.request_id("修复登出.md", ())
     assert re.fullmatch(r"request-[0-9a-f]{8}", one)
     assert one != other
     assert one == paths.request_id("修复登录.md", ())
 
 
-def test_taken_ids_are_counted_up_within_the_length():
+def test_taken_id_gets_numeric_suffix_within_limit():
     assert paths.request_id("a.md", {"a"}) == "a-2"
     assert paths.request_id("a.md", {"a", "a-2", "a-3"}) == "a-4"
     long = "x" * 48
@@ -69,7 +69,7 @@ def test_ids_are_valid_unique_and_deterministic(file_names):
 
 
 @given(anything, anything, st.integers(0, 3))
-def test_trace_ids_are_deterministic_uuids_that_each_part_changes(name, digest, ordinal):
+def test_trace_id_depends_deterministically_on_every_part(name, digest, ordinal):
     trace = paths.trace_id(name, digest, ordinal)
     assert str(uuid.UUID(trace)) == trace == paths.trace_id(name, digest, ordinal)
     assert (
@@ -115,7 +115,7 @@ def test_a_trace_id_never_changes_between_versions():
         ".obsidian",
     ],
 )
-def test_temporary_names(name):
+def test_temporary_names_are_recognized(name):
     assert paths.is_temporary(name)
 
 
@@ -191,12 +191,12 @@ def test_conflict_copies_name_their_original(name):
         "",
     ],
 )
-def test_other_names_are_no_conflict_copies(name):
+def test_ordinary_names_are_not_conflict_copies(name):
     assert paths.conflict_of(name) is None
 
 
 @given(anything)
-def test_classifying_never_fails_and_an_original_is_shorter(name):
+def test_classifying_names_never_raises(name):
     paths.is_temporary(name)
     original = paths.conflict_of(name)
     assert original is None or 0 < len(original) < len(name)
@@ -218,12 +218,12 @@ def test_classifying_never_fails_and_an_original_is_shorter(name):
         ("\U000e0041", "\\U000e0041"),
     ],
 )
-def test_show_escapes_what_would_mislead(name, shown):
+def test_show_escapes_misleading_characters(name, shown):
     assert paths.show(name) == shown
 
 
 @given(anything, anything)
-def test_show_is_printable_and_tells_names_apart(one, other):
+def test_shown_names_are_printable_and_distinct(one, other):
     shown = paths.show(one)
     assert all(c == " " or c.isprintable() or c.isspace() for c in shown)
     assert len(shown.splitlines()) <= 1
@@ -231,7 +231,7 @@ def test_show_is_printable_and_tells_names_apart(one, other):
     assert (one == other) == (shown == paths.show(other))
 
 
-def test_names_of_our_own_files():
+def test_placet_file_names_follow_their_pattern():
     assert paths.plan_name("fix-it") == "fix-it_plan.md"
     assert paths.active_name("fix-it") == "fix-it.md"
     assert paths.rejected_name("fix-it") == "fix-it_rejected.md"
@@ -251,7 +251,7 @@ def test_names_of_our_own_files():
         st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=300
     )
 )
-def test_side_notes_are_known_again_and_fit_a_file_system(name):
+def test_side_note_names_are_recognized_and_short(name):
     side = paths.side_note_name(name)
     assert paths.is_side_note(side)
     assert paths.is_note(side)
@@ -262,7 +262,7 @@ def test_side_notes_are_known_again_and_fit_a_file_system(name):
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0."), max_size=300),
     st.sampled_from(["", "-2", "-9b20b19d", "-9b20b19d-999", " (conflicted copy 0a1b2c3d)"]),
 )
-def test_names_with_a_suffix_fit_a_file_system(stem, suffix):
+def test_suffixed_names_fit_file_system_limit(stem, suffix):
     path = paths.with_suffix(f"Inbox/Archive/{stem}.md", suffix)
     name = path.removeprefix("Inbox/Archive/")
     assert len(name.encode()) <= paths.MAX_NAME_BYTES
@@ -270,12 +270,12 @@ def test_names_with_a_suffix_fit_a_file_system(stem, suffix):
     assert name == f"{stem}{suffix}.md" or len(f"{stem}{suffix}.md".encode()) > len(name.encode())
 
 
-def test_names_that_are_cut_stay_different():
+def test_truncated_names_stay_distinct():
     one, other = (paths.with_suffix("é" * 126 + end, "-2") for end in ("a.md", "b.md"))
     assert one != other
 
 
-def test_side_note_stands_beside_its_note():
+def test_side_note_is_named_after_its_note():
     assert paths.side_note_name("Fix it.md") == "Fix it.placet.md"
     assert not paths.is_side_note("placet.md")
     assert not paths.is_side_note("Fix it.md")

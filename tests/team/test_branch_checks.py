@@ -42,7 +42,7 @@ def commit(code: Path, message: str = "More") -> None:
     git(code, "commit", "-q", "--allow-empty", "-m", message, **WHO)
 
 
-def test_what_a_mission_may_do_is_allowed(code: Path) -> None:
+def test_in_scope_branch_passes_all_checks(code: Path) -> None:
     checked(code)
     write(
         code,
@@ -71,7 +71,7 @@ def test_what_a_mission_may_do_is_allowed(code: Path) -> None:
         ("a.txt", "src/deep/../../../x"),
     ],
 )
-def test_no_link_leads_out(code: Path, path: str, to: str) -> None:
+def test_symlink_out_of_repository_is_refused(code: Path, path: str, to: str) -> None:
     (code / path).symlink_to(to)
     commit(code)
     with pytest.raises(BranchRefused, match=f"^{path} links to"):
@@ -85,7 +85,7 @@ def test_no_link_leads_out(code: Path, path: str, to: str) -> None:
         (("a", "b/../../../x"), ("b", "../../../src"), "a"),
     ],
 )
-def test_no_link_leads_out_by_way_of_another(
+def test_symlink_chain_out_of_repository_is_refused(
     code: Path, first: tuple[str, str], then: tuple[str, str], wrong: str
 ) -> None:
     down = code / "src/deep/down"
@@ -99,7 +99,7 @@ def test_no_link_leads_out_by_way_of_another(
 
 
 @pytest.mark.parametrize("path", ["notes.md", "src/not.txt", "src/NOT.txt", ".obsidian"])
-def test_no_file_outside_of_the_scope_is_changed(code: Path, path: str) -> None:
+def test_out_of_scope_change_in_history_is_refused(code: Path, path: str) -> None:
     write(code, {path: "x\n"})
     commit(code)
     (code / path).unlink()
@@ -108,7 +108,7 @@ def test_no_file_outside_of_the_scope_is_changed(code: Path, path: str) -> None:
         checked(code)
 
 
-def test_no_submodule_comes_or_goes(code: Path) -> None:
+def test_added_or_removed_submodule_is_refused(code: Path) -> None:
     module = ("--add", "--cacheinfo", f"160000,{git(code, 'rev-parse', 'HEAD')},src/sub")
     git(code, "update-index", *module)
     git(code, "commit", "-qm", "Sub", **WHO)
@@ -121,7 +121,7 @@ def test_no_submodule_comes_or_goes(code: Path) -> None:
         checked(code)
 
 
-def test_no_other_mode_is_taken(code: Path) -> None:
+def test_unusual_file_mode_is_refused(code: Path) -> None:
     blob = bytes.fromhex(git(code, "rev-parse", "HEAD:top.txt"))
     made = ("hash-object", "-t", "tree", "-w", "--literally", "--stdin")
     tree = git(code, *made, stdin=b"10644 top.txt\0" + blob)  # a pipe
@@ -131,7 +131,7 @@ def test_no_other_mode_is_taken(code: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["key = AKIAIOSFODNN7EXAMPLF\n", "x" * (16 * 1024 * 1024 + 1)])
-def test_no_secret_is_added(code: Path, content: str) -> None:
+def test_secret_in_branch_history_is_refused(code: Path, content: str) -> None:
     write(code, {"hello.txt": content})
     commit(code)
     write(code, {"hello.txt": "hello\n"})
@@ -140,7 +140,7 @@ def test_no_secret_is_added(code: Path, content: str) -> None:
         checked(code)
 
 
-def test_every_commit_is_placets_and_follows_the_one_before(code: Path) -> None:
+def test_foreign_author_or_broken_history_is_refused(code: Path) -> None:
     commit(code)
     git(code, "branch", "side")
     git(code, "commit", "-q", "--allow-empty", "-m", "Mallory's", "--author", "Mallory <m@x.org>")
@@ -159,7 +159,7 @@ def test_every_commit_is_placets_and_follows_the_one_before(code: Path) -> None:
         checked(code)
 
 
-def test_a_tree_of_ten_thousand_million_paths_is_refused(code: Path) -> None:
+def test_tree_with_ten_billion_paths_is_refused(code: Path) -> None:
     row = f"100644 blob {git(code, 'hash-object', '-w', 'top.txt')}"
     for _ in range(10):  # each tree has ten times the one before
         rows = "".join(f"{row}\t{'n' * 40}{n}\n" for n in range(10))

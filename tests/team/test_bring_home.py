@@ -49,7 +49,7 @@ def tip(folder: Path) -> str:
 # --- git's part
 
 
-def test_what_is_pushed_can_be_fetched_and_nothing_twice(tmp_path: Path) -> None:
+def test_pushed_commit_is_fetched_only_once(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     before = untouched(code)
     push(open_repo(code), str(remote), {f"{BASE}/t/{tip(code)}": tip(code)})
@@ -67,7 +67,7 @@ def untouched(code: Path) -> str:
     return f"{git(code, 'for-each-ref')}{files}{(code / '.git/config').read_text()}"
 
 
-def test_a_commit_comes_home_without_any_reference(tmp_path: Path) -> None:
+def test_fetch_home_adds_commit_without_refs(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     git(tmp_path, "clone", "-q", str(code), "other")
     news = tip(commit_all(tmp_path / "other", "News"))
@@ -80,7 +80,7 @@ def test_a_commit_comes_home_without_any_reference(tmp_path: Path) -> None:
     fetch_home(open_repo(code), str(remote), [news], [tip(code)])  # it is there
 
 
-def test_a_broken_object_does_not_come_home(tmp_path: Path) -> None:
+def test_fetch_home_refuses_malformed_commit(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     raw = git(code, "cat-file", "commit", "HEAD").replace("author ", "author > ", 1).encode()
     evil = git(code, "hash-object", "-t", "commit", "-w", "--literally", "--stdin", stdin=raw)
@@ -91,7 +91,7 @@ def test_a_broken_object_does_not_come_home(tmp_path: Path) -> None:
     assert git(home, "cat-file", "-t", evil, check=False) == ""
 
 
-def test_only_what_is_over_is_removed(tmp_path: Path) -> None:
+def test_only_refs_of_ended_missions_are_removed(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     names = [f"{BASE}/one/{tip(code)}", f"{WORK}/one/1/0-0", f"{WORK}/two/1/0-0", "refs/heads/x"]
     push(open_repo(code), str(remote), dict.fromkeys(names, tip(code)))
@@ -99,7 +99,7 @@ def test_only_what_is_over_is_removed(tmp_path: Path) -> None:
     assert git(remote, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/x", names[2]]
 
 
-def test_what_is_kept_of_old_fetches_is_cleared_away(tmp_path: Path) -> None:
+def test_refs_of_old_fetches_are_pruned(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     clone = bare_repo_at(tmp_path / "clone.git", sha256=False)
     commits = [tip(commit_all(code, f"{number}")) for number in range(103)]
@@ -109,12 +109,12 @@ def test_what_is_kept_of_old_fetches_is_cleared_away(tmp_path: Path) -> None:
     assert git(clone.path, "for-each-ref", "--format=%(refname)", FETCHED) == FETCHED + commits[-1]
 
 
-def test_no_password_of_an_address_is_told() -> None:
+def test_git_error_message_hides_address_password() -> None:
     assert "secret" not in said_of("fatal: no access to 'https://ann:secret@git.example.org/a'\n")
 
 
 @pytest.mark.parametrize("reach", ["fetch", "push"])
-def test_git_sees_no_key_and_starts_no_program_that_an_address_names(
+def test_git_gets_no_keys_and_refuses_program_urls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str
 ) -> None:
     clone, code = bare_repo_at(tmp_path / "clone.git", sha256=False), open_repo(bare(tmp_path)[1])
@@ -146,7 +146,7 @@ def test_git_sees_no_key_and_starts_no_program_that_an_address_names(
     assert not made.exists()
 
 
-def test_no_setting_or_hook_of_a_persons_repository_has_a_say(tmp_path: Path) -> None:
+def test_repository_hooks_and_git_settings_are_ignored(tmp_path: Path) -> None:
     remote, code = bare(tmp_path)
     made = tmp_path / "made"
     evil = tmp_path / "evil"
@@ -164,7 +164,7 @@ def test_no_setting_or_hook_of_a_persons_repository_has_a_say(tmp_path: Path) ->
     assert not made.exists()
 
 
-def test_a_repositorys_git_proxy_is_not_started(tmp_path: Path) -> None:
+def test_repository_git_proxy_is_never_started(tmp_path: Path) -> None:
     made, proxy = tmp_path / "made", tmp_path / "proxy"
     proxy.write_text(f"#!/bin/sh\ntouch {made}\n")
     proxy.chmod(0o755)
@@ -190,7 +190,7 @@ def served(folder: Path) -> tuple[Path, str]:
     return remote, tip(code)
 
 
-def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
+def test_clone_copies_only_harmless_git_settings(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
     evil = {"core.gitProxy": "p", "core.gitproxy": "p", "credential.helper": "h", "alias.x": "!y"}
     source = loan_of(commit, {"user.name": "Ann", **evil})
@@ -200,7 +200,7 @@ def test_a_clone_takes_harmless_settings_alone(tmp_path: Path) -> None:
     assert not [one for one in ("roxy", "helper", "alias") if one in said]
 
 
-def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
+def test_worker_uses_only_its_configured_remotes(tmp_path: Path) -> None:
     own = WorkerSettings(remotes={"code": "ssh://one/a"}, remote="ssh://two/a")
     assert (own.remote_of("code"), own.remote_of("")) == ("ssh://one/a", "ssh://two/a")
     with pytest.raises(Postponed, match="has no git remote for the portal code"):
@@ -212,7 +212,7 @@ def test_a_worker_uses_its_own_remotes_alone(tmp_path: Path) -> None:
         )
 
 
-def test_a_clone_with_other_settings_fetches_nothing(tmp_path: Path) -> None:
+def test_clone_with_foreign_settings_refuses_to_fetch(tmp_path: Path) -> None:
     remote, commit = served(tmp_path)
     made, source = tmp_path / "made", loan_of(commit, {})
     clone = borrow(tmp_path / "clones", source, str(remote), [commit]).path
@@ -258,7 +258,7 @@ class Carried:
         return {*git(self.remote, "for-each-ref", "--format=%(objectname)", WORK).split()}
 
 
-def test_what_is_recorded_is_never_replaced_on_the_remote(tmp_path: Path) -> None:
+def test_recorded_commits_stay_on_remote(tmp_path: Path) -> None:
     work = Carried(tmp_path, Clock())
     branch, ckpt = work.names
     recorded = dict[str, str]()
@@ -278,7 +278,7 @@ def test_what_is_recorded_is_never_replaced_on_the_remote(tmp_path: Path) -> Non
         work.carrier.sent()
 
 
-def test_what_did_not_change_needs_no_remote(tmp_path: Path) -> None:
+def test_unchanged_refs_need_no_remote(tmp_path: Path) -> None:
     work = Carried(tmp_path, Clock())
     work.remote.rename(tmp_path / "away.git")
     assert work.carrier.writes() == []
@@ -287,7 +287,7 @@ def test_what_did_not_change_needs_no_remote(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["patience", "stopped", "void", "leaving"])
-def test_a_push_is_tried_again_until_it_is_told_otherwise(tmp_path: Path, why: str) -> None:
+def test_push_is_retried_until_timeout_or_stop(tmp_path: Path, why: str) -> None:
     passed_s = 0.0
 
     def sleep(seconds: float) -> None:
@@ -310,7 +310,7 @@ def test_a_push_is_tried_again_until_it_is_told_otherwise(tmp_path: Path, why: s
     assert len(work.said) == 1
 
 
-def test_nothing_names_a_commit_that_nobody_has(tmp_path: Path) -> None:
+def test_checkpoint_is_not_recorded_when_push_fails(tmp_path: Path) -> None:
     class Away:
         def writes(self) -> list[Write]:
             raise Postponed("away", 1.0)
@@ -359,7 +359,9 @@ def ended(found: Troupe) -> None:
 
 
 @needs_server
-def test_commits_travel_over_http_as_the_workers_user(work: Troupe, tmp_path: Path) -> None:
+def test_commits_travel_over_authenticated_http_without_leaking_password(
+    work: Troupe, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     env = settle_home(home)
     with git_server(tmp_path, "ann:very-secret") as port:
@@ -387,7 +389,7 @@ main()
 
 @needs_server
 @pytest.mark.parametrize("stays_away", [False, True])
-def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe, stays_away: bool) -> None:
+def test_mission_resumes_when_remote_returns(work: Troupe, stays_away: bool) -> None:
     """A worker tries for a while. Then it returns the mission, which waits in the daemon."""
     work.host()
     for name in ("ann", "bob") if stays_away else ("ann",):
@@ -404,7 +406,7 @@ def test_a_mission_goes_on_once_its_remote_is_back(work: Troupe, stays_away: boo
 
 
 @needs_server
-def test_a_refused_push_is_no_crash(work: Troupe) -> None:
+def test_refused_pushes_do_not_count_as_crashes(work: Troupe) -> None:
     hook = work.remote / "hooks" / "update"
     before = hook.read_text()
     work.host()
@@ -420,7 +422,7 @@ def test_a_refused_push_is_no_crash(work: Troupe) -> None:
 
 
 @needs_server
-def test_work_waits_for_a_commit_that_the_remote_lost(work: Troupe) -> None:
+def test_mission_waits_for_commits_missing_from_remote(work: Troupe) -> None:
     work.host()
     one = work.worker("ann")
     work.approve_hello()
@@ -437,7 +439,7 @@ def test_work_waits_for_a_commit_that_the_remote_lost(work: Troupe) -> None:
 
 
 @needs_server
-def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Troupe) -> None:
+def test_mission_waiting_for_remote_can_be_stopped(work: Troupe) -> None:
     work.host()
     one = work.worker("ann")
     work.vault.drop("---\nportal: code\n---\n# Say hello\n", "hello-1.md")
@@ -452,7 +454,7 @@ def test_a_mission_that_waits_for_its_remote_can_be_stopped(work: Troupe) -> Non
 
 
 @needs_server
-def test_work_waits_without_a_remote_and_the_doctor_says_so(work: Troupe) -> None:
+def test_doctor_reports_missing_or_unreachable_work_remote(work: Troupe) -> None:
     work.vault.click("config", "set", "team.work_remote", "")
     work.host()
     work.worker("ann")
@@ -473,7 +475,7 @@ def test_work_waits_without_a_remote_and_the_doctor_says_so(work: Troupe) -> Non
 
 
 @needs_server
-def test_the_remote_takes_references_of_placet_alone_and_moves_none(work: Troupe) -> None:
+def test_work_remote_accepts_only_new_placet_refs(work: Troupe) -> None:
     code = work.folder / "code"
     one = git(code, "rev-parse", "HEAD")
     said = f"refs/placet/base/t/{one}\nrefs/placet/work/t/7/{one}"

@@ -39,9 +39,7 @@ def clones(found: Troupe) -> list[Path]:
     return sorted(found.folder.glob("state-ann/workers/ann/clones/**/HEAD"))
 
 
-def test_portals_of_all_names_have_clones_of_their_own(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_each_portal_name_gets_its_own_clone(tmp_path: Path, server: pgkit.Server) -> None:
     code = make_repo(tmp_path / "code")
     vault = vault_at(tmp_path, vault=code)
     settings = vault.root / "System" / "placet.toml"
@@ -57,9 +55,7 @@ def test_portals_of_all_names_have_clones_of_their_own(
 
 
 @pytest.mark.sweep
-def test_a_worker_that_had_work_of_another_database_makes_its_clones_whole(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_worker_reuses_state_folder_across_databases(tmp_path: Path, server: pgkit.Server) -> None:
     home = {"PLACET_STATE_HOME": str(tmp_path / "state-ann")}
     for name in ("one", "two"):
         folder = tmp_path / name
@@ -72,7 +68,7 @@ def test_a_worker_that_had_work_of_another_database_makes_its_clones_whole(
             carried_out(found, "hello", "code")
 
 
-def test_a_clone_follows_a_repository_whatever_becomes_of_it(
+def test_clone_recovers_from_repository_changes_and_damage(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     far, code = make_repo(tmp_path / "far"), tmp_path / "code"

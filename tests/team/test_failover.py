@@ -58,7 +58,7 @@ def standby_of(server: pgkit.Server, folder: Path) -> pgkit.Server:
     return found
 
 
-def test_a_standby_takes_over_and_the_team_goes_on(tmp_path: Path) -> None:
+def test_team_completes_missions_after_standby_takeover(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"step.py": STEP.format("hello.txt")})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')

@@ -56,7 +56,7 @@ def end_the_daemon_after_a_step(troupe: Troupe) -> None:
 
 
 @pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
-def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool) -> None:
+def test_daemon_finishes_missions_started_by_workers(troupe: Troupe, done: bool) -> None:
     end_the_daemon_after_a_step(troupe)
     if done:
         until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
@@ -72,7 +72,7 @@ def test_a_daemon_goes_on_with_what_workers_had_begun(troupe: Troupe, done: bool
 SLEEPS = "import time\nif p.read_text().count('more') > 1: time.sleep(3)\n"
 
 
-def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -> None:
+def test_daemon_waits_for_live_worker_on_same_machine(troupe: Troupe) -> None:
     code = troupe.folder / "code"
     (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
     commit_all(code, "Take a while")
@@ -84,7 +84,7 @@ def test_a_daemon_waits_for_a_worker_of_its_machine_that_lives(troupe: Troupe) -
     assert "now belongs to another worker" not in troupe.log("ann")
 
 
-def test_a_daemon_ends_what_it_began(troupe: Troupe) -> None:
+def test_daemon_finishes_its_mission_after_workers_are_enabled(troupe: Troupe) -> None:
     troupe.vault.click("config", "set", "team.workers", "false")
     host = troupe.host()
     troupe.approve_hello()
@@ -138,7 +138,7 @@ def forge(found: Troupe, what: str) -> str:
     "what", ["scope", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("module", "link"))]
 )
 @pytest.mark.parametrize("workers", ["true", pytest.param("false", marks=pytest.mark.sweep)])
-def test_a_branch_that_left_the_scope_does_not_appear(
+def test_forged_commit_fails_mission_and_creates_no_branch(
     troupe: Troupe, what: str, workers: str
 ) -> None:
     end_the_daemon_after_a_step(troupe)
@@ -154,7 +154,7 @@ def test_a_branch_that_left_the_scope_does_not_appear(
     assert forged in git(code, "for-each-ref", "refs/placet/failed")
 
 
-def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
+def test_forged_record_cannot_delete_foreign_folder(troupe: Troupe) -> None:
     theirs = troupe.folder / "thesis"
     write_files(theirs, {"text.md": "years of work\n"})
     end_the_daemon_after_a_step(troupe)
@@ -171,9 +171,7 @@ def test_no_folder_is_deleted_by_a_name_in_the_record(troupe: Troupe) -> None:
 
 
 @pytest.mark.parametrize("what", ["clone", pytest.param("base", marks=pytest.mark.sweep)])
-def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted(
-    troupe: Troupe, what: str
-) -> None:
+def test_commits_survive_deletion_of_clone_or_base(troupe: Troupe, what: str) -> None:
     troupe.host()
     troupe.worker("ann")
     troupe.approve_hello()
@@ -196,7 +194,7 @@ def test_no_commit_is_lost_where_a_clone_or_what_a_mission_began_from_is_deleted
 
 
 @pytest.mark.sweep
-def test_a_worker_waits_while_the_journal_is_moved_away_and_back(troupe: Troupe) -> None:
+def test_worker_waits_while_journal_is_moved(troupe: Troupe) -> None:
     host = troupe.host()
     troupe.worker("ann")
     until(lambda: "takes work" in troupe.log("ann"), troupe.logs(), 60)
@@ -240,7 +238,7 @@ main()
         "{ref} {commit}\nupdate refs/tags/theirs",
     ],
 )
-def test_a_worker_moves_no_reference_but_its_missions(
+def test_worker_cannot_move_refs_outside_its_mission(
     tmp_path: Path, server: pgkit.Server, name: str
 ) -> None:
     vault = make_vault(tmp_path)

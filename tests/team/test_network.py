@@ -69,7 +69,9 @@ WAYS = ("there", "back", "both")
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ends", [*LINES, ("one,two", "remote")], ids="-".join)
-def test_a_line_is_cut(five: tuple[Squad, Net], ends: tuple[str, str], way: str) -> None:
+def test_team_recovers_from_cut_network_link(
+    five: tuple[Squad, Net], ends: tuple[str, str], way: str
+) -> None:
     squad, machines = five
     names, to = ends[0].split(","), ends[1]
     idents = [squad.ask("slow") for _ in range(2)]
@@ -103,6 +105,6 @@ def test_a_line_is_cut(five: tuple[Squad, Net], ends: tuple[str, str], way: str)
     assert took_s < ON_AFTER_S
 
 
-def test_all_of_it_is_on_the_record(five: tuple[Squad, Net]) -> None:
+def test_journal_verifies_after_network_cuts(five: tuple[Squad, Net]) -> None:
     said = five[0].vault.click("journal", "verify", check=False)
     assert said.returncode == 0, f"{said.stdout}\n{said.stderr}"

@@ -106,7 +106,7 @@ def journal(world: World) -> Iterator[Journal]:
 # leases, on the database's clock
 
 
-def test_a_lease_of_any_machine_runs_out_by_the_databases_clock(journal: Journal) -> None:
+def test_lease_expires_by_database_clock(journal: Journal) -> None:
     token = journal.commit([AcquireLease("t", ME, 0.6)]).token
     for other in (YOU, ELSEWHERE):
         with pytest.raises(LeaseHeld, match=r"pid 11 on host .* for [01] s more"):
@@ -121,7 +121,7 @@ def test_a_lease_of_any_machine_runs_out_by_the_databases_clock(journal: Journal
     assert ns(journal.path) == []
 
 
-def test_a_token_is_given_once_though_the_database_is_restored(journal: Journal) -> None:
+def test_fencing_tokens_grow_even_after_database_restore(journal: Journal) -> None:
     tokens = []
     with closing(PostgresConnection(address_of(journal.path))) as other:
         for _ in range(3):
@@ -130,7 +130,7 @@ def test_a_token_is_given_once_though_the_database_is_restored(journal: Journal)
     assert tokens == sorted({*tokens})
 
 
-def test_a_daemon_ends_where_the_database_has_forgotten_what_it_wrote(journal: Journal) -> None:
+def test_daemon_stops_when_database_lost_its_writes(journal: Journal) -> None:
     journal.commit([event(1)])
     journal.commit([event(2)])
     with closing(PostgresConnection(address_of(journal.path))) as other:
@@ -140,7 +140,7 @@ def test_a_daemon_ends_where_the_database_has_forgotten_what_it_wrote(journal: J
     assert ns(journal.path) == [1, 2]
 
 
-def test_a_lease_of_an_earlier_boot_of_this_machine_is_over(journal: Journal) -> None:
+def test_lease_from_earlier_boot_is_taken_over(journal: Journal) -> None:
     journal.commit([AcquireLease("t", ME, 30)])
     now = Owner(ME.host, "boot-9", 12, "120")
     assert journal.commit([AcquireLease("t", now, 30)]).taken_from == ME
@@ -149,7 +149,7 @@ def test_a_lease_of_an_earlier_boot_of_this_machine_is_over(journal: Journal) ->
 # what PostgreSQL does not store
 
 
-def test_a_nul_is_kept_visibly(journal: Journal) -> None:
+def test_nul_character_is_stored_as_escape(journal: Journal) -> None:
     journal.commit(
         [event(1, entity_id="a\0b", said="a\0b", literal=r"a\u0000b"), Enqueue("t\0", "{}")]
     )
@@ -175,7 +175,7 @@ def test_a_nul_is_kept_visibly(journal: Journal) -> None:
         "no SQL at all",
     ],
 )
-def test_a_query_reads_and_does_nothing_else(journal: Journal, sql: str) -> None:
+def test_query_is_strictly_read_only(journal: Journal, sql: str) -> None:
     journal.commit([event(1)])
     with pytest.raises(UserError, match="the query failed"):
         query(journal.path, sql)
@@ -192,7 +192,7 @@ def test_a_query_reads_and_does_nothing_else(journal: Journal, sql: str) -> None
     ],
 )
 @pytest.mark.thinned(2)
-def test_a_query_has_the_time_zone_of_this_machine(
+def test_query_uses_local_time_zone(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, zone: str, found: str
 ) -> None:
     monkeypatch.setenv("TZ", zone)
@@ -200,7 +200,7 @@ def test_a_query_has_the_time_zone_of_this_machine(
     assert told.upper().startswith(found.upper())
 
 
-def test_a_query_that_takes_long_is_ended(journal: Journal) -> None:
+def test_slow_query_is_cancelled(journal: Journal) -> None:
     with pytest.raises(UserError, match="took over 1 s"):
         query(journal.path, "SELECT pg_sleep(30)", timeout_s=1.0)
 
@@ -211,13 +211,13 @@ def test_a_query_that_takes_long_is_ended(journal: Journal) -> None:
 @pytest.mark.parametrize(
     "address", ["postgresql://me:word@host/db", "host=h password=word", "host=h sslpassword=word"]
 )
-def test_no_password_gets_into_a_file(address: str) -> None:
+def test_database_address_with_password_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="contains a password") as caught:
         checked(address)
     assert "word@" not in str(caught.value)
 
 
-def test_a_database_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_unreachable_database_is_reported(tmp_path: Path) -> None:
     address = f"postgresql://placet@127.0.0.1:{pgkit.free_port()}/none"
     with pytest.raises(UserError, match="cannot be used"):
         make_ready(address)
@@ -231,9 +231,7 @@ def test_a_database_that_is_not_there_is_said(tmp_path: Path) -> None:
 WHOSE = "an id"
 
 
-def test_a_journal_moves_there_and_back_with_all_that_it_holds(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_journal_moves_to_postgres_and_back_unchanged(tmp_path: Path, server: pgkit.Server) -> None:
     vault = carried_out(make_vault(tmp_path))
     path = vault.db
     before = everything(path)
@@ -327,9 +325,7 @@ class Proxy:
                     return
 
 
-def test_a_commit_whose_answer_is_lost_is_not_made_twice(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_commit_with_lost_reply_is_not_repeated(tmp_path: Path, server: pgkit.Server) -> None:
     address = server.fresh()
     make_ready(address)
     proxy = Proxy(server.port)
@@ -349,9 +345,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
 
 @pytest.mark.parametrize("before", range(8))
 @pytest.mark.thinned(4)
-def test_a_writer_goes_on_whichever_of_its_transactions_failed(
-    server: pgkit.Server, before: int
-) -> None:
+def test_writer_recovers_after_any_failed_transaction(server: pgkit.Server, before: int) -> None:
     """psycopg prepares a statement at its sixth use, and counted one that the server passed over."""
     address = server.fresh()
     make_ready(address)
@@ -375,7 +369,7 @@ def test_a_writer_goes_on_whichever_of_its_transactions_failed(
 
 @pytest.mark.parametrize("pieces", range(10))
 @pytest.mark.thinned(3)
-def test_a_writer_that_is_cut_off_anywhere_keeps_the_others_waiting_for_a_moment(
+def test_cut_off_writer_blocks_others_only_briefly(
     server: pgkit.Server, monkeypatch: pytest.MonkeyPatch, pieces: int, tmp_path: Path
 ) -> None:
     """What was sent of a pipeline would hold the chain's row for ever: no time limit ends it."""
@@ -402,7 +396,7 @@ def test_a_writer_that_is_cut_off_anywhere_keeps_the_others_waiting_for_a_moment
     assert sorted(ns(world.path)) == [1, 2, 3, 4, 9]
 
 
-def test_a_line_that_is_cut_where_a_transaction_is_rolled_back_too_is_waited_out(
+def test_commit_survives_connection_lost_during_rollback(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first statement that meets it does not always know that the line is cut."""
@@ -421,7 +415,7 @@ def test_a_line_that_is_cut_where_a_transaction_is_rolled_back_too_is_waited_out
 
 
 @pytest.mark.parametrize("how", ["fast", "kill"])
-def test_a_server_that_is_restarted_loses_nothing_and_readers_wait(
+def test_server_restart_loses_nothing_while_readers_wait(
     tmp_path: Path, own_server: pgkit.Server, how: str
 ) -> None:
     world = world_at(tmp_path, own_server.fresh())
@@ -454,7 +448,7 @@ def test_a_server_that_is_restarted_loses_nothing_and_readers_wait(
     assert any("is written again" in one for one in world.said)
 
 
-def test_a_daemon_that_ends_while_the_server_is_away_ends(
+def test_journal_closes_promptly_while_server_is_down(
     tmp_path: Path, own_server: pgkit.Server
 ) -> None:
     world = world_at(tmp_path, own_server.fresh())
@@ -480,9 +474,7 @@ def holding(world: World, owner: Owner, ttl_s: float = 1.0) -> Iterator[Journal]
         yield journal
 
 
-def test_one_host_holds_the_vault_and_another_takes_over_when_it_is_silent(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_second_host_takes_over_silent_hosts_vault(tmp_path: Path, server: pgkit.Server) -> None:
     address = server.fresh()
     (tmp_path / "b").mkdir()
     first, second = world_at(tmp_path, address), world_at(tmp_path / "b", address)
@@ -509,7 +501,7 @@ def test_one_host_holds_the_vault_and_another_takes_over_when_it_is_silent(
     assert ns(first.path) == [2]
 
 
-def test_the_journal_of_another_vault_is_left_as_it_is(world: World) -> None:
+def test_journal_of_another_vault_is_refused(world: World) -> None:
     with holding(world, ME) as journal:
         journal.commit([event(1)])
     with (
@@ -521,7 +513,7 @@ def test_the_journal_of_another_vault_is_left_as_it_is(world: World) -> None:
     assert ns(world.path) == [1]
 
 
-def test_a_daemon_that_lives_on_this_machine_is_waited_for(world: World) -> None:
+def test_daemon_waits_for_live_daemon_on_same_machine(world: World) -> None:
     """A copy of the vault, with a state folder of its own, is locked by nothing else."""
     me, ending = this_process(), threading.Event()
     ending.set()
@@ -535,7 +527,7 @@ def test_a_daemon_that_lives_on_this_machine_is_waited_for(world: World) -> None
     assert "This one waits" in world.said[-1]
 
 
-def test_a_host_that_ends_lets_go_of_the_vault(world: World) -> None:
+def test_host_releases_vault_lock_on_exit(world: World) -> None:
     for owner in (ME, ELSEWHERE, YOU):
         with holding(world, owner, 30.0) as journal:
             journal.commit([event(1)])
@@ -547,7 +539,7 @@ def test_a_host_that_ends_lets_go_of_the_vault(world: World) -> None:
 
 @pytest.mark.parametrize("kill", [True, False])
 @pytest.mark.thinned(2)
-def test_a_request_is_carried_out_with_its_journal_there(
+def test_request_completes_despite_postgres_server_crash(
     tmp_path: Path, own_server: pgkit.Server, kill: bool
 ) -> None:
     vault = make_vault(tmp_path)
@@ -600,7 +592,7 @@ def asked(vault: TestVault, action: str) -> list[Any]:
     return list(json.loads(done.stdout)) if done.returncode == 0 else []
 
 
-def test_settings_and_place_must_agree(tmp_path: Path, server: pgkit.Server) -> None:
+def test_daemon_refuses_to_run_until_journal_is_moved(tmp_path: Path, server: pgkit.Server) -> None:
     vault = carried_out(make_vault(tmp_path))
     address = server.fresh()
     said = vault.click("team", "init", address).stderr
@@ -617,7 +609,9 @@ def test_settings_and_place_must_agree(tmp_path: Path, server: pgkit.Server) -> 
     vault.once()
 
 
-def test_a_journal_that_was_moved_is_no_other_vaults(tmp_path: Path, server: pgkit.Server) -> None:
+def test_database_with_another_vaults_journal_is_refused(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
     """Also before a daemon has run with it there."""
     (tmp_path / "other").mkdir()
     vault, other = carried_out(make_vault(tmp_path)), make_vault(tmp_path / "other")

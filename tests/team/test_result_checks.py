@@ -87,7 +87,7 @@ def ended(found: Troupe) -> str:
     return report.read_text()
 
 
-def test_a_plan_of_a_worker_approves_nothing(troupe: Troupe) -> None:
+def test_plan_from_worker_cannot_approve_itself(troupe: Troupe) -> None:
     forged(troupe, APPROVE)
     until(troupe.vault.plan().exists, troupe.logs(), 60)
     text = troupe.vault.plan().read_text()
@@ -100,7 +100,7 @@ def test_a_plan_of_a_worker_approves_nothing(troupe: Troupe) -> None:
     assert not troupe.rows("plan.approved")
 
 
-def test_what_is_no_plan_is_a_failed_planning(troupe: Troupe) -> None:
+def test_unreadable_plan_from_worker_fails_planning(troupe: Troupe) -> None:
     forged(troupe, OF_PLAN + "    return given")
     troupe.until("plan.failed")
     ((*_, facts),) = troupe.rows("plan.failed")
@@ -108,7 +108,7 @@ def test_what_is_no_plan_is_a_failed_planning(troupe: Troupe) -> None:
 
 
 @pytest.mark.parametrize("how", [BASE, SPENT], ids=["base", "spent"])
-def test_a_report_shows_what_git_and_the_record_have(troupe: Troupe, how: str) -> None:
+def test_report_shows_git_facts_despite_forged_result(troupe: Troupe, how: str) -> None:
     forged(troupe, how)
     report = ended(troupe)
     code = troupe.folder / "code"
@@ -121,7 +121,7 @@ def test_a_report_shows_what_git_and_the_record_have(troupe: Troupe, how: str) -
     assert "after 1 iteration\n" in report
 
 
-def test_a_worker_cannot_say_that_files_changed_under_a_plan(troupe: Troupe) -> None:
+def test_worker_cannot_claim_plan_drift(troupe: Troupe) -> None:
     forged(troupe, DRIFT)
     ended(troupe)
     until(troupe.vault.plan().exists, troupe.logs(), 60)  # it moves after the report is written
@@ -129,7 +129,7 @@ def test_a_worker_cannot_say_that_files_changed_under_a_plan(troupe: Troupe) -> 
     assert "A file was changed" not in troupe.vault.plan().read_text()
 
 
-def test_the_recorded_end_of_a_worker_deletes_no_branch(troupe: Troupe) -> None:
+def test_forged_end_record_deletes_no_branch(troupe: Troupe) -> None:
     code = troupe.folder / "code"
     git(code, "branch", "other")
     forged(troupe, OTHERS.replace("TIP", repr(git(code, "rev-parse", "other"))))

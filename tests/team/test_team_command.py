@@ -74,7 +74,7 @@ def workers(server: pgkit.Server, address: str) -> Workers:
     return Workers(server, address)
 
 
-def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
+def test_longest_allowed_label_fits_queue_name(journal: Journal) -> None:
     longest = "L" * 30
     assert PortalTable(path="code", label=longest).label == longest
     with pytest.raises(ValueError, match="should match"):
@@ -84,7 +84,7 @@ def test_work_with_the_longest_label_is_offered(journal: Journal) -> None:
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
 
 
-def test_all_slots_work_at_once(journal: Journal, address: str) -> None:
+def test_all_worker_slots_run_concurrently(journal: Journal, address: str) -> None:
     slots = min(32, (os.cpu_count() or 1) + 4) + 3  # asyncio's own threads, and more
     queue = queue_of("any", 0)
     puts = [PutWork(f"t{n}", 1, planning=True, queue=queue, priority=0) for n in range(slots)]
@@ -107,9 +107,7 @@ def draining(journal: Journal, name: str) -> bool:
     return found.draining
 
 
-def test_a_new_process_of_a_name_is_not_draining_and_the_old_one_stays(
-    journal: Journal, workers: Workers
-) -> None:
+def test_restarted_worker_is_no_longer_draining(journal: Journal, workers: Workers) -> None:
     workers.beat("ann", owner="first")
     journal.commit([Drain("ann", draining=True)])
     workers.beat("ann", owner="first")
@@ -118,7 +116,7 @@ def test_a_new_process_of_a_name_is_not_draining_and_the_old_one_stays(
     assert not draining(journal, "ann")
 
 
-def test_a_worker_that_was_quiet_for_a_day_is_forgotten(workers: Workers, address: str) -> None:
+def test_worker_silent_for_a_day_is_forgotten(workers: Workers, address: str) -> None:
     for name in ("ann", "bob", "cyd"):
         workers.beat(name)
     with closing(PostgresConnection(address)) as connection:
@@ -130,7 +128,7 @@ def test_a_worker_that_was_quiet_for_a_day_is_forgotten(workers: Workers, addres
         assert [one.name for one in member_rows(connection)] == ["ann", "bob"]
 
 
-def test_of_looks_that_overlap_the_one_that_saw_less_is_forgotten(
+def test_team_cache_discards_older_overlapping_read(
     journal: Journal, workers: Workers, address: str
 ) -> None:
     """A daemon took work from its worker, as it had seen again what it was before it was handed."""
@@ -180,7 +178,7 @@ def beating(workers: Workers, owner: str, worker: subprocess.Popen[bytes]) -> No
         time.sleep(0.2)
 
 
-def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again(
+def test_killed_draining_worker_takes_work_after_restart(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     killed = owner_json(this_process().pid_start + "0")
@@ -197,7 +195,7 @@ def test_a_worker_that_was_killed_while_draining_takes_work_when_it_starts_again
         assert member_rows(connection) == []
 
 
-def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
+def test_worker_name_live_on_another_machine_is_refused(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     """Two machines that were made from one picture have one name, and start at the same moment."""
@@ -211,7 +209,7 @@ def test_a_name_that_lives_on_another_machine_is_not_to_be_had(
     assert "A worker named ann runs on another machine already. This one waits 2 s" in text
 
 
-def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
+def test_worker_keeps_name_after_database_outage(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
@@ -226,7 +224,7 @@ def test_who_was_not_heard_while_the_database_was_away_keeps_its_name(
     assert "takes work" not in said.read_text()
 
 
-def test_a_name_that_lives_on_this_machine_is_not_to_be_had(
+def test_worker_name_live_on_this_machine_is_refused(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     """Of two users, or with two state folders, which have a lock each."""
@@ -236,7 +234,7 @@ def test_a_name_that_lives_on_this_machine_is_not_to_be_had(
     assert "A worker named ann runs on this machine already." in said.read_text()
 
 
-def test_a_worker_that_is_told_to_end_while_it_waits_for_its_name_takes_no_work(
+def test_worker_terminated_while_waiting_takes_no_work(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     workers.beat("ann", owner=owner_json("x"))
@@ -247,7 +245,7 @@ def test_a_worker_that_is_told_to_end_while_it_waits_for_its_name_takes_no_work(
     assert "takes work" not in said.read_text()
 
 
-def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
+def test_worker_with_revoked_rights_exits_with_error(
     tmp_path: Path, server: pgkit.Server, workers: Workers
 ) -> None:
     """One that lived on without signs of life would take work that nobody hands it."""
@@ -262,7 +260,7 @@ def test_a_worker_whose_rights_are_taken_away_ends_and_says_so(
     assert "Traceback" not in text
 
 
-def test_daemon_and_worker_start_while_the_database_is_away(tmp_path: Path) -> None:
+def test_daemon_and_worker_start_during_database_outage(tmp_path: Path) -> None:
     waits, tries = "waits until it can be reached", "placet keeps trying"
     with pgkit.server() as own, team(tmp_path, own) as found:
         found.role("ann"), found.role("bob")
@@ -281,7 +279,7 @@ def test_daemon_and_worker_start_while_the_database_is_away(tmp_path: Path) -> N
         assert found.log("bob").count(waits) == 1
 
 
-def test_one_that_comes_back_after_another_machine_took_its_name_ends(
+def test_resumed_worker_exits_when_name_was_taken(
     tmp_path: Path, address: str, journal: Journal, workers: Workers
 ) -> None:
     journal.commit([AcquireLease(VAULT, Owner("host", "boot", 7, "70"), LEASE_S)])
@@ -298,7 +296,7 @@ def test_one_that_comes_back_after_another_machine_took_its_name_ends(
     assert "runs on another machine already" in said.read_text().rpartition("takes work")[2]
 
 
-def test_a_worker_that_may_not_read_the_journal_says_so_and_ends(
+def test_worker_without_journal_access_exits_with_error(
     tmp_path: Path, server: pgkit.Server, address: str
 ) -> None:
     server.sql("DO $$ BEGIN CREATE ROLE poor LOGIN; EXCEPTION WHEN OTHERS THEN NULL; END $$")
@@ -344,7 +342,7 @@ def asked(vault: TestVault, *words: str) -> Any:
     return json.loads(vault.click(*words, "--json").stdout)
 
 
-def test_the_owner_of_the_tables_is_no_worker(troupe: Troupe) -> None:
+def test_table_owner_cannot_become_worker(troupe: Troupe) -> None:
     refused = troupe.vault.click("team", "init", "--worker", "placet", check=False)
     assert refused.returncode == 2
     assert "The role placet owns the tables or is a superuser" in refused.stderr
@@ -354,9 +352,7 @@ def test_the_owner_of_the_tables_is_no_worker(troupe: Troupe) -> None:
     assert troupe.sql("SELECT 1 FROM team_workers") == []
 
 
-def test_new_labels_are_shown_once_the_worker_goes_by_them(
-    troupe: Troupe, team_workers: Workers
-) -> None:
+def test_new_labels_apply_after_worker_restart(troupe: Troupe, team_workers: Workers) -> None:
     team_workers.beat("ann", owner="first")
     said = troupe.vault.click("team", "init", "--worker", "ann", "--labels", "gpu").stderr
     assert "from its next start" in said
@@ -383,7 +379,7 @@ def test_the_doctor_says_which_extra_is_missing(troupe: Troupe) -> None:
     assert "pip install 'placet[team]'" in done.stdout + done.stderr
 
 
-def test_the_table_of_workers_says_who_takes_work_and_who_does_not(
+def test_team_workers_lists_each_workers_state(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
     vault = troupe.vault
@@ -413,9 +409,7 @@ def test_the_table_of_workers_says_who_takes_work_and_who_does_not(
     assert 0 <= found["ann"]["quiet_s"] < 60 < found["dan"]["quiet_s"]
 
 
-def test_a_worker_is_told_to_end_and_that_is_taken_back(
-    troupe: Troupe, rows: Journal, team_workers: Workers
-) -> None:
+def test_worker_drain_can_be_undone(troupe: Troupe, rows: Journal, team_workers: Workers) -> None:
     vault = troupe.vault
     team_workers.beat("ann")
     team_workers.beat("bob")
@@ -435,7 +429,7 @@ def test_a_worker_is_told_to_end_and_that_is_taken_back(
 
 
 @pytest.mark.parametrize("words", [("status",), ("workers",), ("drain", "ann")])
-def test_without_a_team_the_next_command_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_team_commands_without_team_suggest_init(tmp_path: Path, words: tuple[str, ...]) -> None:
     vault = make_vault(tmp_path)
     done = vault.click("team", *words, check=False)
     assert done.returncode == 2
@@ -443,9 +437,7 @@ def test_without_a_team_the_next_command_is_named(tmp_path: Path, words: tuple[s
     assert "placet team init ADDRESS" in done.stderr
 
 
-def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_team_init_without_role_rights_prints_sql(tmp_path: Path, server: pgkit.Server) -> None:
     vault, address = make_vault(tmp_path), server.fresh()
     missing = ("placet_reader", "placet_worker")
     with patch("placet_team.postgres_schema._missing_roles", return_value=missing):
@@ -467,7 +459,7 @@ def test_a_user_who_may_make_no_roles_is_told_that_nobody_may_only_read(
     assert "database-password" in wrong.stderr
 
 
-def test_a_database_that_no_daemon_used_and_a_daemon_that_works_itself(
+def test_team_status_explains_missing_daemon_or_workers(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     vault = make_vault(tmp_path)
@@ -493,7 +485,7 @@ def named(troupe: Troupe, ident: str) -> tuple[str, int]:
     return trace_id, generation
 
 
-def test_who_carries_work_out_and_what_it_waits_for_is_said(
+def test_status_shows_worker_or_wait_reason(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
     vault = troupe.vault
@@ -557,7 +549,7 @@ def test_who_carries_work_out_and_what_it_waits_for_is_said(
     assert re.search("say-hello +given back +ann", vault.click("team", "status").stdout)
 
 
-def test_a_daemon_whose_database_refuses_says_so_and_ends(troupe: Troupe) -> None:
+def test_daemon_exits_with_error_when_database_refuses(troupe: Troupe) -> None:
     host = troupe.host()
     troupe.vault.drop("Say hello.\n")
     troupe.until("request.detected")
@@ -568,7 +560,7 @@ def test_a_daemon_whose_database_refuses_says_so_and_ends(troupe: Troupe) -> Non
         assert 'The database of the journal refuses: column "beat_s" does not exist.' in said
 
 
-def test_the_remark_that_no_worker_is_there_goes_once_one_is(
+def test_missing_worker_remark_disappears_when_worker_joins(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
     vault = troupe.vault
@@ -581,7 +573,7 @@ def test_the_remark_that_no_worker_is_there_goes_once_one_is(
     assert re.search("say-hello +waits for a worker", vault.click("status").stdout)
 
 
-def test_no_line_of_a_team_is_wider_than_the_terminal(
+def test_team_output_fits_terminal_width(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
     team_workers.beat("a-worker-with-a-rather-long-name", labels="gpu,any,large")
@@ -604,7 +596,7 @@ def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:
     return {line["what"]: (line["state"], line["found"]) for line in lines}
 
 
-def test_the_doctor_looks_at_database_clock_queue_and_workers(
+def test_doctor_checks_database_clock_queue_workers_and_rights(
     troupe: Troupe, rows: Journal, team_workers: Workers
 ) -> None:
     vault = troupe.vault
@@ -638,7 +630,9 @@ def test_the_doctor_looks_at_database_clock_queue_and_workers(
     assert checked(vault)["workers"] == ("warn", "0 workers running; the last was heard 11 min ago")
 
 
-def test_the_doctor_says_what_a_database_lacks(tmp_path: Path, server: pgkit.Server) -> None:
+def test_doctor_reports_missing_or_newer_database_schema(
+    tmp_path: Path, server: pgkit.Server
+) -> None:
     vault = make_vault(tmp_path)
     assert checked(vault) == {}
     address = server.fresh()
@@ -663,7 +657,7 @@ def test_the_doctor_says_what_a_database_lacks(tmp_path: Path, server: pgkit.Ser
     assert "cannot be reached" in found["database"][1]
 
 
-def test_the_doctor_says_that_a_user_may_not(troupe: Troupe, server: pgkit.Server) -> None:
+def test_doctor_reports_denied_database_permission(troupe: Troupe, server: pgkit.Server) -> None:
     server.sql("CREATE ROLE nobody_here LOGIN")
     address = troupe.address.replace("//placet@", "//nobody_here@")
     troupe.vault.click("config", "set", "team.database", address)
@@ -675,7 +669,7 @@ def sql_blocks(page: str) -> list[str]:
     return [block.text for block in blocks(page, "sql")]
 
 
-def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
+def test_documented_roles_suffice_and_grant_nothing_more(
     tmp_path: Path, server: pgkit.Server
 ) -> None:
     vault = make_vault(tmp_path)
@@ -711,7 +705,7 @@ def test_the_roles_of_the_guide_are_enough_for_a_mission_and_no_more(
             PostgresConnection(theirs)
 
 
-def test_the_compose_file_starts_a_worker_and_gives_it_what_it_reads() -> None:
+def test_compose_file_configures_worker_and_database_securely() -> None:
     found = yaml.safe_load((Path(__file__).parents[2] / "daemon/compose.yaml").read_text())
     worker, database = found["services"]["worker"], found["services"]["database"]
     assert worker["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"

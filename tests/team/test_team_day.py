@@ -51,7 +51,7 @@ def four(tmp_path: Path, server: pgkit.Server) -> Iterator[Team]:
         yield found
 
 
-def test_calls_of_all_machines_count_before_they_are_answered(four: Team) -> None:
+def test_day_budget_counts_pending_calls_across_machines(four: Team) -> None:
     limits, granted, held = Limits(tokens=5_000), [], threading.Barrier(4)
 
     def call(n: int) -> None:
@@ -78,7 +78,7 @@ def test_calls_of_all_machines_count_before_they_are_answered(four: Team) -> Non
     assert version >= 2
 
 
-def test_what_a_dead_machine_held_counts_no_more(four: Team) -> None:
+def test_released_lease_frees_reserved_day_budget(four: Team) -> None:
     journal, book = four.machines[0]
     limits = Limits(tokens=3_000)
     assert four.machines[1][1].shared.hold(four.keys[1], CALL.worst(1_000), 0)
@@ -90,7 +90,7 @@ def test_what_a_dead_machine_held_counts_no_more(four: Team) -> None:
         assert isinstance(found, Room)
 
 
-def test_a_worker_that_lost_its_lease_reserves_nothing(four: Team) -> None:
+def test_worker_without_lease_reserves_no_budget(four: Team) -> None:
     journal, book = four.machines[0]
     four.daemon.commit([ReleaseLease("t0", int(four.keys[0].split(":")[2]))])
     asked = Ledger("own", Limits()), Limits(tokens=3_000), four.keys[0], CALL, Cancel()

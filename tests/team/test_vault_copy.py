@@ -63,7 +63,7 @@ def kept(vault: Path, journal: Holds) -> str:
         return keep_for_workers(ports)
 
 
-def test_a_changed_note_travels_alone_and_a_worker_has_the_vaults_files(tmp_path: Path) -> None:
+def test_only_changed_notes_travel_to_worker(tmp_path: Path) -> None:
     vault, journal = tmp_path / "vault", Holds()
     odd = "Knowledge/deep/caf\udce9.md"
     for name in ("SYSTEM_PROMPT.md", "Knowledge/a.md", odd, "Knowledge/.trash/b.md", "Other/c.md"):
@@ -87,7 +87,7 @@ def test_a_changed_note_travels_alone_and_a_worker_has_the_vaults_files(tmp_path
 
 
 @pytest.mark.parametrize("name", ["/made.md", "Knowledge/../../made.md", "..", "", "."])
-def test_a_copy_writes_below_its_folder_alone(tmp_path: Path, name: str) -> None:
+def test_vault_copy_never_writes_outside_its_folder(tmp_path: Path, name: str) -> None:
     copy, journal = listed(f"{tmp_path}{name}" if name.startswith("/") else name)
     with journal.asked(), pytest.raises(ValueError, match="no plain file"):
         unpacked(journal, tmp_path / "vaults", copy)  # type: ignore[arg-type]
@@ -95,12 +95,12 @@ def test_a_copy_writes_below_its_folder_alone(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["..", "vault/../..", "/etc", "vault/x"])
-def test_a_copy_is_named_by_its_digest_alone(tmp_path: Path, name: str) -> None:
+def test_vault_copy_name_must_be_digest(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="not the name"):
         unpacked(Holds(), tmp_path / "vaults", name)  # type: ignore[arg-type]
 
 
-def test_a_text_that_is_gone_or_another_one_is_not_written(tmp_path: Path) -> None:
+def test_vault_copy_refuses_text_with_wrong_digest(tmp_path: Path) -> None:
     copy, journal = listed("Knowledge/a.md")
     journal[sha256(b"hello").hexdigest()] = b"another"
     with journal.asked(), pytest.raises(LookupError, match="no longer in the database"):

@@ -55,9 +55,7 @@ def event(trace: str, action: Action = Action.TOOL_CALLED, **facts: Any) -> AddA
     )
 
 
-def test_what_a_worker_appends_is_in_the_chain_and_in_the_sums(
-    daemon: Journal, workers: Workers
-) -> None:
+def test_worker_rows_join_hash_chain_and_totals(daemon: Journal, workers: Workers) -> None:
     token = handed(daemon, workers, "ann", "t1")
     used = {"tokens": 1, "input_tokens": 3, "cost_usd": 0.25, "text": "\u00fc\n\0\ud800"}
     with closing(journal_of(workers, "ann")) as journal:
@@ -78,9 +76,7 @@ def test_what_a_worker_appends_is_in_the_chain_and_in_the_sums(
         assert row.kind == "left"
 
 
-def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_written_twice(
-    daemon: Journal, workers: Workers
-) -> None:
+def test_worker_append_with_lost_reply_is_not_repeated(daemon: Journal, workers: Workers) -> None:
     token = handed(daemon, workers, "ann", "t1")
     with closing(journal_of(workers, "ann")) as journal:
         batch = [Guard("t1", token), AddRecord("t1", 1, 1, "intent", "x", b""), event("t1")]
@@ -147,7 +143,7 @@ def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
     }
 
 
-def test_what_is_not_a_workers_to_write_is_refused_whole(daemon: Journal, workers: Workers) -> None:
+def test_forbidden_worker_write_rejects_whole_batch(daemon: Journal, workers: Workers) -> None:
     token, theirs = (
         handed(daemon, workers, name, trace) for name, trace in (("ann", "t1"), ("bob", "t2"))
     )
@@ -179,7 +175,7 @@ GOOD = ["2026-11-25T10:20:30Z", "t1", "agent", "", "tool.called", "mission", "x"
         (8, "a ninth text"),
     ],
 )
-def test_a_row_that_nobody_could_read_is_refused(
+def test_unreadable_worker_row_is_refused(
     daemon: Journal, workers: Workers, at: int, text: str | None
 ) -> None:
     token = handed(daemon, workers, "ann", "t1")
@@ -194,7 +190,7 @@ def test_a_row_that_nobody_could_read_is_refused(
     assert verify(daemon.path) is None
 
 
-def test_a_flat_list_of_texts_is_no_row(daemon: Journal, workers: Workers) -> None:
+def test_misshapen_worker_row_list_is_refused(daemon: Journal, workers: Workers) -> None:
     token = handed(daemon, workers, "ann", "t1")
     for events in (GOOD, [[GOOD]]):
         values = ("t1", token, 1, [], [], [], [], [], events, None, None, None)
@@ -205,7 +201,7 @@ def test_a_flat_list_of_texts_is_no_row(daemon: Journal, workers: Workers) -> No
 @pytest.mark.parametrize(
     "owner", ["[]", "no json", '"' + "\\ud800" + '"', '{"pid": 1e999}x', "x" * 3000]
 )
-def test_an_owner_that_nobody_could_read_takes_no_work(
+def test_worker_with_unreadable_owner_claims_no_work(
     daemon: Journal, workers: Workers, owner: str
 ) -> None:
     daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 2), priority=0)])
@@ -216,9 +212,7 @@ def test_an_owner_that_nobody_could_read_takes_no_work(
     assert row.worker == ""
 
 
-def test_a_workers_own_tables_do_not_stand_in_for_placets(
-    daemon: Journal, workers: Workers
-) -> None:
+def test_worker_temp_tables_cannot_shadow_placet_tables(daemon: Journal, workers: Workers) -> None:
     """A trigger of a worker's ran with the owner's rights: temporary tables are found first."""
     handed(daemon, workers, "ann", "t1")
     role = workers.address.replace("//placet@", "//ann@")
@@ -231,7 +225,7 @@ def test_a_workers_own_tables_do_not_stand_in_for_placets(
         assert connection.execute("SELECT 1 FROM pg_temp.team_members").fetchone() is None
 
 
-def test_a_worker_sees_its_own_work_alone(daemon: Journal, workers: Workers) -> None:
+def test_worker_sees_only_its_own_work(daemon: Journal, workers: Workers) -> None:
     for name, trace in (("ann", "t1"), ("bob", "t2")):
         token = handed(daemon, workers, name, trace)
         with closing(journal_of(workers, name)) as journal:
@@ -245,7 +239,9 @@ def test_a_worker_sees_its_own_work_alone(daemon: Journal, workers: Workers) -> 
         assert reader.text("text of t2") is None
 
 
-def test_a_worker_takes_work_of_its_labels_alone(daemon: Journal, workers: Workers) -> None:
+def test_worker_claims_only_matching_label_and_sandbox_level(
+    daemon: Journal, workers: Workers
+) -> None:
     daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("gpu", 2), priority=0)])
     assert not workers.call("ann", "worker_claim", "t1", 1, "{}", 3)
     workers.beat("bob", labels="any,gpu")
@@ -258,9 +254,7 @@ TABLES = """activity asked cases chain intents leases outbox paid records schema
  team_bodies team_day team_held team_members team_refs team_work team_workers texts writers"""
 
 
-def test_a_workers_role_writes_no_table_and_hides_from_none(
-    daemon: Journal, workers: Workers
-) -> None:
+def test_worker_role_cannot_write_or_alter_tables(daemon: Journal, workers: Workers) -> None:
     handed(daemon, workers, "ann", "t1")
     with closing(PostgresConnection(workers.address)) as owner:
         found = owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'placet'")
@@ -291,7 +285,7 @@ def test_a_workers_role_writes_no_table_and_hides_from_none(
                 connection.execute(sql)
 
 
-def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> None:
+def test_heartbeat_is_refused_for_unregistered_role(workers: Workers) -> None:
     database = workers.address.rpartition("/")[2]
     workers.server.sql("CREATE ROLE eve LOGIN IN ROLE placet_worker", database)
     assert workers.call("eve", "worker_beat", "{}", 3, "0.1.0", 1, "", [])[0] == "unknown"
@@ -304,9 +298,7 @@ def test_only_workers_that_were_let_in_show_signs_of_life(workers: Workers) -> N
         connection.execute("SELECT placet.worker_beat('{}', 3, '0.1.0', 1, '', '{}')")
 
 
-def test_a_fetched_job_counts_as_queued_while_its_worker_lives(
-    daemon: Journal, workers: Workers
-) -> None:
+def test_fetched_job_stays_queued_while_worker_lives(daemon: Journal, workers: Workers) -> None:
     queue = queue_of("any", 2)
     daemon.commit([PutWork("t1", 1, planning=False, queue=queue, priority=0)])
 
@@ -324,7 +316,7 @@ def test_a_fetched_job_counts_as_queued_while_its_worker_lives(
         assert not is_queued()
 
 
-def test_a_second_job_for_the_same_work_does_nothing() -> None:
+def test_duplicate_job_for_same_work_is_ignored() -> None:
     begun = list[str]()
 
     class Twice(Worker):

@@ -111,7 +111,7 @@ def changed(vault: TestVault, repo: Path) -> list[str]:
     ids=["folder-becomes-file", "file-becomes-folder", "allowed"],
 )
 @pytest.mark.thinned(2)
-def test_what_is_outside_the_scope_is_not_deleted_by_what_takes_its_place(
+def test_path_outside_scope_survives_type_change(
     tmp_path: Path,
     files: dict[str, str],
     write: list[str],
@@ -145,7 +145,7 @@ time.sleep(60)
 
 
 @needs_wall
-def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalled(
+def test_disk_filled_by_command_is_freed_before_journalling(
     tmp_path: Path,
 ) -> None:
     with small_disk_at(tmp_path / "disk", "90m") as place:
@@ -168,7 +168,7 @@ def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalle
         assert disk.f_bavail * disk.f_frsize > 60_000_000
 
 
-def test_a_folder_that_a_command_shut_is_told_and_nothing_waits_for_it(tmp_path: Path) -> None:
+def test_folder_locked_by_command_is_reported_without_waiting(tmp_path: Path) -> None:
     def fails(at: Path) -> Any:
         def run(*_: Any, **__: Any) -> Any:
             raise PermissionError(errno.EACCES, "Permission denied", str(at))
@@ -196,7 +196,7 @@ for name, target in (('System', 'System/Active'), ('all', '.'), ('up', '../x'), 
 
 
 @needs_wall
-def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commit(
+def test_forbidden_symlinks_are_not_committed(
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
@@ -231,7 +231,7 @@ def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commi
     )
 
 
-def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(
+def test_vault_folders_stay_denied_in_outer_repository(
     tmp_path: Path,
 ) -> None:
     outer = make_repo(tmp_path / "outer", {"README.md": "x\n"})
@@ -268,9 +268,7 @@ LEAK = "import re\nv = re.search('=(.*)', open('.env').read())[1]\n"
     ],
 )
 @pytest.mark.thinned(2)
-def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(
-    tmp_path: Path, where: str
-) -> None:
+def test_env_file_value_reaches_no_output(tmp_path: Path, where: str) -> None:
     vault, repo = mission(
         tmp_path,
         {".env": f"DB_PASSWORD={PASSWORD}\n", "src/x": "x"},
@@ -292,7 +290,7 @@ def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(
         assert PASSWORD not in git(repo, "log", "-p", "--format=%B", f"main..{ref}"), ref
 
 
-def test_a_file_that_git_would_ignore_is_refused_with_the_rule(tmp_path: Path) -> None:
+def test_ignored_file_is_refused_with_its_rule(tmp_path: Path) -> None:
     files = {
         ".gitignore": "*.log\n!kept.log\n/build/\n",
         "config/.gitignore": "# mine\nlocal.toml\n",
@@ -320,7 +318,7 @@ def test_a_file_that_git_would_ignore_is_refused_with_the_rule(tmp_path: Path) -
 
 
 @needs_wall
-def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
+def test_report_lists_ignored_files_made_by_commands(tmp_path: Path) -> None:
     script = (
         "import os\nos.makedirs('out/deep')\n"
         "for f in ('out/deep/a', 'b.log', 'other.log', 'src.txt'):\n    open(f, 'w').write(f)\n"
@@ -343,9 +341,7 @@ def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
 
 @needs_wall
 @pytest.mark.parametrize("failed", [False, True])
-def test_what_cannot_be_searched_for_secrets_is_kept_at_no_reference(
-    tmp_path: Path, failed: bool
-) -> None:
+def test_unsearchable_file_is_kept_at_no_ref(tmp_path: Path, failed: bool) -> None:
     script = (
         "import os\ntoken = 'token=ghp_' + 'aB3d' * 9\n"
         "deep = '/'.join('d' * 70)\nos.makedirs(deep)\n"
@@ -375,9 +371,7 @@ def test_what_cannot_be_searched_for_secrets_is_kept_at_no_reference(
 
 @needs_wall
 @pytest.mark.parametrize("converted", [False, True])
-def test_an_ignored_file_that_a_person_approved_by_name_is_committed(
-    tmp_path: Path, converted: bool
-) -> None:
+def test_ignored_file_approved_by_name_is_committed(tmp_path: Path, converted: bool) -> None:
     """Both ways: by placet itself, and by git, which has to convert a file of this commit."""
     files = {
         ".gitignore": "*.toml\n/out/\n",
@@ -405,7 +399,7 @@ def test_an_ignored_file_that_a_person_approved_by_name_is_committed(
     vault.click("replay", "say-hello")
 
 
-def test_the_reviewer_is_told_of_an_ignored_file_that_will_be_committed(tmp_path: Path) -> None:
+def test_plan_warns_of_ignored_file_to_be_committed(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {".gitignore": "# ours\n*.toml\n", "known.toml": "x"})
     git(repo, "add", "-f", "known.toml")
@@ -424,9 +418,7 @@ def test_the_reviewer_is_told_of_an_ignored_file_that_will_be_committed(tmp_path
 @pytest.mark.parametrize(
     "content", ["API_KEY=sk-ant-api03-" + "Ab3" * 30, f"DB_PASSWORD={PASSWORD}"]
 )
-def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(
-    tmp_path: Path, content: str
-) -> None:
+def test_approved_ignored_file_is_searched_for_secrets(tmp_path: Path, content: str) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {".gitignore": ".env\n"})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
@@ -450,9 +442,7 @@ def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(
 @needs_wall
 @pytest.mark.parametrize("name", [".gitignore", ".gitattributes", "shut/.gitignore"])
 @pytest.mark.thinned(2)
-def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(
-    tmp_path: Path, name: str
-) -> None:
+def test_pipe_in_place_of_git_file_blocks_nothing(tmp_path: Path, name: str) -> None:
     script = (
         f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', 'w')\nopen('made', 'w')\n"
         "os.chmod('shut', 0o311)\n"
@@ -463,7 +453,7 @@ def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(
     assert time.monotonic() - began < 50  # git waits for such a pipe until its time is up
 
 
-def test_nothing_is_said_of_what_lies_behind_a_link_in_the_place_of_a_submodule(
+def test_link_in_place_of_submodule_is_not_followed(
     tmp_path: Path,
 ) -> None:
     library = make_repo(tmp_path / "library")
@@ -485,7 +475,7 @@ def test_nothing_is_said_of_what_lies_behind_a_link_in_the_place_of_a_submodule(
     assert found_in_modules(tree) == ["sub/x"]
 
 
-def test_attributes_of_any_size_are_not_held_in_memory(tmp_path: Path) -> None:
+def test_huge_gitattributes_file_uses_little_memory(tmp_path: Path) -> None:
     opened = open_repo(make_repo(tmp_path / "repo"))
     tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
     write(tree.path, {"a": "x"})
@@ -499,7 +489,7 @@ def test_attributes_of_any_size_are_not_held_in_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_what_git_would_stream_is_committed_whatever_the_threshold(
+def test_big_file_threshold_does_not_prevent_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -517,7 +507,7 @@ def test_what_git_would_stream_is_committed_whatever_the_threshold(
     assert git(repo.path, "fsck", "--strict") == ""
 
 
-def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(
+def test_tool_chain_containing_vault_is_shown_partly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     venv = tmp_path / "venv"

@@ -91,7 +91,7 @@ def test_a_turn_of_reads_takes_two_transactions(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.sweep)])
-def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: int) -> None:
+def test_later_requests_repeat_earlier_prefix_byte_for_byte(tmp_path: Path, seed: int) -> None:
     """With long results, refusals, nudges, turns without a call, answers that break off, and a
     server that is overloaded.
     """
@@ -148,9 +148,7 @@ def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: in
 
 
 @pytest.mark.parametrize("purpose", [Purpose.PLAN, Purpose.EXECUTE])
-def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(
-    tmp_path: Path, purpose: Purpose
-) -> None:
+def test_resumed_conversation_keeps_its_opening(tmp_path: Path, purpose: Purpose) -> None:
     """Whatever was written meanwhile into the vault's instructions, or by the mission itself into
     the repository's.
     """
@@ -204,9 +202,7 @@ def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(
 
 
 @pytest.mark.parametrize("state", ["review", "completed", "withdrawn"])
-def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
-    tmp_path: Path, state: str
-) -> None:
+def test_interrupted_call_is_charged_for_any_case_state(tmp_path: Path, state: str) -> None:
     vault = bare_vault(tmp_path)
     vault.drop("Say hello.\n")
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
@@ -246,7 +242,7 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
     ],
 )
 @pytest.mark.thinned(2)
-def test_a_reply_under_another_name_costs_what_was_asked_for(
+def test_reply_under_other_model_name_costs_requested_price(
     tmp_path: Path, said: str | None, price: str
 ) -> None:
     used = {"input_tokens": 1_000, "output_tokens": 100}
@@ -277,7 +273,7 @@ def test_a_reply_under_another_name_costs_what_was_asked_for(
 # --- waits
 
 
-def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the_longest_rest(
+def test_wait_from_fast_clock_is_capped(
     tmp_path: Path,
 ) -> None:
     vault, time = bare_vault(tmp_path), Time()
@@ -359,7 +355,7 @@ def test_no_planning_fails_of_the_repositorys_instructions(
         ({"CLAUDE.md": "Use spaces.\n"}, "CLAUDE.md"),
     ],
 )
-def test_claude_md_is_read_where_agents_md_is_missing(
+def test_claude_md_is_read_without_agents_md(
     tmp_path: Path, files: dict[str, str], read: str
 ) -> None:
     for name, text_of in files.items():
@@ -371,7 +367,7 @@ def test_claude_md_is_read_where_agents_md_is_missing(
     assert said.count("Use ") == 1
 
 
-def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path) -> None:
+def test_long_system_prompt_is_cut_everywhere(tmp_path: Path) -> None:
     vault, model = bare_vault(tmp_path), Fake(greeter)
     vault.drop("Say hello.\n")
     with looping(vault, model=lambda: model, time=Time()) as running:
@@ -391,7 +387,7 @@ def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path
 # --- when the model is made ready
 
 
-def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs_no_model(
+def test_sdk_is_imported_with_first_request(
     tmp_path: Path,
 ) -> None:
     vault, model, when = bare_vault(tmp_path), Fake(greeter), []
@@ -438,9 +434,7 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
     ],
 )
 @pytest.mark.thinned(2)
-def test_an_answer_that_ends_in_thinking_is_sent_back_so_that_the_server_takes_it(
-    tmp_path: Path, first: Answer
-) -> None:
+def test_answer_ending_in_thinking_is_accepted_when_resent(tmp_path: Path, first: Answer) -> None:
     """The fake server refuses one whose last block is `thinking`, as the API does."""
 
     def script(body: dict[str, Any]) -> Answer:

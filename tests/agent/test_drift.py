@@ -40,7 +40,7 @@ def test_the_verdict(
     assert found == (verdict, paths)
 
 
-def test_where_nothing_is_known_it_counts_as_changed() -> None:
+def test_unknown_base_counts_as_changed() -> None:
     assert changed_files(None, {}, {}, ())[0] == UNDER
 
 
@@ -101,7 +101,7 @@ def run(vault: TestVault) -> list[dict[str, object]]:
     return [row["metadata"] for row in vault.rows("plan.drifted")]
 
 
-def test_a_glob_names_no_file_that_sends_the_plan_back(tmp_path: Path, repo: Path) -> None:
+def test_file_matched_only_by_glob_causes_no_review(tmp_path: Path, repo: Path) -> None:
     vault = plan(tmp_path, repo, [WRITE], write=["**"])
     change(repo, "other.txt")
     (drift,) = run(vault)
@@ -109,7 +109,7 @@ def test_a_glob_names_no_file_that_sends_the_plan_back(tmp_path: Path, repo: Pat
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_a_file_that_an_action_names_sends_it_back(tmp_path: Path, repo: Path) -> None:
+def test_changed_file_of_action_returns_plan_to_review(tmp_path: Path, repo: Path) -> None:
     vault = plan(tmp_path, repo, [WRITE], write=["**"])
     change(repo, "mine.txt")
     (drift,) = run(vault)
@@ -117,7 +117,7 @@ def test_a_file_that_an_action_names_sends_it_back(tmp_path: Path, repo: Path) -
 
 
 @pytest.mark.parametrize("name", ["read.txt", "mine.txt"])
-def test_what_changed_under_the_plan_asks_again_before_anything_is_done(
+def test_changed_files_return_plan_before_it_runs(
     planned: TestVault, repo: Path, name: str
 ) -> None:
     change(repo, name)
@@ -162,7 +162,7 @@ def test_line_typed_into_the_box_survives_drift(planned: TestVault, repo: Path) 
     assert line in planned.plan().read_text()
 
 
-def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: Path) -> None:
+def test_plan_can_opt_out_of_drift_check(planned: TestVault, repo: Path) -> None:
     change(repo, "mine.txt")
     path = planned.plan()
     path.write_text(
@@ -175,7 +175,7 @@ def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: 
     assert "it would have conflicted in: `mine.txt`" in planned.reports()[0].read_text()
 
 
-def test_a_person_on_another_branch_has_changed_nothing(planned: TestVault, repo: Path) -> None:
+def test_other_checked_out_branch_is_no_drift(planned: TestVault, repo: Path) -> None:
     git(repo, "checkout", "-q", "-b", "other")
     change(repo, "mine.txt")
     assert run(planned) == []
@@ -183,9 +183,7 @@ def test_a_person_on_another_branch_has_changed_nothing(planned: TestVault, repo
 
 
 @pytest.mark.parametrize("name", ["other.txt", "read.txt"])
-def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(
-    planned: TestVault, repo: Path, name: str
-) -> None:
+def test_lost_base_commit_falls_back_to_digests(planned: TestVault, repo: Path, name: str) -> None:
     write(repo, {name: "amended\n"})
     git(repo, "commit", "-q", "-a", "--amend", "-m", "Begin anew")
     git(repo, "reflog", "expire", "--expire=now", "--all")
@@ -199,9 +197,7 @@ def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(
         assert len(planned.rows("execution.completed")) == 1
 
 
-def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(
-    tmp_path: Path, repo: Path
-) -> None:
+def test_drift_during_mission_returns_plan_and_keeps_work(tmp_path: Path, repo: Path) -> None:
     """The plan's own command does what a person would: it commits in the person's checkout."""
     write(
         repo,
@@ -236,7 +232,7 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(
     assert len(vault.rows("lease.released")) == 1
 
 
-def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
+def test_drift_message_escapes_file_and_folder_names() -> None:
     paths = ("`![x](https://example.com)`",)
     repo = Repo(
         Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False

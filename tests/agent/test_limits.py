@@ -101,7 +101,7 @@ OTHERS = [
         ),
     ],
 )
-def test_a_pattern_is_told_once_and_then_ends_it(
+def test_failure_pattern_warns_once_then_ends(
     tmp_path: Path, replies: list[dict[str, Any]], config: str, end: str, turns: int, noticed: str
 ) -> None:
     """One of each sort: of rounds, of calls, of replies. `test_guards` has every pattern."""
@@ -118,9 +118,7 @@ def test_a_pattern_is_told_once_and_then_ends_it(
 
 
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])
-def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(
-    tmp_path: Path, stop_reason: str
-) -> None:
+def test_truncated_call_is_nudged_and_never_executed(tmp_path: Path, stop_reason: str) -> None:
     running = carried_out(
         tmp_path, [{"stop_reason": stop_reason, "calls": [write(1)]}, {"calls": [write(2)]}, FINISH]
     )
@@ -139,7 +137,7 @@ STRANGE = ("no\x1b[2J\n# Forged heading", {})
 @pytest.mark.parametrize(
     "last", [("finish", {"summary": HOSTILE}), ("give_up", {"reason": HOSTILE})]
 )
-def test_what_a_model_says_forges_hides_and_fetches_nothing(
+def test_model_text_is_escaped_in_report_and_views(
     tmp_path: Path, last: tuple[str, dict[str, Any]]
 ) -> None:
     step = ("complete_step", {"step": 1, "summary": HOSTILE})

@@ -71,7 +71,7 @@ def asked(vault: TestVault) -> int:
 
 
 @pytest.mark.parametrize("said", ["/home/ann", "/code/.git/worktrees/hers", "..", ""])
-def test_no_folder_of_git_is_named_by_the_record(tmp_path: Path, said: str) -> None:
+def test_record_cannot_name_git_folder(tmp_path: Path, said: str) -> None:
     repo = open_repo(make_repo(tmp_path / "code"))
     folder, recorded = repo.common_dir / "worktrees", tmp_path / "ann" / "ab12-1"
     for name, found in ((said, "ab12-1"), ("/elsewhere/ab12-12", "ab12-12")):
@@ -85,7 +85,7 @@ END = {
 }
 
 
-def test_a_command_that_was_cut_off_is_repeated_from_the_checkpoint(tmp_path: Path) -> None:
+def test_interrupted_command_repeats_from_checkpoint(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"calls": [WRITE]}, {"calls": [COMMAND]}, END)
     kill_in_command(vault)
     (tmp_path / "quick").touch()
@@ -99,7 +99,7 @@ def test_a_command_that_was_cut_off_is_repeated_from_the_checkpoint(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a box ends with its daemon")
-def test_what_an_earlier_daemon_left_at_work_in_the_worktree_is_ended_first(tmp_path: Path) -> None:
+def test_leftover_process_in_worktree_is_killed_first(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"calls": [WRITE]}, {"calls": [COMMAND]}, END)
     kill_in_command(vault)
     (tmp_path / "quick").touch()
@@ -117,7 +117,7 @@ def test_what_an_earlier_daemon_left_at_work_in_the_worktree_is_ended_first(tmp_
     assert vault.rows("execution.completed")
 
 
-def test_what_the_round_wrote_before_the_command_is_written_again(tmp_path: Path) -> None:
+def test_writes_before_interrupted_command_are_restored(tmp_path: Path) -> None:
     edit = ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})
     vault = vault_with(tmp_path, {"calls": [WRITE, edit, COMMAND]}, END)
     kill_in_command(vault)
@@ -128,7 +128,7 @@ def test_what_the_round_wrote_before_the_command_is_written_again(tmp_path: Path
     assert [row["metadata"]["tool"] for row in vault.rows("tool.called")].count("edit_file") == 1
 
 
-def test_after_a_finished_command_of_the_same_round_the_model_is_told(tmp_path: Path) -> None:
+def test_model_learns_of_interruption_after_finished_command(tmp_path: Path) -> None:
     first = ("run_command", {"command": "python3", "args": ["step.py", "quick"]})
     vault = vault_with(tmp_path, {"calls": [WRITE, first, COMMAND]}, {"calls": [WRITE]}, END)
     kill_in_command(vault)
@@ -156,9 +156,7 @@ def test_a_worktree_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", ["command", "step"])
-def test_a_lost_worktree_that_cannot_be_rebuilt_is_a_failure_like_any(
-    tmp_path: Path, reply: str
-) -> None:
+def test_unrebuildable_worktree_fails_mission_and_reports_work(tmp_path: Path, reply: str) -> None:
     """With what no commit had, which the report and `why` name, and without a branch."""
     quick = ("run_command", {"command": "true", "args": []})
     scope = {"write": ["*.txt"], "run": ["python3 step.py", "true"]}
@@ -217,9 +215,7 @@ def test_no_secret_is_kept_in_a_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("orderly", "planned"), [(False, False), (True, True)])
-def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_do_not(
-    tmp_path: Path, orderly: bool, planned: bool
-) -> None:
+def test_three_planning_crashes_fail_the_plan(tmp_path: Path, orderly: bool, planned: bool) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     vault.drop("Say hello.\n")
@@ -243,7 +239,7 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
         assert [event.pattern for event in vault.failures_told()] == ["crash_loop"]
 
 
-def test_three_crashes_in_the_same_place_end_it_with_a_report(tmp_path: Path) -> None:
+def test_three_crashes_at_same_place_fail_mission(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"calls": [WRITE]}, {"calls": [COMMAND]}, END)
     for _ in range(3):
         kill_in_command(vault)
@@ -280,7 +276,7 @@ def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_a_stop_waits_no_longer_than_it_is_told_meanwhile(tmp_path: Path) -> None:
+def test_stop_waits_no_longer_than_configured(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"delay_s": 20, "calls": [WRITE]})
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config + "[daemon]\nstop_grace_s = 60\n")

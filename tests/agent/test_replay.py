@@ -75,7 +75,7 @@ def test_a_mission_is_replayed_from_its_record(tmp_path: Path) -> None:
     assert list(vault.state.glob("*/worktrees/replay-*")) == []
 
 
-def test_what_was_never_a_mission_cannot_be_replayed(tmp_path: Path) -> None:
+def test_request_without_mission_cannot_be_replayed(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     vault.drop("Say hello.\n")

@@ -112,7 +112,7 @@ def slowly(time: Time) -> Callable[[Ask], Reply]:
     ],
 )
 @pytest.mark.thinned(2)
-def test_time_runs_out_by_the_clock_that_is_named(tmp_path: Path, config: str, turns: int) -> None:
+def test_timeout_uses_named_clock(tmp_path: Path, config: str, turns: int) -> None:
     time = Time()
     ended = end(mission(tmp_path, slowly(time), config=f"[limits]\n{config}\n", time=time))
     assert (ended["reason"], ended["iterations"]) == ("timeout", turns)
@@ -158,7 +158,7 @@ FINISH = ("finish", {"summary": "Done."})
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(
+def test_error_read_before_completing_step_is_no_failure(
     tmp_path: Path, rounds: list[Any], named: str
 ) -> None:
     ended = end(mission(tmp_path, lambda ask: says(*rounds[turns_taken(ask)])))
@@ -199,7 +199,7 @@ def eight(folder: Path, limit: str) -> tuple[TestVault, Greedy, Tick]:
         return vault, greedy, running.settle(4000)
 
 
-def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
+def test_eight_endless_missions_use_exactly_their_limits(
     tmp_path: Path,
 ) -> None:
     vault, greedy, _ = eight(tmp_path, "mission_tokens = 90000")
@@ -220,14 +220,14 @@ def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
     )
 
 
-def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> None:
+def test_eight_missions_never_exceed_day_budget(tmp_path: Path) -> None:
     vault, greedy, waits = eight(tmp_path, "day_tokens = 300000")
     assert "Today's budget" in waits.waiting[0]
     assert vault.rows("execution.failed") == []
     assert 300_000 - 40_000 < sum(greedy.used.values()) <= 300_000
 
 
-def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(
+def test_unanswered_calls_are_charged_at_worst_case(
     tmp_path: Path,
 ) -> None:
     faults = [
@@ -253,7 +253,7 @@ def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(
     assert told == [f"You have left: {56_000 - sum(lost):,} of 56,000 tokens."]
 
 
-def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> None:
+def test_killed_call_is_charged_after_restart(tmp_path: Path) -> None:
     vault = paid(bare_vault(tmp_path))
     vault.drop("Say hello.\n")
     with looping(vault, model=lambda: Fake(greeter)) as running:
@@ -299,9 +299,7 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
 # the thread is to end as if it were killed
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("is_paid", [True, False])
-def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(
-    tmp_path: Path, is_paid: bool
-) -> None:
+def test_killed_call_is_charged_to_day_at_restart(tmp_path: Path, is_paid: bool) -> None:
     """Of a model that takes no money it counts nothing."""
     vault, time = bare_vault(tmp_path), Time()
     if is_paid:
@@ -332,7 +330,7 @@ def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(
     assert len(vault.rows("model.failed")) == 1, "it counts once"
 
 
-def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:
+def test_planning_has_its_own_budget(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 20000\n")
     vault.drop("Say hello.\n")
     model = Fake(lambda ask: says(("list_directory", {"path": "."}), usage=Usage(9_000, 100)))
@@ -368,7 +366,7 @@ def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"
 
 
-def test_asking_again_begins_the_plannings_budget_anew(tmp_path: Path) -> None:
+def test_retry_resets_planning_budget(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 20000\n")
     request = vault.drop("Say hello.\n")
     model = Fake(lambda ask: says(("list_directory", {"path": "."}), usage=Usage(9_000, 100)))
@@ -442,7 +440,7 @@ def test_twenty_turns_are_nine_tenths_cached_prefix(tmp_path: Path) -> None:
     assert "Several calls fit in one turn" in last
 
 
-def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path: Path) -> None:
+def test_compaction_is_repeated_identically_after_resume(tmp_path: Path) -> None:
     cut = [7, 9]
 
     def answer(ask: Ask) -> Reply:
@@ -497,7 +495,7 @@ def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path:
     assert found["equal"] is True
 
 
-def test_what_was_left_out_can_be_read_whole(tmp_path: Path) -> None:
+def test_compacted_result_can_be_read_again(tmp_path: Path) -> None:
     def answer(ask: Ask) -> Reply:
         stubs = [text for text in results(ask) if "left out to make room" in text]
         if any("line of 1\n" in text for text in results(ask)[-1:]) and stubs:

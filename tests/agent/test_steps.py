@@ -91,7 +91,7 @@ def errors(vault: TestVault) -> list[str]:
     ],
 )
 @pytest.mark.thinned(3)
-def test_steps_are_done_in_their_order_and_none_is_passed_over(
+def test_steps_run_in_order_without_gaps(
     tmp_path: Path,
     steps: list[dict[str, Any]],
     rounds: list[Any],
@@ -107,7 +107,7 @@ def test_steps_are_done_in_their_order_and_none_is_passed_over(
     assert vault.click("replay", "say-hello").returncode == 0
 
 
-def test_a_silent_turn_ends_no_mission_that_has_an_open_step(tmp_path: Path) -> None:
+def test_silent_turn_does_not_end_open_mission(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {**PLAN, "steps": [own("Write it"), LICENCE], "scope": {"write": ["*.txt", "LICENCE"]}}
     vault.plays(plan, [WRITE], {"text": "All done."}, [done(1)], {"text": "All done."})
@@ -147,9 +147,7 @@ READ, LIST = ("read_file", {"path": "hello.txt"}), ("list_directory", {"path": "
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_refusal_after_the_last_step_throws_nothing_away(
-    tmp_path: Path, rounds: list[Any], end: str
-) -> None:
+def test_refusal_after_last_step_keeps_work(tmp_path: Path, rounds: list[Any], end: str) -> None:
     vault = carried_out(tmp_path, [own("Write it")], rounds)
     ended = [
         row["metadata"]["reason"]
@@ -206,7 +204,7 @@ def test_a_path_that_climbs_out_is_a_refusal(
     ],
 )
 @pytest.mark.thinned(2)
-def test_what_a_guard_says_or_does_is_detected_first(
+def test_failure_is_detected_before_guard_acts(
     tmp_path: Path, rounds: list[Any], patterns: list[str], end: str
 ) -> None:
     vault = carried_out(tmp_path, [own("Write it")], rounds)
@@ -217,7 +215,7 @@ def test_what_a_guard_says_or_does_is_detected_first(
     assert not end or ended["metadata"]["reason"] == end
 
 
-def test_a_limit_that_ends_a_planning_is_detected_too(tmp_path: Path) -> None:
+def test_planning_limit_is_detected(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("read_file", {"path": f"{n}.md"})]} for n in range(9)]))
     vault.configure(

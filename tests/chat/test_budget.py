@@ -64,7 +64,7 @@ def allowed(verdict):
         (1, None),
     ],
 )
-def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expected):
+def test_answer_is_shortened_or_refused_by_tokens(tokens, expected):
     verdict = reserve([mission(tokens=tokens)], "reply:1", PRICED)
     assert allowed(verdict) == expected
     if isinstance(verdict, Exceeded):
@@ -87,7 +87,7 @@ def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expec
         ("0", None),
     ],
 )
-def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected):
+def test_answer_is_shortened_or_refused_by_money(usd, expected):
     verdict = reserve([mission(usd=Decimal(usd))], "reply:1", PRICED)
     assert allowed(verdict) == expected
     if isinstance(verdict, Exceeded):
@@ -96,7 +96,7 @@ def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected)
 
 
 @pytest.mark.parametrize(("usd", "expected"), [("0.09", None), ("0.10", 1000)])
-def test_a_prompt_has_to_be_paid_for_even_if_the_answer_is_free(usd, expected):
+def test_prompt_is_charged_even_with_free_output(usd, expected):
     assert (
         allowed(
             reserve([mission(usd=Decimal(usd))], "k", replace(PRICED, output_token_usd=Decimal(0)))
@@ -105,7 +105,7 @@ def test_a_prompt_has_to_be_paid_for_even_if_the_answer_is_free(usd, expected):
     )
 
 
-def test_an_answer_that_was_to_be_short_may_be():
+def test_short_answer_needs_only_its_own_room():
     assert allowed(reserve([mission(tokens=110)], "k", replace(PRICED, max_tokens=10))) == 10
     assert allowed(reserve([mission(tokens=109)], "k", replace(PRICED, max_tokens=10))) is None
 
@@ -128,7 +128,7 @@ def test_an_answer_that_was_to_be_short_may_be():
         (mission(Amount(tool_calls=5), tool_calls=5), None),
     ],
 )
-def test_what_is_used_up_leaves_no_room_for_a_call(ledger, limit):
+def test_exhausted_limit_refuses_calls(ledger, limit):
     found = exceeded(ledger)
     assert (found.limit if found else None) is limit
     if found is not None:
@@ -148,7 +148,7 @@ def test_tool_calls_end_at_their_number(made, left):
 # --- unknown prices
 
 
-def test_a_model_of_unknown_price_may_work_only_where_money_is_not_limited():
+def test_unpriced_model_needs_no_money_limit():
     assert allowed(reserve([mission(tokens=5000)], "k", UNPRICED)) == 1000
     verdict = reserve([mission(usd=Decimal(1000))], "k", UNPRICED)
     assert isinstance(verdict, Exceeded)
@@ -169,7 +169,7 @@ def test_a_free_model_needs_no_money():
         (Decimal(0), False, True),
     ],
 )
-def test_a_money_limit_without_a_price_is_refused_at_approval(usd, known, refused):
+def test_money_limit_without_price_is_refused(usd, known, refused):
     problem = money_problem(Limits(usd=usd), "some-model", price_known=known)
     assert (problem is not None) == refused
     if problem is not None:
@@ -177,7 +177,7 @@ def test_a_money_limit_without_a_price_is_refused_at_approval(usd, known, refuse
         assert "[[model.price]]" in problem
 
 
-def test_one_unknown_cost_makes_the_sum_unknown_and_never_zero():
+def test_one_unknown_cost_makes_sum_unknown():
     assert (Amount(usd=Decimal(1)) + Amount(usd=None) + Amount(usd=Decimal(1))).usd is None
     assert mission(Amount(usd=None), usd=Decimal(5)).remaining().usd == 0
 
@@ -192,7 +192,7 @@ def over(ledger: Ledger, key: str, actual: Amount) -> Ledger:
     )
 
 
-def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
+def test_reserved_amount_is_unavailable_until_settled():
     ledger = mission(tokens=2500, usd=Decimal(5))
     first = reserve([ledger], "a", PRICED)
     assert isinstance(first, Reserved)
@@ -209,13 +209,13 @@ def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
     )
 
 
-def test_a_key_is_held_once():
+def test_key_cannot_be_reserved_twice():
     ledger = mission().hold("a", Amount(1))
     with pytest.raises(ValueError, match="held already"):
         ledger.hold("a", Amount(1))
 
 
-def test_every_ledger_has_to_pay_and_the_tightest_decides():
+def test_tightest_ledger_limits_reservation():
     own, today = mission(tokens=10_000), Ledger("today", Limits(tokens=600))
     verdict = reserve([own, today], "k", PRICED)
     assert isinstance(verdict, Reserved)
@@ -258,7 +258,7 @@ def test_a_first_prompt_is_bounded_by_its_bytes(text):
     )
 
 
-def test_a_later_prompt_is_what_the_last_one_was_and_the_bytes_since():
+def test_prompt_estimate_adds_bytes_to_last_usage():
     turns = (
         user_turn([text_block("x" * 50_000)]),
         Turn("assistant", (text_block("y" * 900),)),
@@ -271,7 +271,7 @@ def test_a_later_prompt_is_what_the_last_one_was_and_the_bytes_since():
     assert 9_710 + 70 <= bound < 9_710 + 150
 
 
-def test_the_worst_case_takes_the_dearer_of_input_and_cache_and_the_band_of_the_prompt():
+def test_worst_case_uses_dearest_applicable_price():
     opus = worst_case(1_000_000, 100, "claude-opus-5-5", DEFAULT_PRICES)
     assert (opus.prompt_usd, opus.output_token_usd) == (Decimal(5), Decimal("0.00002"))
     small, large = (
@@ -291,7 +291,7 @@ _limit_usd = st.none() | st.decimals(0, 1, places=3)
 
 @settings(max_examples=120)
 @given(_limit_tokens, _limit_usd, _limit_tokens, st.data())
-def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_tokens, data):
+def test_endless_model_never_exceeds_any_ledger(tokens, usd, today_tokens, data):
     """Every reply may use anything up to its worst case, retries fail unseen.
 
     No ledger is ever passed.
@@ -352,6 +352,6 @@ ENOUGH = {
         (Amount(60_000, tool_calls=200), 2, "2 turns, 0 of 50,000 tokens, 0 of 200 tool calls"),
     ],
 )
-def test_the_model_is_told_only_what_gets_short(used, turns_left, told):
+def test_model_hears_only_of_short_budgets(used, turns_left, told):
     said = tell(mission(used, **ENOUGH), turns_left, 10)
     assert said == (f"You have left: {told}." if told else "")

@@ -74,7 +74,7 @@ def test_the_last_three_steps_show_a_pattern(rounds, expected):
     assert trend_of(steps(*rounds), 100)[0] == expected
 
 
-def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
+def test_truncated_turn_counts_no_calls():
     assert trend_of(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) == (
         None,
         "",
@@ -110,7 +110,7 @@ def test_the_first_pattern_in_order_is_the_one(rounds, first):
         ([[SAME], [EMPTY], [seen("search_files")]], ""),
     ],
 )
-def test_a_pattern_says_what_was_seen_what_helps_and_which_tool_it_is_about(rounds, tool):
+def test_pattern_names_observation_advice_and_tool(rounds, tool):
     found = trend(steps(*rounds), 100)
     assert found is not None
     assert found.tool == tool
@@ -124,7 +124,7 @@ def told(rounds, max_steps=100):
     return [kind(trend(records[:n], max_steps)) for n in range(1, len(records) + 1)]
 
 
-def test_a_pattern_that_goes_on_is_told_once_and_again_when_it_comes_back():
+def test_continuing_pattern_is_reported_once_per_occurrence():
     error = Pattern.REPEATED_TOOL_ERROR
     assert told([[ERROR]] * 6) == [None, None, error, None, None, None]
     assert told([*[[ERROR]] * 4, [NEW[0]], *[[ERROR]] * 3]) == [
@@ -139,7 +139,7 @@ def test_a_pattern_that_goes_on_is_told_once_and_again_when_it_comes_back():
     ]
 
 
-def test_the_same_pattern_of_another_tool_is_another_one():
+def test_same_pattern_of_other_tool_is_reported():
     assert told([*[[ERROR]] * 3, *[[OTHER_ERROR]] * 3]) == [
         None,
         None,
@@ -150,7 +150,7 @@ def test_the_same_pattern_of_another_tool_is_another_one():
     ]
 
 
-def test_a_refused_agent_that_settles_on_one_tool_is_not_told_again():
+def test_rejection_loop_is_reported_once():
     assert told([[REFUSED], *[[OTHER_REFUSED]] * 4])[2:] == [
         Pattern.TOOL_REJECTION_LOOP,
         None,
@@ -178,7 +178,7 @@ def test_one_pattern_may_follow_upon_another():
     ),
     st.integers(2, 14),
 )
-def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):
+def test_pattern_depends_on_last_three_steps_and_count(rounds, max_steps):
     records = steps(*rounds)
     found, _ = trend_of(records, max_steps)
     padded = [*steps(*[[NEW[9]]] * 5), *records]

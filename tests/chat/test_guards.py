@@ -104,7 +104,7 @@ def kinds(verdicts):
 # --- the same call
 
 
-def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
+def test_canonical_call_ignores_argument_order():
     assert (
         canonical("edit", {"b": [1, {"z": "ä", "y": None}], "a": "|"})
         == 'edit|{"a":"|","b":[1,{"y":null,"z":"ä"}]}'
@@ -128,14 +128,12 @@ def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
         (Complexity.COMPLEX, None, 40, 15, 15),
     ],
 )
-def test_the_plans_complexity_and_scope_set_the_cap_within_the_ceiling(
-    complexity, asked, steps, ceiling, cap
-):
+def test_complexity_and_scope_set_iteration_cap(complexity, asked, steps, ceiling, cap):
     assert iteration_cap(complexity, asked, steps, ceiling) == cap
 
 
 @pytest.mark.parametrize("cap", [1, 5, 10])
-def test_the_turn_after_the_last_one_is_one_too_many(cap):
+def test_turn_after_cap_halts_mission(cap):
     guards = GuardSettings(cap)
     history = History()
     for call in distinct(cap):
@@ -148,7 +146,7 @@ def test_the_turn_after_the_last_one_is_one_too_many(cap):
 
 
 @pytest.mark.parametrize(("made", "allowed"), [(2, True), (3, False), (4, False)])
-def test_tool_calls_are_capped_but_a_mission_may_still_finish(made, allowed):
+def test_capped_tool_calls_still_allow_finish(made, allowed):
     ledger = Ledger("the mission", Limits(tool_calls=3), Amount(tool_calls=made))
     verdict = check_call(History(), SETTINGS, read("a"), [ledger])
     assert (verdict is None) == allowed
@@ -158,7 +156,7 @@ def test_tool_calls_are_capped_but_a_mission_may_still_finish(made, allowed):
     assert check_call(History(), SETTINGS, control("finish", summary="done"), [ledger]) is None
 
 
-def test_every_ledger_is_asked_and_comes_before_the_patterns():
+def test_ledgers_are_checked_before_patterns():
     spent = Ledger("today", Limits(tokens=10), Amount(tokens=10))
     history = step(History(), stop=StopReason.REFUSAL)
     verdict = check(history, SETTINGS, [Ledger("the mission", Limits()), spent])
@@ -190,12 +188,12 @@ def test_every_ledger_is_asked_and_comes_before_the_patterns():
         (write("a", "x"), ok(write("a", "y")), True),
     ],
 )
-def test_looking_again_at_what_changed_is_no_repetition(call, between, repeats):
+def test_rereading_changed_file_is_no_repetition(call, between, repeats):
     history = step(step(step(History(), call), call), between)
     assert isinstance(check_call(history, SETTINGS, call, ()), ToolError) == repeats
 
 
-def test_the_first_repetition_is_answered_and_told_and_the_next_ends_the_mission():
+def test_second_repetition_ends_mission():
     call = read("a")
     history = step(step(History(), call, read("b")), call).with_call(ok(read("c")))
     first = check_call(history, SETTINGS, call, ())
@@ -257,7 +255,7 @@ def _plain(done, call, window, repeats):
     st.integers(2, 4),
     st.integers(0, 8),
 )
-def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, wider):
+def test_repetition_window_slides_over_turns_and_calls(calls, borders, repeats, wider):
     guard = GuardSettings(1000, repeats=repeats, window=repeats + wider)
     history = History()
     for i, call in enumerate(calls):
@@ -311,7 +309,7 @@ def calls(*each):
         (Pattern.CUT_OFF, End.MODEL_ERROR, [], ((), StopReason.MAX_TOKENS)),
     ],
 )
-def test_a_pattern_is_told_once_and_then_ends_the_mission(pattern, end, before, adds):
+def test_pattern_nudges_once_then_halts(pattern, end, before, adds):
     following = [adds, adds] if adds is not None else calls(write("b"), write("a"))
     verdicts = play([*before, *following])
     assert all(v is None for v in verdicts[:-2])
@@ -325,7 +323,7 @@ def test_a_pattern_is_told_once_and_then_ends_the_mission(pattern, end, before, 
     assert "despite a warning" in halt.stop.detail
 
 
-def test_three_rounds_of_the_same_calls_end_the_mission_and_two_are_told():
+def test_third_identical_round_halts_mission():
     same = ([read("a"), read("b")], None)
     verdicts = play([same, same, same])
     assert kinds(verdicts) == [Fine, Nudge, Halt]
@@ -334,19 +332,19 @@ def test_three_rounds_of_the_same_calls_end_the_mission_and_two_are_told():
     assert "3 iterations in a row" in verdicts[2].stop.detail
 
 
-def test_rounds_are_the_same_only_with_the_same_calls_in_the_same_order():
+def test_rounds_match_only_with_identical_ordered_calls():
     a, b = read("a"), read("b")
     assert kinds(play([([a, b], None), ([b, a], None), ([a], None), ([a, b], None)])) == [Fine] * 4
 
 
-def test_talk_between_two_rounds_does_not_hide_a_loop():
+def test_talk_between_rounds_does_not_hide_loop():
     verdicts = play(
         [([read("a")], None), *talk(1), ([read("a")], None), *talk(1), ([read("a")], None)]
     )
     assert kinds(verdicts) == [Fine, Fine, Nudge, Fine, Halt]
 
 
-def test_two_rounds_told_once_are_no_end_later():
+def test_earlier_loop_warning_does_not_halt_later():
     a, b, c = ([read(name)] for name in "abc")
     assert kinds(play([(a, None), (a, None), (b, None), (c, None), (c, None)])) == [
         Fine,
@@ -357,12 +355,12 @@ def test_two_rounds_told_once_are_no_end_later():
     ]
 
 
-def test_a_pattern_that_went_away_is_not_told_twice():
+def test_returning_pattern_halts_without_second_nudge():
     verdicts = play([*talk(3), *calls(read("a")), *talk(3)])
     assert kinds(verdicts) == [Fine, Fine, Nudge, Fine, Fine, Fine, Halt]
 
 
-def test_asking_twice_about_the_same_turn_changes_nothing():
+def test_checking_same_turn_twice_changes_nothing():
     history = History()
     for _ in range(3):
         history = step(history)
@@ -372,7 +370,7 @@ def test_asking_twice_about_the_same_turn_changes_nothing():
     assert check(history.with_nudge(nudge), SETTINGS, ()) is None
 
 
-def test_what_is_new_is_told_together():
+def test_new_patterns_share_one_nudge():
     edits = [failed(write("a"))] * 3
     verdict = check(
         step(History(), ok(write("w")), *edits, CallSeen(read("b"), ok=False, repeated=True)),
@@ -392,11 +390,11 @@ def test_what_is_new_is_told_together():
         (write("a"), False),
     ],
 )
-def test_stall_counts_only_after_a_write_of_a_plan_that_writes(first, writes):
+def test_stall_counts_only_after_first_write(first, writes):
     assert kinds(play(calls(first, *distinct(9)), replace(SETTINGS, writes=writes))) == [Fine] * 10
 
 
-def test_a_completed_step_and_a_write_are_progress_and_a_failed_write_is_not():
+def test_completed_step_or_successful_write_is_progress():
     going = calls(
         write("w"),
         *distinct(4),
@@ -415,7 +413,7 @@ def test_a_call_that_worked_in_between_failed_less():
     assert set(kinds(play(calls(*history)))) == {Fine}
 
 
-def test_calls_that_a_guard_answered_are_no_failures_of_the_tool():
+def test_guard_refusals_are_not_tool_failures():
     answered = CallSeen(read("a"), ok=False, refused=True, repeated=True)
     history = step(step(step(History(), failed(read("a"))), failed(read("a")), read("b")), answered)
     verdict = check(history, SETTINGS, ())
@@ -438,7 +436,7 @@ def test_a_paused_answer_is_not_talk():
     assert set(kinds(play([((), StopReason.PAUSE_TURN)] * 6))) == {Fine}
 
 
-def test_a_call_and_its_swap_alternate_only_without_a_third():
+def test_alternation_requires_exactly_two_calls():
     a, b, c = write("a"), write("b"), write("c")
     assert set(kinds(play(calls(a, b, a, c, a, b, a, c)))) == {Fine}
     assert check(step(History(), *[a] * 12), SETTINGS, ()) is None, (
@@ -458,7 +456,7 @@ def test_a_call_and_its_swap_alternate_only_without_a_third():
         max_size=25,
     )
 )
-def test_every_pattern_is_told_before_it_ends_a_mission_and_none_twice(steps):
+def test_every_halting_pattern_was_nudged_exactly_once(steps):
     verdicts = play(steps)
     told = [pattern for v in verdicts if isinstance(v, Nudge) for pattern in v.patterns]
     assert len(told) == len(set(told))
@@ -533,12 +531,12 @@ def chars(turns):
 
 
 @pytest.mark.parametrize(("spare", "compacts"), [(-1, True), (0, False), (1, False)])
-def test_a_conversation_is_compacted_once_it_is_longer_than_its_budget(spare, compacts):
+def test_conversation_over_budget_is_compacted(spare, compacts):
     turns = conversation(5000, 5000, 5000)
     assert (compacted(turns, Compaction(2, chars(turns) + spare), KEPT) != turns) == compacts
 
 
-def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
+def test_stub_names_tool_size_and_way_to_reread():
     turns = conversation(5000, 5000)
     after = compacted(turns, Compaction(2, 10_000), KEPT)
     stub = after[2].blocks[0]
@@ -555,7 +553,7 @@ def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
     assert turns[2].blocks[0]["content"] == "x" * 5000, "what was given is not changed"
 
 
-def test_what_would_free_little_is_left_until_it_is_worth_the_cache():
+def test_compaction_waits_until_it_frees_enough():
     turns = conversation(600, 5000)
     assert compacted(turns, Compaction(2, 10_000), KEPT) == turns
     assert compacted(turns, Compaction(2, 1_000), KEPT) != turns
@@ -574,9 +572,7 @@ def test_only_results_longer_than_a_stub_are_replaced(size):
     st.integers(1, 6),
     st.integers(3_000, 20_000),
 )
-def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
-    sizes, keep_last, budget
-):
+def test_compaction_is_monotone_and_touches_only_old_results(sizes, keep_last, budget):
     whole = conversation(*sizes)
     sent, compactions, freed = whole[:1], 0, 0
     for end in range(3, len(whole) + 1, 2):
@@ -606,7 +602,7 @@ def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
         (5_001, 9_000, True),
     ],
 )
-def test_room_is_made_before_prompt_and_answer_fill_the_context(known, max_tokens, compacts):
+def test_compaction_happens_before_context_is_full(known, max_tokens, compacts):
     turns = conversation(3000, 3000, 3000, 3000, 10)
     ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, max_tokens)
     newest = prompt_likely(ask, Usage(1)) - 1
@@ -615,7 +611,7 @@ def test_room_is_made_before_prompt_and_answer_fill_the_context(known, max_token
     assert made is None or compacted(turns, made, KEPT) != turns
 
 
-def test_a_context_that_was_full_gives_up_all_that_can_go():
+def test_full_context_compacts_everything_possible():
     turns = conversation(600, 3000, 3000, 10)
     ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000)
     assert make_room(ask, Usage(10), 200_000, KEPT, full=False) is None
@@ -625,7 +621,7 @@ def test_a_context_that_was_full_gives_up_all_that_can_go():
     )
 
 
-def test_a_picture_counts_by_what_it_is_to_a_model_and_goes_too():
+def test_picture_counts_in_tokens_and_is_compacted():
     picture = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400_000},

@@ -40,7 +40,7 @@ def transient(retry_after_s: float | None = None) -> ModelError:
         (100_000, 0.0, Sleep(120)),
     ],
 )
-def test_the_backoff_doubles_and_is_handed_back_when_it_grows_long(attempt, jitter, expected):
+def test_backoff_doubles_then_becomes_sleep(attempt, jitter, expected):
     assert next_attempt(transient(), attempt, POLICY, jitter) == expected
 
 
@@ -60,7 +60,7 @@ def test_the_backoff_doubles_and_is_handed_back_when_it_grows_long(attempt, jitt
         (-5, Retry(2)),
     ],
 )
-def test_a_servers_wish_is_never_undercut_but_capped(wish_s, expected):
+def test_retry_after_is_respected_and_capped(wish_s, expected):
     assert next_attempt(transient(wish_s), 2, POLICY, 0.0) == expected
 
 
@@ -74,7 +74,7 @@ def test_the_kind_of_error_decides():
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1), st.none() | st.floats())
-def test_every_wait_is_positive_bounded_and_on_the_right_side(attempt, jitter, wish_s):
+def test_every_wait_is_positive_and_bounded(attempt, jitter, wish_s):
     match next_attempt(transient(wish_s), attempt, POLICY, jitter):
         case Retry(after_s):
             assert 0 < after_s <= POLICY.longest_wait_s
@@ -85,7 +85,7 @@ def test_every_wait_is_positive_bounded_and_on_the_right_side(attempt, jitter, w
             pytest.fail(f"unexpected: {other}")
 
 
-def test_an_outage_is_ridden_out_with_a_bounded_number_of_calls_and_never_an_error():
+def test_outage_costs_bounded_retries_and_no_error():
     waited_s, attempt = 0.0, 0
     while waited_s < 12 * 3600:
         attempt += 1
@@ -119,14 +119,14 @@ def test_the_cost_is_exact(model, usage, usd):
     assert cost_usd(usage, model, DEFAULT_PRICES) == Decimal(usd)
 
 
-def test_an_unknown_model_costs_unknown_and_a_free_one_nothing():
+def test_unknown_model_cost_is_unknown_free_is_zero():
     assert cost_usd(Usage(1, 1), "claude-opus-6", DEFAULT_PRICES) is None
     assert cost_usd(Usage(), "claude-opus", DEFAULT_PRICES) is None
     assert cost_usd(Usage(1, 1), "qwen3-coder", ()) is None
     assert cost_usd(Usage(1, 1), "scripted", DEFAULT_PRICES, free=True) == Decimal(0)
 
 
-def test_the_newest_row_holds_and_a_snapshot_may_have_its_own():
+def test_newest_price_row_and_snapshot_price_apply():
     def row(model: str, usd: int, since: date) -> Price:
         return Price(model, Decimal(usd), Decimal(0), Decimal(0), Decimal(0), since)
 

@@ -58,7 +58,7 @@ def paused(vault: TestVault, *, on: bool) -> None:
     vault.click("pause" if on else "resume")
 
 
-def test_a_text_that_was_swapped_after_its_approval_is_not_carried_out(vault):
+def test_plan_text_swapped_after_approval_never_runs(vault):
     paused(vault, on=True)
     vault.approve()
     vault.here()
@@ -82,7 +82,7 @@ def test_a_text_that_was_swapped_after_its_approval_is_not_carried_out(vault):
     assert vault.rows("execution.completed")
 
 
-def test_verify_says_what_it_proves_and_compares_with_the_mark(vault):
+def test_verify_prints_hash_and_detects_truncated_journal(vault):
     done = vault.click("journal", "verify")
     last, row_hash = sql(vault, "SELECT last_id, last_hash FROM chain")[0]
     assert done.stdout == f"{last} {row_hash}\n"
@@ -97,14 +97,14 @@ def test_verify_says_what_it_proves_and_compares_with_the_mark(vault):
     assert "cut off at the end" in vault.click("doctor", check=False).stdout
 
 
-def test_verify_finds_a_record_that_was_changed(vault):
+def test_verify_detects_changed_record(vault):
     sql(vault, "UPDATE records SET body = 'other' WHERE rowid = (SELECT min(rowid) FROM records)")
     done = vault.click("journal", "verify", check=False)
     assert done.returncode == 1
     assert "is not what was written" in done.stderr
 
 
-def test_a_value_that_is_too_long_is_an_error_of_the_query(vault):
+def test_oversized_value_fails_journal_query(vault):
     done = vault.click("journal", "--sql", "SELECT zeroblob(1000000000)", check=False)
     assert done.returncode == 2
     assert "the query failed" in done.stderr
@@ -157,7 +157,7 @@ def restore(vault: TestVault, copy: Path) -> None:
     shutil.copy(copy, db)
 
 
-def test_a_backup_is_one_file_whose_missions_are_approved_again(under_way):
+def test_restored_single_file_backup_requires_reapproval(under_way):
     vault, copy = under_way
     assert [path.name for path in copy.parent.iterdir()] == ["FILE"]
     with closing(sqlite3.connect(copy)) as db:
@@ -172,7 +172,7 @@ def test_a_backup_is_one_file_whose_missions_are_approved_again(under_way):
     assert vault.click("journal", "verify").returncode == 0
 
 
-def test_a_backup_replaces_nothing(vault, tmp_path):
+def test_backup_never_overwrites_existing_path(vault, tmp_path):
     note = vault.root / "Knowledge/precious.md"
     note.write_text("my only copy\n")
     link, target = tmp_path / "link", tmp_path / "target"
@@ -197,7 +197,7 @@ def test_a_backup_replaces_nothing(vault, tmp_path):
     assert verify(tmp_path / "new.db") is None
 
 
-def test_a_damaged_body_stops_the_case_that_needs_it_alone(under_way):
+def test_damaged_record_body_stops_only_its_case(under_way):
     vault, _ = under_way
     sql(vault, "UPDATE records SET body = x'' WHERE size > 16384")
     vault.drop("Something else\n", "Other.md")

@@ -63,7 +63,7 @@ def actions(vault: TestVault, ident: str, after: int) -> list[str]:
     ]
 
 
-def test_old_journal_says_which_command_upgrades(vault: TestVault) -> None:
+def test_old_journal_error_names_upgrade_command(vault: TestVault) -> None:
     refused = vault.click("status", check=False)
     assert refused.returncode == 1
     assert "(schema 6)" in refused.stderr
@@ -71,13 +71,13 @@ def test_old_journal_says_which_command_upgrades(vault: TestVault) -> None:
     assert vault.click("journal", "verify").returncode == 0
 
 
-def test_old_journal_is_not_moved_to_a_database(vault: TestVault) -> None:
+def test_postgres_move_refuses_old_journal(vault: TestVault) -> None:
     with pytest.raises(UserError, match="older placet"):
         move_in(vault.db, "postgresql://127.0.0.1:1/none", "id")
     assert vault.db.exists()
 
 
-def test_history_keeps_every_byte(vault: TestVault) -> None:
+def test_upgrade_keeps_every_event_unchanged(vault: TestVault) -> None:
     before = found(vault.db, EVENTS)
     said = vault.once()
     copy = vault.db.with_name(COPY)
@@ -130,13 +130,13 @@ def test_killed_mission_resumes_where_it_was(upgraded: TestVault) -> None:
     assert "equal" in upgraded.click("replay", "killed").stdout
 
 
-def test_approved_plan_and_revision_are_carried_out(upgraded: TestVault) -> None:
+def test_upgrade_runs_approved_plan_and_pending_revision(upgraded: TestVault) -> None:
     assert "execution.completed" in actions(upgraded, "approved", last_event(upgraded))
     assert "plan.revised" in actions(upgraded, "revised", last_event(upgraded))
     assert "# Say hello twice" in upgraded.plan("revised").read_text()
 
 
-def test_waiting_plan_has_one_box_and_can_be_approved(upgraded: TestVault) -> None:
+def test_waiting_plan_gets_single_box_and_stays_approvable(upgraded: TestVault) -> None:
     for ident in ("waits", "failed"):
         text = upgraded.plan(ident).read_text()
         assert text.count("|placet] ") == 1, "the old callout became the box"
@@ -149,7 +149,7 @@ def test_waiting_plan_has_one_box_and_can_be_approved(upgraded: TestVault) -> No
     assert "execution.completed" in actions(upgraded, "waits", after)
 
 
-def test_words_of_a_person_in_an_old_plan_stay(vault: TestVault) -> None:
+def test_upgrade_keeps_personal_text_in_old_plan(vault: TestVault) -> None:
     note = vault.plan("waits")
     note.write_text(
         note.read_text().replace("> [!info] About", "> Mind the gap.\n\n> [!info] About")
@@ -164,7 +164,7 @@ def test_words_of_a_person_in_an_old_plan_stay(vault: TestVault) -> None:
     assert "execution.completed" in actions(vault, "waits", last_event(vault))
 
 
-def test_questions_are_answered(upgraded: TestVault) -> None:
+def test_open_questions_are_answerable_after_upgrade(upgraded: TestVault) -> None:
     upgraded.click("answer", "asks", "hi")
     upgraded.click("answer", "planning-asks", "hello")
     upgraded.once()
@@ -177,7 +177,7 @@ def test_questions_are_answered(upgraded: TestVault) -> None:
     assert all(question.startswith("Question: Which greeting?\n") for question, _ in kept)
 
 
-def test_wider_scope_is_approved(upgraded: TestVault) -> None:
+def test_open_amendment_is_approvable_after_upgrade(upgraded: TestVault) -> None:
     asked = upgraded.root / "Inbox/Plans/widens_amendment1.md"
     asked.write_text(asked.read_text().replace('decision: ""', "decision: approve"))
     upgraded.once()
@@ -186,7 +186,7 @@ def test_wider_scope_is_approved(upgraded: TestVault) -> None:
     assert "execution.completed" in done
 
 
-def test_branch_and_merge_of_old_missions_are_known(upgraded: TestVault) -> None:
+def test_old_missions_can_be_merged_and_undone(upgraded: TestVault) -> None:
     upgraded.click("merge", "done")
     upgraded.click("undo", "merged", "--yes")
     upgraded.once()
@@ -195,9 +195,7 @@ def test_branch_and_merge_of_old_missions_are_known(upgraded: TestVault) -> None
     assert "pr.reverted" in actions(upgraded, "merged", after)
 
 
-def test_upgrade_that_fails_changes_nothing(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_upgrade_changes_nothing(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
     before = found(vault.db, "SELECT body FROM cases")
     with monkeypatch.context() as broken:
         broken.setattr(upgrade, "_with_facts", lambda *_: 1 / 0)
@@ -209,7 +207,7 @@ def test_upgrade_that_fails_changes_nothing(
     assert found(vault.db, "PRAGMA user_version") == [(9,)]
 
 
-def test_ends_of_missions_are_read(vault: TestVault) -> None:
+def test_ended_records_parse_after_upgrade(vault: TestVault) -> None:
     upgrade.upgrade(vault.db, vault.db.with_name(COPY))
     ends = found(vault.db, "SELECT CAST(body AS TEXT) FROM records WHERE key = 'ended'")
     results = [Stored(ENDED.kind).validate_json(str(body)) for (body,) in ends]
@@ -220,7 +218,7 @@ def test_ends_of_missions_are_read(vault: TestVault) -> None:
     ]
 
 
-def test_archived_events_come_back(vault: TestVault) -> None:
+def test_upgrade_restores_archived_events(vault: TestVault) -> None:
     before = found(vault.db, EVENTS)
     archive = vault.db.with_name("journal.1-20.db")
     with closing(sqlite3.connect(vault.db)) as connection:
@@ -231,13 +229,13 @@ def test_archived_events_come_back(vault: TestVault) -> None:
     assert verify(vault.db) is None
 
 
-def test_changed_event_is_still_found(vault: TestVault) -> None:
+def test_upgrade_reports_changed_event(vault: TestVault) -> None:
     edit(vault, "UPDATE activity SET entity_id = 'other' WHERE id = 7")
     said = upgrade.upgrade(vault.db, vault.db.with_name(COPY))
     assert "Its row 7 does not fit its hash" in said
 
 
-def test_missing_file_damages_only_its_body(vault: TestVault) -> None:
+def test_missing_blob_damages_only_its_record(vault: TestVault) -> None:
     ((trace_id, attempt),) = found(
         vault.db,
         "SELECT DISTINCT r.trace_id, attempt FROM records r JOIN cases USING (trace_id) "
@@ -253,7 +251,7 @@ def test_missing_file_damages_only_its_body(vault: TestVault) -> None:
     assert vault.plan("killed").exists(), "its plan is back for review"
 
 
-def test_no_file_outside_of_the_blobs_is_read(vault: TestVault, tmp_path: Path) -> None:
+def test_upgrade_never_reads_files_outside_blobs(vault: TestVault, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     outside.write_text("theirs")
     edit(vault, f"INSERT INTO texts VALUES ('d1', '{outside}', 6, NULL)")
@@ -261,7 +259,7 @@ def test_no_file_outside_of_the_blobs_is_read(vault: TestVault, tmp_path: Path) 
     assert found(vault.db, "SELECT CAST(body AS TEXT) FROM texts WHERE digest = 'd1'") == [("",)]
 
 
-def test_old_command_for_a_box_is_dropped(vault: TestVault) -> None:
+def test_upgrade_drops_old_box_command(vault: TestVault) -> None:
     edit(
         vault,
         "INSERT INTO outbox (trace_id, command, created_at) SELECT trace_id, "
@@ -274,7 +272,7 @@ def test_old_command_for_a_box_is_dropped(vault: TestVault) -> None:
     assert vault.plan("waits").read_text().count("|placet] ") == 1
 
 
-def test_changed_body_is_not_taken_for_a_whole_one(vault: TestVault) -> None:
+def test_upgrade_never_accepts_changed_body(vault: TestVault) -> None:
     edit(vault, "UPDATE records SET body = CAST(replace(body, 'No way', 'A way') AS BLOB)")
     for file in vault.state.glob("*/blobs/??/*"):
         file.write_bytes(file.read_bytes().replace(b"Say hello once more", b"Delete everything!"))

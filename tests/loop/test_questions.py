@@ -163,7 +163,7 @@ def test_conflicting_answers_are_ignored_and_explained(vault: TestVault) -> None
     assert written(vault) == "Good morning"
 
 
-def test_every_later_opening_has_the_answers(vault: TestVault) -> None:
+def test_revision_and_mission_receive_earlier_answers(vault: TestVault) -> None:
     model = Fake(planner_asks)
     with looping(vault, model=lambda: model, time=Time()) as run:
         vault.drop("Please say hello.\n", "hello.md")
@@ -204,7 +204,7 @@ def test_unfinished_answer_does_not_delay_stop(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0, 3])
-def test_no_more_questions_than_are_allowed(vault: TestVault, allowed: int) -> None:
+def test_mission_cannot_exceed_question_limit(vault: TestVault, allowed: int) -> None:
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(f"{config}\n[questions]\nper_mission = {allowed}\n")
 
@@ -244,7 +244,7 @@ def test_edit_during_planning_question_restarts_planning(vault: TestVault) -> No
 
 
 @pytest.mark.parametrize("way", ["property", "move"])
-def test_a_wider_scope_is_shown_whole_and_approved(vault: TestVault, way: str) -> None:
+def test_amendment_shows_scope_diff_and_approval_grants_it(vault: TestVault, way: str) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
         assert state(run) is State.ASKING
@@ -298,7 +298,7 @@ def test_model_learns_of_rejected_scope(vault: TestVault, way: str) -> None:
     assert "too much" in report.read_text() or way == "gone"
 
 
-def test_impossible_scope_is_never_requested(vault: TestVault) -> None:
+def test_ungrantable_scope_requests_are_refused_without_asking(vault: TestVault) -> None:
     said: list[str] = []
 
     def greedy(ask: Ask) -> Reply:
@@ -326,7 +326,7 @@ def test_impossible_scope_is_never_requested(vault: TestVault) -> None:
     assert kinds == ["protected", "protected", "invalid_scope", "already_allowed", "invalid_scope"]
 
 
-def test_changes_without_effect_are_explained_while_asking(vault: TestVault) -> None:
+def test_ineffective_edits_during_amendment_get_side_notes(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(widener), time=Time()) as run:
         drop_and_approve(run)
         active, request = vault.active("hello"), vault.root / "Inbox/Requests/hello.md"
@@ -344,7 +344,7 @@ def test_changes_without_effect_are_explained_while_asking(vault: TestVault) -> 
     assert written(vault, "test_hello.py") == "assert True"
 
 
-def test_tidying_leaves_the_worktree_of_an_asking_mission(tmp_path: Path) -> None:
+def test_tidying_keeps_worktree_of_asking_mission(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path, "[daemon]\ntidy_after_days = 0\n"), Time()
     time.began = datetime.now(UTC) + timedelta(days=1)  # files have the machine's time
     with looping(vault, model=lambda: Fake(asker), time=time) as run:

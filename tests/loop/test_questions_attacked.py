@@ -96,7 +96,7 @@ def test_unanswerable_question_is_refused(vault: TestVault, call: Mapping[str, A
     assert told(vault)["error_type"] == "invalid_arguments"
 
 
-def test_amendment_shows_or_refuses_hidden_characters(vault: TestVault) -> None:
+def test_amendment_note_never_contains_hidden_characters(vault: TestVault) -> None:
     call = {"why": HIDDEN, "write": [f"docs/{HIDDEN}.md"], "run": [f"make {HIDDEN}"]}
     with looping(vault, model=lambda: Fake(asks(call, "request_scope")), time=Time()) as run:
         drop_and_approve(run)
@@ -106,7 +106,7 @@ def test_amendment_shows_or_refuses_hidden_characters(vault: TestVault) -> None:
                 assert char not in text, hex(ord(char))
 
 
-def test_too_long_command_is_not_requested(vault: TestVault) -> None:
+def test_scope_request_refuses_overlong_command(vault: TestVault) -> None:
     long = "make --note=" + "a" * 1_400 + " --exec=EVIL_TAIL"
     call = {"why": "I need it", "write": [], "run": [long]}
     model = Fake(asks(call, "request_scope"))
@@ -299,7 +299,7 @@ def test_second_daemon_reuses_open_question(vault: TestVault) -> None:
 @pytest.mark.parametrize("limit", ["mission_time_s = 600", "mission_wall_time_s = 600"])
 @pytest.mark.parametrize("sort", ["question", "amendment"])
 @pytest.mark.thinned(2)
-def test_waiting_for_person_uses_no_time_limit(vault: TestVault, limit: str, sort: str) -> None:
+def test_time_limits_exclude_waiting_for_person(vault: TestVault, limit: str, sort: str) -> None:
     config = vault.root / "System/placet.toml"
     config.write_text(f"{config.read_text()}\n[limits]\n{limit}\n")
     time = Time()

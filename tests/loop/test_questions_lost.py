@@ -198,7 +198,7 @@ def side_of(note: Path) -> str:
 
 
 @pytest.mark.parametrize("call", [ASK, ("request_scope", WIDER)])
-def test_question_runs_nothing_after_journal_loss(tmp_path: Path, call: tuple[str, Any]) -> None:
+def test_answer_after_journal_loss_runs_nothing(tmp_path: Path, call: tuple[str, Any]) -> None:
     vault = real_vault(tmp_path, call)
     vault.here()
     note = decided(vault)
@@ -275,7 +275,7 @@ def test_run_once_succeeds_with_open_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sort", ["question", "amendment"])
-def test_a_mission_that_asked_is_replayed_without_asking(
+def test_replay_uses_recorded_answer_without_asking_again(
     tmp_path: Path, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sort == "question":
@@ -412,7 +412,7 @@ def test_amendment_keeps_unticked_steps_and_paths(vault: TestVault) -> None:
 @pytest.mark.parametrize("wrong", ["status: [open", "answer: Hello\nanswer: Good morning"])
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.thinned(2)
-def test_an_unreadable_question_is_still_the_question(
+def test_unreadable_question_note_keeps_question_open(
     vault: TestVault, wrong: str, moved: bool
 ) -> None:
     with looping(vault, model=lambda: Fake(asker), time=Time()) as run:

@@ -35,7 +35,7 @@ def lose(vault: TestVault) -> Path:
 
 @pytest.mark.parametrize("how", ["lost", "lost with its mark", "damaged"])
 @pytest.mark.thinned(2)
-def test_open_plans_are_reviewed_and_completed_requests_rest(vault: TestVault, how: str) -> None:
+def test_journal_loss_keeps_open_plans_and_completed_requests(vault: TestVault, how: str) -> None:
     done = vault.drop("Say hello.\n")
     vault.drop("Say more.\n", "Say more.md")
     vault.once()
@@ -62,7 +62,7 @@ def test_open_plans_are_reviewed_and_completed_requests_rest(vault: TestVault, h
 
 
 @pytest.mark.parametrize("how", ["lost", "journal", "state folder"])
-def test_approval_without_a_record_is_reviewed_again(vault: TestVault, how: str) -> None:
+def test_plan_with_unrecorded_approval_returns_to_review(vault: TestVault, how: str) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     kept = vault.root.parent / "kept"
@@ -184,7 +184,7 @@ def test_plan_is_adopted_after_journal_loss(vault: TestVault) -> None:
     assert {"model.called", "request.detected"} & set(vault.actions()) == set()
 
 
-def test_work_that_the_journal_lost_is_kept(vault: TestVault) -> None:
+def test_mission_work_survives_journal_loss(vault: TestVault) -> None:
     """The same request again has the same trace, so its mission would be called the same."""
 
     def attempt(text: str) -> str:
@@ -220,7 +220,7 @@ def test_work_that_the_journal_lost_is_kept(vault: TestVault) -> None:
     assert len(kept) == 1, "the daemon removes the worktree, and keeps its work at a ref"
 
 
-def test_lost_rejected_plan_is_not_awaiting_review(
+def test_rejected_plan_stays_rejected_after_journal_loss(
     vault: TestVault,
 ) -> None:
     vault.drop("Say hello")

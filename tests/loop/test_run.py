@@ -57,7 +57,7 @@ def planner(body: dict[str, Any]) -> Any:
     )
 
 
-def test_closed_terminal_stops_daemon_orderly(tmp_path: Path) -> None:
+def test_closed_terminal_stops_daemon_cleanly(tmp_path: Path) -> None:
     with MessagesApi(planner) as api:
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.configure("[daemon]\nstop_grace_s = 0.2\n")
@@ -88,7 +88,7 @@ def test_nohup_daemon_survives_closed_terminal(tmp_path: Path) -> None:
     assert ended(process, signal.SIGTERM) == 0
 
 
-def test_only_disorderly_exit_counts_as_crash(tmp_path: Path) -> None:
+def test_only_unclean_exit_counts_as_crash(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("Say hello\n")
     vault.here()  # there is no key, so it waits
@@ -139,7 +139,7 @@ def test_daemon_keeps_running_without_its_log(
         assert ended(process, signal.SIGTERM) == 0
 
 
-def test_slow_notices_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_notices_do_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "LAST_S", 2.0)
     said: list[str] = []
     began = time.monotonic()
@@ -150,7 +150,7 @@ def test_slow_notices_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) ->
     assert any("notices were not sent" in line for line in said)
 
 
-def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_abandons_stuck_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "LAST_S", 1.5)
     over = threading.Event()
     monkeypatch.setattr(notify, "send", lambda *_: over.wait(60) and ())
@@ -200,7 +200,7 @@ def test_run_once_ends_when_vault_disappears(tmp_path: Path) -> None:
     assert "the vault is not there" in said
 
 
-def test_terminated_run_once_stops_orderly(tmp_path: Path) -> None:
+def test_terminated_run_once_stops_cleanly(tmp_path: Path) -> None:
     with MessagesApi(lambda _body: hang()) as api:
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.configure("[daemon]\nstop_grace_s = 0.2\n")
@@ -328,7 +328,7 @@ with signal_handlers():
 
 
 @pytest.mark.parametrize("what", [TWICE, NOT_WOKEN])
-def test_a_signal_is_heeded_whenever_it_comes(what: str) -> None:
+def test_nested_and_cross_thread_signals_are_handled(what: str) -> None:
     """Also within another one, as a shell and a closed terminal send two, and before a wait."""
     done = subprocess.run([sys.executable, "-c", what], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, b"in order\n"), done.stderr

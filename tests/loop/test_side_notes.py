@@ -19,7 +19,7 @@ def look(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a good note", "a bad note"])
-def test_a_request_named_like_an_explanation_is_planned(tmp_path: Path, beside: str) -> None:
+def test_request_named_like_side_note_is_planned(tmp_path: Path, beside: str) -> None:
     vault = bare_vault(tmp_path)
     mine = vault.root / "Inbox/Requests/How I use.placet.md"
     mine.write_text("# Three hours of my work\n")
@@ -33,7 +33,7 @@ def test_a_request_named_like_an_explanation_is_planned(tmp_path: Path, beside: 
         assert "priority: 99" in vault.rows("request.invalid")[0]["metadata"]["reason"]
 
 
-def test_notes_that_share_an_explanation_are_both_explained(tmp_path: Path) -> None:
+def test_shared_side_note_explains_both_requests(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     other = vault.drop("---\nagent: nobody\n---\nSay more\n", "bad.MD")
     note = vault.drop(BAD, "bad.md")

@@ -247,7 +247,7 @@ def test_machine_fault_retries_back_off(tmp_path: Path) -> None:
     assert 5 <= tries <= 15
 
 
-def test_work_waits_while_the_disk_has_too_little_space(
+def test_work_waits_while_disk_space_is_low(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
@@ -460,7 +460,7 @@ def status_of(vault: TestVault, time: Time) -> str:
         return shown(vault)
 
 
-def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
+def test_raised_daily_budget_resumes_work(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 10000\n"), Time()
     model = Fake(lambda ask: says(("submit_plan", PLAN), usage=Usage(9_000, 300)))
     vault.drop("Say hello.\n")
@@ -473,7 +473,7 @@ def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
         assert len(vault.rows("plan.created")) == 2
 
 
-def test_hold_is_sent_to_every_notifier(tmp_path: Path) -> None:
+def test_hold_runs_notify_command_with_link(tmp_path: Path) -> None:
     vault = bare_vault(
         tmp_path,
         f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n',

@@ -75,7 +75,7 @@ def planned(vault: TestVault, hostile: Answer | Callable[[dict[str, Any]], Answe
     ],
     ids=["huge numbers", "endless reply", "endless line", "endless error", "deep JSON", "drip"],
 )
-def test_a_hostile_server_ends_its_own_work_alone(
+def test_hostile_server_affects_only_its_own_work(
     tmp_path: Path, hostile: Answer | Callable[[dict[str, Any]], Answer], ends: str
 ) -> None:
     vault = bare_vault(tmp_path)

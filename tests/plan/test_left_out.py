@@ -82,7 +82,7 @@ def approve(run: Running, plan: Path) -> None:
     run.settle()
 
 
-def test_unticked_steps_are_told_of_bound_and_not_carried_out(vault: TestVault) -> None:
+def test_unticked_steps_are_reported_and_never_run(vault: TestVault) -> None:
     model = Fake(writer)
     with looping(vault, model=lambda: model, time=Time()) as run:
         plan = planned(run)
@@ -203,12 +203,12 @@ def test_a_box_under_a_comment_is_the_steps() -> None:
         assert parse_plan(text).steps[0].description == ""
 
 
-def test_a_ticked_box_in_upper_case_and_windows_line_ends() -> None:
+def test_upper_case_tick_and_crlf_are_accepted() -> None:
     assert parse_plan(TEXT.replace("[x]", "[X]")) == VALUE
     assert numbers(TEXT.replace(TICKED, UNTICKED, 1).replace("\n", "\r\n")) == (1,)
 
 
-def test_plans_without_boxes_and_with_other_lists_of_tasks_are_whole() -> None:
+def test_plan_without_step_boxes_is_complete() -> None:
     text = TEXT.replace(TICKED, "")
     assert parse_plan(text) == VALUE
     own = text.replace("Text.", "- [ ] write it\n- [x] read it\n- [-] do this one later")
@@ -218,7 +218,7 @@ def test_plans_without_boxes_and_with_other_lists_of_tasks_are_whole() -> None:
     assert parse_plan(code).left_out == ()
 
 
-def test_what_cannot_be_told_is_a_problem() -> None:
+def test_ambiguous_boxes_are_problems() -> None:
     for line in ("- [-] {}", "~~- [x] {}~~", "- [x] ~~{}~~", "- ~~[x] {}~~"):
         damaged = TEXT.replace(TICKED, line.format(BOX_WORDS), 1)
         assert "box that cannot be read" in problems(damaged)
@@ -232,7 +232,7 @@ def test_what_cannot_be_told_is_a_problem() -> None:
     ["~~One~~", "[ ] One", "[x] ~~One~~", "1. ~~One~~", "\\~~One~~", "~~", "[]", "~~~~", "`~~` x"],
 )
 @pytest.mark.parametrize("out", [True, False])
-def test_a_models_words_leave_nothing_out(title: str, out: bool) -> None:
+def test_model_text_cannot_untick_steps(title: str, out: bool) -> None:
     text = f"{UNTICKED}\n~~### 3. Three~~\n~~ ### x~~\n- [ ] do this step\n* [-] Do this step [a]"
     plan = Plan(
         title, text, (Step(title, text, (), (text,), left_out=out), Step("Two")), Scope(), (text,)
@@ -298,7 +298,7 @@ LEFT = Scope(("a/**",), (("ruff", "check"),))
         ([Step("s", actions=(LiteralCall("bash", {"command": "ls"}),))], "uses bash"),
     ],
 )
-def test_a_step_that_needs_what_was_left_out_is_refused(steps: list[Step], why: str) -> None:
+def test_step_needing_removed_permission_is_refused(steps: list[Step], why: str) -> None:
     (said,) = contradictions(Plan("t", "", tuple(steps), LEFT))
     assert why in said
     assert said.startswith(f"Step {len(steps)} ")
@@ -342,7 +342,7 @@ def refused(vault: TestVault, plan: Path) -> str:
     ],
 )
 @pytest.mark.thinned(2)
-def test_what_cannot_stand_is_refused_with_the_reason(
+def test_contradictory_plan_is_refused_with_reason(
     vault: TestVault, change: Callable[[str], str], why: str, told: str
 ) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
@@ -362,7 +362,7 @@ def test_what_cannot_stand_is_refused_with_the_reason(
     assert "steps_left_out" not in rows(vault, "plan.approved")[0]
 
 
-def test_a_tick_counts_once_the_callout_says_so(vault: TestVault) -> None:
+def test_tick_counts_after_box_shows_it(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         plan.write_text(leave_out(plan.read_text(), 2, 3))
@@ -387,7 +387,7 @@ def test_ticks_are_text_for_the_digest() -> None:
     assert plan_digest(note.replace(b"decision:", b"decision: approve")) in digests
 
 
-def test_a_part_of_a_plan_has_its_commits_and_replays(vault: TestVault) -> None:
+def test_partly_approved_plan_commits_and_replays(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         edit(run, plan, leave_out(plan.read_text(), 2, 3))
@@ -399,7 +399,7 @@ def test_a_part_of_a_plan_has_its_commits_and_replays(vault: TestVault) -> None:
     assert vault.click("replay", "files").returncode == 0
 
 
-def test_a_deleted_permission_is_refused_in_the_mission_and_reported(vault: TestVault) -> None:
+def test_deleted_permission_is_refused_and_reported(vault: TestVault) -> None:
     def greedy(ask: Ask) -> Reply:
         if ask.purpose is not Purpose.EXECUTE:
             return says(("submit_plan", PARTS))
@@ -429,7 +429,7 @@ def test_a_deleted_permission_is_refused_in_the_mission_and_reported(vault: Test
     assert '"three.txt"' not in opening
 
 
-def test_a_failure_report_does_not_ask_for_what_was_left_out(vault: TestVault) -> None:
+def test_failure_report_excludes_unticked_steps(vault: TestVault) -> None:
     def failing(ask: Ask) -> Reply:
         if ask.purpose is not Purpose.EXECUTE:
             return says(("submit_plan", PARTS))
@@ -446,7 +446,7 @@ def test_a_failure_report_does_not_ask_for_what_was_left_out(vault: TestVault) -
     assert plan.read_text().count(UNTICKED) == 2  # and so it can be approved again
 
 
-def test_a_revision_is_told_of_the_boxes_and_has_all_of_them_ticked(vault: TestVault) -> None:
+def test_revision_sees_boxes_and_returns_all_ticked(vault: TestVault) -> None:
     model = Fake(writer)
     with looping(vault, model=lambda: model, time=Time()) as run:
         plan = planned(run)
@@ -465,7 +465,7 @@ def test_a_revision_is_told_of_the_boxes_and_has_all_of_them_ticked(vault: TestV
     assert "the person did not want this step" in ask.system[0].replace("\n", " ")
 
 
-def test_a_plan_that_a_person_wrote_needs_no_boxes(vault: TestVault) -> None:
+def test_hand_written_plan_needs_no_boxes(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         text = edit(run, plan, plan.read_text().replace(f"{TICKED}\n\n", ""))
@@ -478,7 +478,7 @@ def test_a_plan_that_a_person_wrote_needs_no_boxes(vault: TestVault) -> None:
     assert [r["step"] for r in rows(vault, "step.completed")] == [1, 4, 5]
 
 
-def test_the_command_line_says_what_is_left_out(vault: TestVault) -> None:
+def test_command_line_shows_left_out_steps(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         text = leave_out(plan.read_text(), 3).replace('    "three.txt",\n', "")
@@ -489,7 +489,7 @@ def test_the_command_line_says_what_is_left_out(vault: TestVault) -> None:
     assert "left out  step 3\n" in told
 
 
-def test_a_failed_plan_is_approved_again_without_a_step(vault: TestVault) -> None:
+def test_failed_plan_is_reapproved_without_step(vault: TestVault) -> None:
     def first_fails(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE and not rows(vault, "execution.failed"):
             return says(("give_up", {"reason": "It cannot be done."}))
@@ -511,7 +511,7 @@ def test_a_failed_plan_is_approved_again_without_a_step(vault: TestVault) -> Non
 # --- tools
 
 
-def test_a_plan_names_its_tools_once_in_the_scope(vault: TestVault) -> None:
+def test_plan_names_tools_only_in_scope(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(writer), time=Time()) as run:
         plan = planned(run)
         text = plan.read_text()
@@ -530,7 +530,7 @@ def test_a_plan_names_its_tools_once_in_the_scope(vault: TestVault) -> None:
     )
 
 
-def test_an_older_plan_may_use_the_tools_of_its_ticked_steps() -> None:
+def test_older_plan_may_use_tools_of_ticked_steps() -> None:
     text = TEXT.replace("Text.", "Text.\n\nTools: `grep`").replace(TICKED, UNTICKED, 1)
     older = parse_plan(text.replace("## Scope", "Tools: `read_file`\n\n## Scope"))
     assert older.scope.tools is None

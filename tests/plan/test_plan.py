@@ -144,7 +144,7 @@ def scoped(block, *, before="", after=""):
 # --- reading and writing
 
 
-def test_a_plan_reads_well_and_is_what_it_says():
+def test_plan_renders_and_parses_back():
     assert render_plan(VALUE) == PLAN
     assert parse_plan(PLAN, TOOLS) == VALUE
 
@@ -155,7 +155,7 @@ def test_line_ends_and_blank_lines_do_not_matter():
     assert parse_plan(PLAN.rstrip("\n")) == VALUE
 
 
-def test_what_people_write_is_understood():
+def test_common_hand_written_variants_are_parsed():
     body = """\
 > [!info] Written by the daemon
 > # not a title
@@ -369,12 +369,12 @@ def test_a_title_is_kept(title):
         (scoped("```toml\n```", before="<!--\n### 2. s\n-->\n"), 5, "comment"),
     ],
 )
-def test_what_is_not_plainly_a_plan_is_a_problem_at_its_line(body, line, words):
+def test_invalid_plan_is_problem_at_its_line(body, line, words):
     found = problems(body)
     assert any(at == line and words in message for at, message in found), found
 
 
-def test_every_problem_is_told_at_once_in_order():
+def test_all_plan_problems_are_reported_in_order():
     block = "```toml\nwrite = ['/x', '..']\nnetwork = 1\nx = 2\n```"
     body = scoped(block, before="Tools: nope, nada\n### 2.\n")
     assert [line for line, _ in problems(body)] == [4, 4, 5, 8, 8, 9, 10]
@@ -578,7 +578,7 @@ def test_ordinary_text_stays_beautiful():
         "é\n😀",
     ],
 )
-def test_literal_content_is_exact_and_what_is_hidden_is_written_out(content):
+def test_literal_content_is_exact_and_hidden_text_escaped(content):
     for params in ({"content": content}, {"a": [content, {"b": content}], content: 1}):
         plan = Plan(
             "t",
@@ -744,7 +744,7 @@ def test_no_text_makes_the_reader_fail(text):
     ],
 )
 @pytest.mark.thinned(9)
-def test_reading_and_writing_take_time_in_proportion_to_the_text(piece):
+def test_parsing_and_rendering_are_linear_in_text(piece):
     text = piece * (20_000 // len(piece))
     began = time.process_time()
     with contextlib.suppress(PlanProblems):
@@ -820,7 +820,7 @@ def test_comments_are_items_and_paragraphs():
     assert comments_section("# t\n") == ""
 
 
-def test_answers_stand_below_their_comments_and_nothing_else_moves():
+def test_answers_are_inserted_below_their_comments():
     answered = with_answers(REVIEWED, ["one", "two", "three", "four\n## Scope", "", "six"])
     assert [c.answered for c in comments(answered)] == [True, True, True, True, True, False, True]
     assert [c.text for c in comments(answered)] == [c.text for c in comments(REVIEWED)]
@@ -842,7 +842,7 @@ def test_answers_stand_below_their_comments_and_nothing_else_moves():
         with_answers(answered, ["a", "b"])
 
 
-def test_a_comment_is_added_below_the_others_or_in_a_new_section():
+def test_comment_is_added_to_existing_or_new_section():
     assert with_comment("# t\n\ntext\n", "no", "alice", AT) == (
         f"# t\n\ntext\n\n## Review Comments\n\n- **alice, {AT}:** no\n"
     )
@@ -937,7 +937,7 @@ def test_the_reason_of_a_rejection(body, reason):
 # --- what changed
 
 
-def test_a_difference_is_folded_and_cannot_leave_its_block():
+def test_difference_is_folded_and_stays_in_block():
     old, new = "a\n```toml\nx\n````\nb\n", "a\n```toml\ny\u200b\n````\nb\n"
     lines = diff_callout(old, new).split("\n")
     assert lines[0] == "> [!note]- What changed"
@@ -951,7 +951,7 @@ def test_a_difference_is_folded_and_cannot_leave_its_block():
 
 @settings(max_examples=30)
 @given(_TEXT, _TEXT)
-def test_every_line_of_a_difference_stays_in_the_callout(old, new):
+def test_every_difference_line_stays_in_callout(old, new):
     callout = diff_callout(old, new)
     assert all(line.startswith("> ") for line in lines_of(callout)[:-1])
     assert parse_plan(PLAN + "\n" + callout, TOOLS).steps == VALUE.steps
@@ -977,13 +977,11 @@ def test_every_line_of_a_difference_stays_in_the_callout(old, new):
         ("a\u2028b\nc", "a\u2028b\nd", [[2, 2]]),
     ],
 )
-def test_changed_lines_are_named_as_an_editor_counts_them(
-    old: str, new: str, ranges: list[list[int]]
-) -> None:
+def test_changed_lines_use_editor_line_numbers(old: str, new: str, ranges: list[list[int]]) -> None:
     assert changed_lines(old, new) == ranges
 
 
-def test_texts_of_any_size_are_compared_where_they_differ():
+def test_large_texts_are_compared_around_their_differences():
     old = [f"line {n}" for n in range(1, 60_001)]
     new = [*old[:49_999], "x", *old[50_000:]]
     assert changed_lines("\n".join(old), "\n".join(new)) == [[50_000, 50_000]]
@@ -998,7 +996,7 @@ def test_texts_of_any_size_are_compared_where_they_differ():
     ]
 
 
-def test_texts_that_differ_in_too_much_are_not_compared_line_by_line():
+def test_very_different_texts_are_summarised():
     """difflib would need minutes for a note of 2 MB of which every second line was changed, in the
     daemon's one loop.
     """
@@ -1014,7 +1012,7 @@ def test_texts_that_differ_in_too_much_are_not_compared_line_by_line():
 
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
-def test_a_difference_makes_the_new_text_of_the_old_one(old, new):
+def test_difference_turns_old_text_into_new(old, new):
     hunks = re.split(
         r"^> @@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@\n",
         diff_callout("\n".join(old), "\n".join(new)),
@@ -1031,7 +1029,7 @@ def test_a_difference_makes_the_new_text_of_the_old_one(old, new):
     assert [*made, *old[at:]] == (new or [""]) or old == new
 
 
-def test_a_plan_that_nobody_can_read_is_not_read() -> None:
+def test_oversized_plan_is_refused_unparsed() -> None:
     """Reading one of two million characters would keep the daemon's loop for over ten seconds."""
     body = "# Say hello\n\nWords.\n" + "a word\n" * 300_000
     with pytest.raises(PlanProblems) as caught:
@@ -1095,7 +1093,7 @@ def test_an_approval_is_refused_beyond_each_limit():
     )
 
 
-def test_the_box_of_a_plan_beyond_the_limits_says_so_alone():
+def test_box_of_oversized_plan_shows_only_limit():
     entries = ", ".join(f'"f{n}/**"' for n in range(MAX_SCOPE_ENTRIES + 1))
     raw = (
         b"---\nrequest_id: r\nrevision: 1\n---\n"
@@ -1119,7 +1117,7 @@ ENTRY = st.text(max_size=40) | st.text(
 
 @given(st.lists(ENTRY, max_size=4), st.lists(ENTRY, max_size=4), st.integers(1, 1_200))
 @settings(max_examples=300)
-def test_each_permission_of_an_accepted_scope_is_shown_in_full(write, run, length):
+def test_every_scope_permission_is_shown_in_full(write, run, length):
     try:
         scope = scope_from({"write": [*write, "a" * length], "run": [*run, "make " + "b" * length]})
     except ScopeProblems:
@@ -1138,7 +1136,7 @@ TITLES = ["Scope", "Review Comments", "review  comments:", "Rejection", "Rejecti
 
 @pytest.mark.parametrize("title", TITLES)
 @pytest.mark.parametrize("summary", ["Do it all.", "```toml\nwrite = ['b']\n```"])
-def test_a_title_is_no_section(title: str, summary: str) -> None:
+def test_title_is_not_a_section(title: str, summary: str) -> None:
     plan = Plan(title, summary, (Step("One", "Text."),), Scope(("a.txt",), ()))
     body = render_plan(plan)
     assert comments(body) == ()

@@ -87,11 +87,11 @@ def test_the_last_glob_that_matches_decides():
         "src/" + "a/" * 3000 + "a",
     ],
 )
-def test_a_path_that_is_not_plain_is_refused_whatever_the_scope(path):
+def test_unnormalised_path_is_never_allowed(path):
     assert not Scope(write=("**",)).allows_write(path)
 
 
-def test_nothing_is_allowed_by_default():
+def test_empty_scope_allows_nothing():
     assert not Scope().allows_write("a")
     assert not Scope().allows_run(["true"])
     assert not Scope(run=(("true",),)).allows_run([])
@@ -128,7 +128,7 @@ def test_nothing_is_allowed_by_default():
         "x" * 1025,
     ],
 )
-def test_a_glob_that_cannot_be_meant_is_a_problem_with_a_hint(pattern):
+def test_nonsensical_glob_is_problem_with_hint(pattern):
     with pytest.raises(ScopeProblems) as caught:
         Scope(write=(pattern,))
     ((key, why),) = caught.value.problems
@@ -167,7 +167,7 @@ _SEGMENT = st.text("ab*?", min_size=1, max_size=4).filter(lambda s: "**" not in 
     st.lists(_SEGMENT, min_size=1, max_size=4),
     st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4),
 )
-def test_matching_is_what_its_plain_definition_says(pattern, path):
+def test_glob_matching_agrees_with_reference(pattern, path):
     assert Scope(write=("/".join(pattern),)).allows_write("/".join(path)) == slow(
         tuple(pattern), tuple(path)
     )
@@ -209,7 +209,7 @@ def test_matching_takes_no_more_than_pattern_times_path(pattern, path):
         ("ruff check 'a b'", "ruff check a b", False),
     ],
 )
-def test_an_entry_is_the_exact_beginning_of_a_command(entry, command, allowed):
+def test_run_entry_must_be_exact_command_prefix(entry, command, allowed):
     assert running(entry).allows_run(argv(command)) is allowed
 
 
@@ -217,7 +217,7 @@ def test_an_entry_is_the_exact_beginning_of_a_command(entry, command, allowed):
     "command",
     ["", "   ", "'' x", "a && b", "a | b", "a > f", "X=1 make", "echo 'open", "a\nb", "a\0"],
 )
-def test_a_command_that_cannot_be_meant_is_a_problem(command):
+def test_nonsensical_command_is_a_problem(command):
     with pytest.raises(ScopeProblems) as caught:
         scope_from({"run": [command]})
     assert {key for key, _ in caught.value.problems} == {"run"}
@@ -314,7 +314,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize(("entry", "command"), FORBIDDEN)
-def test_an_allowed_beginning_cannot_be_turned_into_something_else(entry, command):
+def test_allowed_prefix_cannot_be_abused(entry, command):
     scope = running(entry)
     assert scope.allows_run(argv(command))
     assert scope.forbidden_run(argv(command))
@@ -324,7 +324,7 @@ def test_an_allowed_beginning_cannot_be_turned_into_something_else(entry, comman
 
 
 @pytest.mark.parametrize(("entry", "command"), FORBIDDEN)
-def test_what_the_plan_spelt_out_was_approved_and_the_reviewer_was_told(entry, command):
+def test_spelled_out_dangerous_command_is_allowed_with_warning(entry, command):
     scope = running(command)
     assert scope.forbidden_run(argv(command)) is None
     assert dangers(scope)
@@ -447,7 +447,7 @@ TELLS_AGENTS = (
         (Scope(shell=True), "shell = true"),
     ],
 )
-def test_the_reviewer_is_told_what_to_look_at_twice(scope, words):
+def test_dangerous_scope_entries_are_named(scope, words):
     assert any(words in sentence for sentence in dangers(scope)), dangers(scope)
 
 
@@ -532,13 +532,13 @@ def test_a_scope_is_read_from_its_table():
         ("Write", ["x"]),
     ],
 )
-def test_a_wrong_value_or_an_unknown_key_is_a_problem(key, value):
+def test_invalid_scope_value_or_key_is_problem(key, value):
     with pytest.raises(ScopeProblems) as caught:
         scope_from({key: value})
     assert [k for k, _ in caught.value.problems] == [key]
 
 
-def test_every_problem_is_told_at_once():
+def test_all_scope_problems_are_reported_at_once():
     with pytest.raises(ScopeProblems) as caught:
         scope_from(
             {
@@ -564,7 +564,7 @@ def test_every_problem_is_told_at_once():
     assert [k for k, _ in caught.value.problems] == ["write", "run", "budget_usd", "max_iterations"]
 
 
-def test_a_refusal_teaches_what_is_allowed():
+def test_refusal_lists_what_is_allowed():
     scope = Scope(("src/**",), (("ls", "a b"),))
     assert scope.refusal_write("x")["allowed"] == ["src/**"]
     assert scope.refusal_write("x")["error_type"] == "outside_scope"
@@ -622,9 +622,7 @@ def test_more_permission_never_forbids_more(command, entries):
         ("split", "split --filter=sh x"),
     ],
 )
-def test_abbreviated_options_and_their_neighbours_are_refused_or_told(
-    entry: str, command: str
-) -> None:
+def test_abbreviated_dangerous_options_are_refused_or_named(entry: str, command: str) -> None:
     scope = Scope(run=(tuple(entry.split()),))
     assert scope.allows_run(command.split())
     assert scope.forbidden_run(command.split()) or dangers(scope)
@@ -671,12 +669,12 @@ def test_options_that_only_look_alike_are_not(command: str) -> None:
         (".ssh/config", "hold secrets"),
     ],
 )
-def test_a_glob_is_asked_what_it_reaches(glob: str, told: str) -> None:
+def test_glob_dangers_depend_on_reach(glob: str, told: str) -> None:
     found = " ".join(dangers(Scope(write=(glob,))))
     assert (told in found) if told else not found
 
 
-def test_the_network_is_said_to_be_this_machine_and_the_knowledge_too() -> None:
+def test_network_warning_names_local_services_and_knowledge() -> None:
     said = " ".join(dangers(Scope(network=True)))
     assert all(
         word in said for word in ("services on this machine", "local network", "`Knowledge/`")
@@ -700,7 +698,7 @@ def test_the_network_is_said_to_be_this_machine_and_the_knowledge_too() -> None:
         ("src/[odd", True),
     ],
 )
-def test_what_is_taken_away_is_so_in_any_case_and_unicode_form(path: str, allowed: bool) -> None:
+def test_scope_exclusions_ignore_case_and_unicode_form(path: str, allowed: bool) -> None:
     """On many file systems it is the same file; what is given is so as it is written."""
     scope = Scope(
         write=(
@@ -715,7 +713,7 @@ def test_what_is_taken_away_is_so_in_any_case_and_unicode_form(path: str, allowe
     assert scope.allows_write(path) is allowed
 
 
-def test_only_a_whole_name_approves_a_file_by_name() -> None:
+def test_only_exact_path_approves_file_by_name() -> None:
     scope = Scope(
         write=(
             "a",

@@ -115,7 +115,7 @@ def sweep(seeds: range) -> dict[str, int]:
     return {what: found.count(what) for what in sorted(set(found))}
 
 
-def test_no_byte_runs_that_nobody_approved() -> None:
+def test_only_approved_bytes_run() -> None:
     found = sweep(range(300))
     assert found["ran"] > 5
     assert found["changed and ran"] > 5
@@ -123,7 +123,7 @@ def test_no_byte_runs_that_nobody_approved() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(0)
-def test_no_byte_runs_that_nobody_approved_in_a_hundred_thousand_ways() -> None:
+def test_only_approved_bytes_run_in_100000_variations() -> None:
     print(sweep(range(100_000)))
 
 
@@ -300,7 +300,7 @@ def test_mission_under_way_resumes_with_the_approved_text(
     assert state_of(vault) == "completed"
 
 
-def test_text_damaged_in_the_journal_is_read_from_its_note(vault: TestVault) -> None:
+def test_damaged_journal_text_is_read_from_note(vault: TestVault) -> None:
     """The request still says in the vault what the journal lost: to ask again is enough."""
 
     def gives_up(ask: Ask) -> Reply:

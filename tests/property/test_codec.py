@@ -53,9 +53,7 @@ KINDS: Any = [
 
 
 @pytest.mark.parametrize(("stored", "kind", "values"), KINDS, ids=["case", "command", "ended"])
-def test_what_is_written_is_what_pydantic_writes_and_reads(
-    stored: Any, kind: Any, values: Any
-) -> None:
+def test_stored_json_agrees_with_pydantic(stored: Any, kind: Any, values: Any) -> None:
     oracle = TypeAdapter(kind)
 
     @settings(max_examples=10, suppress_health_check=list(HealthCheck))
@@ -75,7 +73,7 @@ def test_a_name_that_is_not_utf8_is_kept() -> None:
     assert CASE_JSON.validate_json(CASE_JSON.dump_json(case)) == case
 
 
-def test_what_an_older_or_newer_version_wrote_is_read() -> None:
+def test_json_of_other_versions_is_read() -> None:
     case = Case(
         "t",
         "r",
@@ -103,7 +101,7 @@ def test_what_an_older_or_newer_version_wrote_is_read() -> None:
         {"earlier": [{}]},
     ],
 )
-def test_what_is_no_such_value_is_a_value_error(change: dict[str, Any]) -> None:
+def test_invalid_case_json_raises_value_error(change: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"is not what|is nothing that|is no|is not a valid|argument"
     ):
@@ -115,7 +113,7 @@ def test_what_is_no_such_value_is_a_value_error(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "raw", ["[]", "{}", '{"do": "burn"}', '{"do": "move", "src": "a"}', "not json"]
 )
-def test_what_is_no_command_is_a_value_error(raw: str) -> None:
+def test_invalid_command_json_raises_value_error(raw: str) -> None:
     with pytest.raises(ValueError, match=r"is nothing that|Expecting"):
         COMMAND_JSON.validate_json(raw)
 
@@ -129,6 +127,6 @@ def test_what_is_no_command_is_a_value_error(raw: str) -> None:
         (Any, "[" * 100_000),
     ],
 )
-def test_what_nobody_could_count_with_is_refused(kind: Any, text: str) -> None:
+def test_non_finite_or_huge_numbers_are_refused(kind: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r"no number|not what was expected|nested too deeply"):
         Stored(kind).validate_json(text)

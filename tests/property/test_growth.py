@@ -146,7 +146,7 @@ def vault(tmp_path: Path) -> TestVault:
     return vault
 
 
-def test_what_is_asked_again_and_again_takes_the_same_steps_however_many_missions_lie_behind(vault):
+def test_repeated_queries_do_not_grow_with_history(vault):
     with started(vault) as daemon:
         for number in range(60):
             mission(daemon.journal, number)
@@ -160,7 +160,7 @@ def test_what_is_asked_again_and_again_takes_the_same_steps_however_many_mission
     assert not grown
 
 
-def test_a_drop_looks_at_no_case_that_waits_unchanged(tmp_path: Path) -> None:
+def test_drop_reads_no_unchanged_case(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     for number in range(5):
         vault.drop("Say hello.\n", f"Waiting {number}.md")
@@ -185,7 +185,7 @@ def test_a_drop_looks_at_no_case_that_waits_unchanged(tmp_path: Path) -> None:
             assert set(looked) == {"new", "waiting-3"}
 
 
-def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vault):
+def test_daemon_holds_only_open_or_visible_cases(vault):
     rejected = case_of(
         500,
         State.REJECTED,
@@ -219,7 +219,7 @@ def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vaul
         assert TRACE(999) not in loop.cases
 
 
-def test_a_finished_case_is_found_by_the_note_that_names_it_and_by_the_place_where_it_lay(vault):
+def test_finished_case_is_found_by_trace_or_path(vault):
     """The plan of a mission that is over is dragged back from the archive.
 
     A rejected request loses its trace_id to an editor; its text is the same.
@@ -282,7 +282,7 @@ HEAVY = {
     ],
 )
 @pytest.mark.thinned(3)
-def test_looking_imports_nothing_that_only_working_needs(vault, words):
+def test_read_commands_import_no_heavy_modules(vault, words):
     vault.drop("Say hello.\n")
     vault.here()
     code = (
@@ -301,7 +301,7 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
     assert HEAVY & set(done.stderr.splitlines()) == set()
 
 
-def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):
+def test_status_shows_open_and_last_ended_cases(vault):
     with started(vault) as daemon:
         put(
             daemon.journal,

@@ -283,7 +283,7 @@ def longest_hold_ms(work: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize("name", HOLDING)
 @pytest.mark.thinned(7)
-def test_no_text_of_megabytes_holds_the_interpreter(name: str) -> None:
+def test_large_text_does_not_hold_the_interpreter(name: str) -> None:
     """Several times what a file that is read may have (2 MiB): it holds here for what it would hold
     on a slow machine.
     """
@@ -296,12 +296,12 @@ def test_no_text_of_megabytes_holds_the_interpreter(name: str) -> None:
     pytest.fail(f"{hold:.0f} ms")
 
 
-def test_a_key_of_thousands_of_parts_is_not_read() -> None:
+def test_key_with_thousands_of_parts_is_refused() -> None:
     with pytest.raises(PlanProblems, match="nested too deeply"):
         parse_plan(body(".".join(["a"] * 30_000) + " = 1"))
 
 
-def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
+def test_too_long_plan_is_explained() -> None:
     note = look_at(
         "System/Active/r.md",
         b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000,
@@ -314,9 +314,7 @@ def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
     assert f"more than {MAX_NOTE_CHARACTERS:,} are not read" in str(valid_plan(long, ()))
 
 
-def test_an_entry_that_nobody_reviews_is_no_entry_and_a_long_command_is_not_looked_through() -> (
-    None
-):
+def test_overlong_scope_entry_and_command_are_refused() -> None:
     with pytest.raises(ScopeProblems, match="longer than 4,096 characters"):
         scope_from({"run": ["make " + "x " * 5_000]})
     scope = Scope(run=(("xargs",),))

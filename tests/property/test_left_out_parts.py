@@ -243,7 +243,7 @@ def batches(count: int) -> Iterator[range]:
 @pytest.mark.parametrize(
     "count", [pytest.param(200), pytest.param(10_000, marks=pytest.mark.sweep)]
 )
-def test_the_tree_is_what_git_makes_of_the_kept_steps(
+def test_tree_matches_git_for_kept_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     for name, value in settle_home(tmp_path / "home").items():

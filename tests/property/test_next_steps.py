@@ -29,7 +29,7 @@ from vaultkit import ME, PLAN, TestVault, make_vault
 pytestmark = pytest.mark.bare
 
 
-def test_of_two_plans_no_command_decides_and_each_is_named(vault: TestVault) -> None:
+def test_commands_name_both_duplicate_plans(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         vault.drop("Please say hello.\n", "hello.md")
         run.settle()
@@ -52,7 +52,7 @@ def test_of_two_plans_no_command_decides_and_each_is_named(vault: TestVault) -> 
     assert vault.rows("execution.completed")
 
 
-def test_what_changed_elsewhere_puts_no_plan_back() -> None:
+def test_change_elsewhere_returns_no_plan() -> None:
     rows = [
         Row(1, "plan.approved"),
         Row(2, "plan.drifted", {"verdict": "changed elsewhere", "files": ["b.txt"]}),
@@ -108,7 +108,7 @@ def stopped(run: Running, held: Held, stop: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize("way", ["stop", "reject", "delete"])
 @pytest.mark.thinned(2)
-def test_the_commands_of_a_report_work_after_a_persons_stop(vault: TestVault, way: str) -> None:
+def test_report_commands_work_after_stop(vault: TestVault, way: str) -> None:
     plan = vault.active("hello")
     ways: Mapping[str, Callable[[], object]] = {
         "stop": lambda: vault.click("stop", "hello"),
@@ -135,7 +135,7 @@ def test_the_commands_of_a_report_work_after_a_persons_stop(vault: TestVault, wa
     assert len([row for row in written if row["entity_id"] == "hello"]) == 2
 
 
-def test_what_was_carried_out_or_withdrawn_is_planned_again_by_retry(vault: TestVault) -> None:
+def test_retry_replans_completed_or_withdrawn_request(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         vault.drop("Please say hello.\n", "hello.md")
         run.settle()
@@ -184,7 +184,7 @@ def plain(tmp_path: Path) -> TestVault:
     return vault
 
 
-def test_what_waits_for_a_history_says_so_with_the_command_that_ends_it(plain: TestVault) -> None:
+def test_request_waiting_for_history_names_command(plain: TestVault) -> None:
     plain.click("config", "set", "vault.history", "false")
     plain.drop("Please say hello.\n", "hello.md")
     plain.once(code=1)
@@ -204,7 +204,7 @@ def config_of(vault: TestVault) -> str:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_draft_is_called_one_with_what_ends_that(plain: TestVault, known: bool) -> None:
+def test_draft_is_named_with_way_to_end_it(plain: TestVault, known: bool) -> None:
     if known:
         path = plain.drop("Please say hello.\n", "hello.md")
         plain.configure("[daemon]\npaused = true\n" + config_of(plain))
@@ -223,7 +223,7 @@ def test_a_draft_is_called_one_with_what_ends_that(plain: TestVault, known: bool
     assert not plain.plan("hello").exists()
 
 
-def test_request_in_quiet_time_is_not_said_to_be_planned(tmp_path: Path) -> None:
+def test_request_in_quiet_time_is_not_planned(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
     vault.drop("Say hello.\n")
@@ -239,7 +239,7 @@ def test_request_in_quiet_time_is_not_said_to_be_planned(tmp_path: Path) -> None
             assert turn(case, daemon=True).startswith("is planned once you stop writing")
 
 
-def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault) -> None:
+def test_note_is_explained_after_editing_stops(vault: TestVault) -> None:
     vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
     clock = Time()
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
@@ -262,7 +262,7 @@ def test_a_note_is_explained_once_nobody_writes_in_it_any_more(vault: TestVault)
         assert look(5) == ["other.placet.md"]
 
 
-def test_init_names_the_folder_in_what_to_paste(
+def test_init_names_folder_in_next_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = make_vault(tmp_path)
@@ -285,7 +285,7 @@ def test_init_names_the_folder_in_what_to_paste(
         assert "To forbid it: placet init --no-history" in vault.click("init").stderr
 
 
-def test_a_request_for_a_portal_that_is_not_accepted_is_refused(plain: TestVault) -> None:
+def test_submit_to_unaccepted_portal_is_refused(plain: TestVault) -> None:
     plain.once()
     other = make_repo(plain.root.parent / "other")
     config = config_of(plain) + f'\n[portals.other]\npath = "{other}"\n'
@@ -310,7 +310,7 @@ def test_a_kept_demo_names_its_state_folder(plain: TestVault) -> None:
     replace(plain, state=Path(export.partition("=")[2])).click("show", "hello")
 
 
-def test_status_shows_what_runs_and_waits_before_notes_with_remarks(vault: TestVault) -> None:
+def test_status_lists_work_before_remarks(vault: TestVault) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
         vault.drop("Please say hello.\n", "done.md")
         run.settle()

@@ -81,7 +81,7 @@ KEY = "\n".join(
     "frame",
     ["{}", "a {} b", 'key = "{}"', "KEY={}\n", "x\n{}\ny", "({})", "https://h/?t={}", "a\u00e9{}"],
 )
-def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -> None:
+def test_known_secret_formats_are_redacted_anywhere(kind: str, frame: str) -> None:
     text = frame.format(TOKENS[kind])
     shown, count = redact(text)
     assert count == 1
@@ -91,9 +91,7 @@ def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -
 
 @pytest.mark.parametrize("shift", [0, 1, 7])
 @pytest.mark.thinned(2)
-def test_secrets_are_found_wherever_a_window_ends(
-    shift: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_found_across_window_ends(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [
         *TOKENS.values(),
         KEY,
@@ -218,7 +216,7 @@ def test_no_file_makes_other_threads_wait() -> None:
         "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
     ],
 )
-def test_what_only_looks_alike_stays(text: str) -> None:
+def test_secret_lookalikes_are_kept(text: str) -> None:
     assert redact(text) == (text, 0)
     assert find_secrets(text.encode()) == []
 
@@ -238,7 +236,7 @@ def test_what_only_looks_alike_stays(text: str) -> None:
         KEY * 3,
     ],
 )
-def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> None:
+def test_truncated_private_keys_are_redacted(text: str) -> None:
     shown, count = redact(text)
     assert count >= 1
     assert shown.count("\n") == text.count("\n")
@@ -268,7 +266,7 @@ def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> N
         max_size=12,
     )
 )
-def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str]) -> None:
+def test_redaction_keeps_lines_and_other_text(pieces: list[str]) -> None:
     text = " ".join(pieces)
     shown, count = redact(text, ["hunter2-pass"])
     found = list(spans(text, ["hunter2-pass"]))
@@ -339,7 +337,7 @@ def test_credentials_name_without_value_stays(text: str) -> None:
     assert redact(text) == (text, 0)
 
 
-def test_known_values_are_redacted_and_short_ones_are_left() -> None:
+def test_known_values_are_redacted_except_short_ones() -> None:
     assert redact("the pass is s3cret-value!", ["s3cret-value"]) == (
         "the pass is [redacted: secret]!",
         1,
@@ -410,7 +408,7 @@ ENV = (
 )
 
 
-def test_a_file_of_settings_keeps_its_names_and_lines() -> None:
+def test_redacted_settings_file_keeps_names_and_lines() -> None:
     shown, count = redact_values(ENV)
     assert shown.count("\n") == ENV.count("\n")
     assert count == 9
@@ -440,7 +438,7 @@ def test_a_file_of_settings_keeps_its_names_and_lines() -> None:
         assert value not in shown
 
 
-def test_what_is_looked_for_elsewhere_is_what_matters() -> None:
+def test_secret_values_exclude_trivial_ones() -> None:
     values = secret_values(".env", ENV)
     assert {"hunter2 with spaces", "pa55word", "abc123def", "zzz999zzz"} <= set(values)
     assert not {"true", "8080"} & set(values)
@@ -463,7 +461,7 @@ def test_the_daemons_own_secrets_come_from_its_environment(tmp_path: Path) -> No
     assert own_secrets({**env, "CREDENTIALS_DIRECTORY": str(tmp_path)})[-1] == "credential-value"
 
 
-def test_a_repositorys_configuration_keeps_passwords() -> None:
+def test_git_config_passwords_are_found() -> None:
     config = (
         '[remote "origin"]\n\turl = https://ann:pa55word@example.org/x.git\n[http]\n\textraheader = AUTHORIZATION: basic '
         'QWxhZGRpbjpvcGVu\n[remote "b"]\n\turl = git@example.org:x/y.git\n\tfetch = +refs/heads/*:refs/remotes/b/*\n'
@@ -484,13 +482,15 @@ def test_a_repositorys_configuration_keeps_passwords() -> None:
         ("server.pem", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n", []),
     ],
 )
-def test_a_commit_is_looked_through(path: str, data: str, found: list[tuple[int, str]]) -> None:
+def test_added_secrets_are_found_in_commit(
+    path: str, data: str, found: list[tuple[int, str]]
+) -> None:
     assert find_secrets(data.encode(), path=path) == found
     assert find_secrets(data.encode(), path=path, before=data.encode()) == []
     assert find_secrets(data.encode(), path=path, before=b"something else") == found
 
 
-def test_only_what_is_new_counts() -> None:
+def test_secret_already_present_is_not_reported() -> None:
     old, new = TOKENS["GitHub token"], TOKENS["GitLab token"]
     assert find_secrets(f"{old}\n\n{new}\n".encode(), before=f"x {old}".encode()) == [
         (3, "GitLab token")
@@ -531,7 +531,7 @@ def test_no_text_makes_it_slow(name: str) -> None:
 # --- through the whole daemon
 
 
-def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path: Path) -> None:
+def test_commit_adding_secret_is_refused_with_line(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"a.py": f'OLD = "{TOKENS["GitLab token"]}"\n'})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
@@ -567,7 +567,7 @@ def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path
     assert key.encode() not in _objects(repo)
 
 
-def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_path: Path) -> None:
+def test_mission_with_secret_fails_and_keeps_redacted_work(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo")
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
@@ -633,7 +633,7 @@ def test_secrets_reach_neither_the_model_nor_the_journal(tmp_path: Path) -> None
     ) == 1
 
 
-def test_a_token_that_a_person_wrote_into_a_request_is_not_sent_on(tmp_path: Path) -> None:
+def test_token_in_request_is_not_sent_to_model(tmp_path: Path) -> None:
     sent: list[str] = []
 
     def script(body: dict[str, Any]) -> Any:

@@ -39,7 +39,7 @@ def approver(vault: TestVault) -> tuple[str, str]:
     return row["metadata"]["reviewed_by"], row["metadata"]["via"]
 
 
-def test_the_command_line_says_who_approved_in_every_place(tmp_path: Path) -> None:
+def test_command_line_approver_is_named_everywhere(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("approve", "say-hello", "--yes")
     vault.here()
@@ -53,7 +53,7 @@ def test_the_command_line_says_who_approved_in_every_place(tmp_path: Path) -> No
     assert not list(vault.state.glob("*/intents/*"))
 
 
-def test_of_a_move_nobody_can_say_who_made_it_whatever_the_note_claims(tmp_path: Path) -> None:
+def test_moved_plan_has_unknown_approver_despite_claims(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.plan().write_text(
         vault.plan().read_text().replace("status: review", "status: review\napproved_by: The boss")
@@ -73,7 +73,7 @@ def test_of_a_move_nobody_can_say_who_made_it_whatever_the_note_claims(tmp_path:
     assert "The boss" not in vault.click("why", "say-hello").stdout
 
 
-def test_every_row_of_a_persons_says_who_and_how(tmp_path: Path) -> None:
+def test_every_human_row_names_who_and_how(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     vault.click("revise", "say-hello", "--comment", "shorter")
     vault.here()
@@ -130,7 +130,7 @@ None.
 """
 
 
-def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path: Path) -> None:
+def test_plan_unknown_to_journal_needs_new_move(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"text": "x"}]))
     (vault.root / "System/Active/forged.md").write_text(FORGED)
@@ -157,7 +157,7 @@ def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path:
 # --- plans that lay elsewhere for a moment
 
 
-def test_a_plan_that_lay_elsewhere_for_a_moment_is_approved_by_its_move(tmp_path: Path) -> None:
+def test_plan_moved_away_and_back_is_approved(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     away = vault.plan().rename(vault.root / "mine.md")
     vault.here()
@@ -167,7 +167,7 @@ def test_a_plan_that_lay_elsewhere_for_a_moment_is_approved_by_its_move(tmp_path
     assert vault.rows("execution.completed")
 
 
-def test_a_rejected_plan_is_approved_as_its_refusal_says(tmp_path: Path) -> None:
+def test_rejected_plan_can_be_approved_as_explained(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     rejected = vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
     vault.here()

@@ -64,9 +64,7 @@ def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dic
 
 @pytest.mark.parametrize(("place", "step"), [("after git update-ref", 3), ("before os.rename", 2)])
 @pytest.mark.thinned(2)
-def test_a_daemon_killed_where_it_hurt_before_goes_on(
-    tmp_path: Path, place: str, step: int
-) -> None:
+def test_daemon_killed_at_known_bad_point_recovers(tmp_path: Path, place: str, step: int) -> None:
     found = run(tmp_path, "failpoints", step, "", place)
     assert found["killed"] == found["points"] >= 3
     assert found["bad"] == []
@@ -87,21 +85,19 @@ def test_killed_at_every_failpoint(tmp_path: Path) -> None:
     "story",
     ["ask", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("widen", "refuse"))],
 )
-def test_a_note_that_a_person_decided_on_before_the_next_daemon_is_not_written_twice(
-    tmp_path: Path, story: str
-) -> None:
+def test_note_decided_before_restart_is_not_written_twice(tmp_path: Path, story: str) -> None:
     found = run(tmp_path, "stories", 1, story, "", "early", "after Vault.publish")
     assert found["killed"] == found["points"] >= 3
     assert found["bad"] == []
 
 
-def test_a_box_that_was_written_before_the_kill_is_known_to_be_placets(tmp_path: Path) -> None:
+def test_box_written_before_kill_is_recognised(tmp_path: Path) -> None:
     found = run(tmp_path, "failpoints", 1, "", "before Vault.move")
     assert found["killed"] == found["points"] >= 2
     assert found["bad"] == []
 
 
-def test_a_command_is_performed_once(tmp_path: Path) -> None:
+def test_outbox_command_is_performed_once(tmp_path: Path) -> None:
     found = run(tmp_path, "stories", 2, "command", "", "", "after Vault.move")
     assert found["killed"] == found["points"] >= 3
     assert found["bad"] == []
@@ -111,7 +107,7 @@ def test_a_command_is_performed_once(tmp_path: Path) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("early", ["", "early"])
 @pytest.mark.parametrize("story", ["ask", "widen", "refuse", "command"])
-def test_killed_at_every_failpoint_while_a_person_is_asked(
+def test_kill_at_every_failpoint_during_question_loses_nothing(
     tmp_path: Path, story: str, early: str
 ) -> None:
     found = run(tmp_path, "stories", 1, story, "", early, parts=PARTS)
@@ -123,11 +119,11 @@ def test_killed_at_every_failpoint_while_a_person_is_asked(
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("variant", ["outbox", "record"])
-def test_that_sweep_finds_what_is_wrong_with_a_naive_daemon(tmp_path: Path, variant: str) -> None:
+def test_question_sweep_detects_naive_daemon(tmp_path: Path, variant: str) -> None:
     assert run(tmp_path, "stories", 25, "ask", variant, parts=PARTS)["bad"]
 
 
-def test_a_plan_that_was_edited_while_no_daemon_ran_is_not_carried_out(tmp_path: Path) -> None:
+def test_plan_edited_without_daemon_does_not_run(tmp_path: Path) -> None:
     found = run(tmp_path, "edited", 60, "")
     assert found["killed"] >= 3
     assert found["bad"] == []
@@ -135,7 +131,7 @@ def test_a_plan_that_was_edited_while_no_daemon_ran_is_not_carried_out(tmp_path:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-def test_a_plan_edited_after_a_kill_at_every_failpoint_is_not_carried_out(tmp_path: Path) -> None:
+def test_plan_edited_after_any_kill_does_not_run(tmp_path: Path) -> None:
     found = run(tmp_path, "edited", 1, "", parts=PARTS)
     assert found["killed"] >= 100
     assert found["bad"] == []
@@ -144,7 +140,7 @@ def test_a_plan_edited_after_a_kill_at_every_failpoint_is_not_carried_out(tmp_pa
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("variant", ["outbox", "record"])
-def test_the_sweep_finds_what_is_wrong_with_a_naive_daemon(tmp_path: Path, variant: str) -> None:
+def test_kill_sweep_detects_naive_daemon(tmp_path: Path, variant: str) -> None:
     assert run(tmp_path, "failpoints", 5, variant, parts=PARTS)["bad"]
 
 
@@ -161,7 +157,7 @@ def test_killed_at_every_write_side_system_call(tmp_path: Path) -> None:
     ("error", "call", "step"),
     [("ENOSPC", "os.mkdir", 7), pytest.param("EIO", "os.rename", 4, marks=pytest.mark.sweep)],
 )
-def test_work_that_meets_a_full_or_failing_disk_waits_and_goes_on(
+def test_work_waits_for_failing_disk_and_resumes(
     tmp_path: Path, error: str, call: str, step: int
 ) -> None:
     found = run(tmp_path, "errors", step, error, call)
@@ -182,33 +178,33 @@ def test_an_error_at_every_call_that_writes(tmp_path: Path, error: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EACCES"])
-def test_an_error_at_every_second_write_side_system_call(tmp_path: Path, error: str) -> None:
+def test_error_at_every_second_write_call_loses_nothing(tmp_path: Path, error: str) -> None:
     found = run(tmp_path, "calls", 2, f"error={error}", parts=PARTS)
     assert found["bad"] == []
 
 
-def test_of_six_daemons_one_does_the_work(tmp_path: Path) -> None:
+def test_one_of_six_daemons_does_the_work(tmp_path: Path) -> None:
     found = run(tmp_path, "crowd", 2, "")
     assert (found["points"], found["bad"]) == (2, [])
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-def test_of_six_daemons_one_does_the_work_a_hundred_times(tmp_path: Path) -> None:
+def test_one_of_six_daemons_works_hundred_times(tmp_path: Path) -> None:
     assert run(tmp_path, "crowd", 100, "", parts=PARTS)["bad"] == []
     assert run(tmp_path / "control", "crowd", 6, "trusting")["bad"], (
         "daemons that trust each other do it twice"
     )
 
 
-def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Path) -> None:
+def test_holder_stopped_past_its_lease_writes_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, "stopped", 3, "")
     assert (found["points"], found["bad"]) == (3, [])
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-def test_a_holder_that_was_stopped_at_fifty_places_does_nothing_more(tmp_path: Path) -> None:
+def test_holder_stopped_at_fifty_points_writes_nothing(tmp_path: Path) -> None:
     assert run(tmp_path, "stopped", 51, "", parts=PARTS)["bad"] == []
     assert run(tmp_path / "control", "stopped", 12, "trusting")["bad"], (
         "a holder that trusts in its lease does it twice"

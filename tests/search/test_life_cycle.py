@@ -385,7 +385,7 @@ def search(limit: int, look) -> int:
     return len(seen_keys)
 
 
-def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
+def test_no_state_reaches_run_without_approval() -> None:
     """Exhaustive over the table: take the approvals away, and no run can be reached any more."""
     reached, queue = {State.PLANNING}, [State.PLANNING]
     while queue:
@@ -397,7 +397,7 @@ def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
     assert reached == set(State) - {State.APPROVED, State.RUNNING, State.COMPLETED}
 
 
-def test_an_answer_leads_back_to_the_work_that_asked() -> None:
+def test_answer_returns_to_work_that_asked() -> None:
     """What stands still is decided on as before, so it adds no way to a run."""
     for work in State:
         asking = Asking(work, "call:1:0", "Inbox/Questions/r_1.md", "", NOW, 1)
@@ -407,7 +407,7 @@ def test_an_answer_leads_back_to_the_work_that_asked() -> None:
             assert to is (work if kind in ANSWERS else TABLE.get((work, kind)))
 
 
-def test_nothing_runs_that_no_person_approved() -> None:
+def test_only_approved_text_runs() -> None:
     """The same with real texts and real moves: every step of the daemon in the first worlds that
     can be reached.
     """
@@ -436,7 +436,7 @@ def test_nothing_runs_that_no_person_approved() -> None:
 
 
 @pytest.mark.sweep
-def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
+def test_only_approved_text_runs_in_whole_space() -> None:
     def look(world: World, event: Event, decision) -> None:
         if isinstance(event, Started):
             assert world.case.approval.digest in world.approved
@@ -444,7 +444,7 @@ def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
     print(search(120_000, look), "worlds")
 
 
-def test_a_decision_settles_what_was_observed() -> None:
+def test_same_gesture_is_never_answered_twice() -> None:
     """Acknowledging a gesture makes it disappear: the daemon never answers the same thing twice in
     a row.
     """
@@ -481,7 +481,7 @@ def test_every_working_or_resting_state_has_statuses() -> None:
     assert set(STATUSES) == set(State) - {State.ASKING}
 
 
-def test_what_has_the_name_of_a_renamed_request_is_never_taken_for_it() -> None:
+def test_stranger_is_never_mistaken_for_renamed_request() -> None:
     stood = []
 
     def look(world: World, event: Event, decision) -> None:
@@ -539,7 +539,7 @@ def test_the_table_has_no_dead_row() -> None:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_an_event_that_is_not_in_the_table_changes_nothing(state: State) -> None:
+def test_event_outside_table_changes_nothing(state: State) -> None:
     case = replace(start().case, state=state)
     for event in (
         Started(case.generation),
@@ -550,23 +550,23 @@ def test_an_event_that_is_not_in_the_table_changes_nothing(state: State) -> None
             assert decide(case, event, NOW) is None
 
 
-def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
+def test_result_of_earlier_generation_is_ignored() -> None:
     case = start().case
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
 @pytest.mark.parametrize("table", [explain._STATES, view.COLOURS])
-def test_every_state_has_a_line_in_each_table_by_state(table: Mapping[State, object]) -> None:
+def test_every_state_is_in_every_state_table(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 
 
-def test_every_folder_has_a_line_in_each_table_by_folder() -> None:
+def test_every_folder_is_in_every_folder_table() -> None:
     """Else a note in a new folder ends the daemon, or is no gesture."""
     assert set(sorting._STRANGER) == set(QUEUES) - {Folder.REQUESTS}
     assert set(observing._IN_FOLDER) == set(QUEUES) - {Folder.REQUESTS, Folder.QUESTIONS}
     assert set(builder._HOMES) == set(observing._IN_FOLDER)
 
 
-def test_every_state_that_is_over_has_its_own_box() -> None:
+def test_every_final_state_has_its_own_box() -> None:
     """Else the plan says that it awaits a person."""
     assert set(plan_note._BOXES) >= OVER

@@ -212,14 +212,14 @@ class ForgetsAnswersWithTheWork(Loop):
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
 @pytest.mark.thinned(2)
-def test_the_daemon_keeps_its_word_whatever_happens(first: int) -> None:
+def test_daemon_keeps_its_promises_in_random_play(first: int) -> None:
     for seed in range(first, first + 5):
         play(seed)
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(0)
-def test_the_daemon_keeps_its_word_in_the_long_run() -> None:
+def test_daemon_keeps_its_promises_over_many_seeds() -> None:
     if one := os.environ.get("PLACET_SEED"):
         play(int(one))
         return
@@ -246,14 +246,14 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
     return {**figures, "reports": len(done.reports)}, ""
 
 
-def test_a_revision_has_the_keys_of_its_request_though_that_was_not_read_again() -> None:
+def test_revision_keeps_keys_of_unread_request() -> None:
     """A request was renamed, another took its name, and the daemon was killed: the plan is to be
     revised before the request is found.
     """
     play(21221)
 
 
-def test_a_renamed_request_that_keeps_changing_is_waited_for() -> None:
+def test_renamed_request_under_edit_is_awaited() -> None:
     """A request was moved and is edited for longer than YOUNG_S, and another note took its name."""
     play(231)
 
@@ -309,7 +309,7 @@ def the_plan(calm: Play) -> str:
     return plan
 
 
-def test_a_revision_is_made_once(calm: Play) -> None:
+def test_revision_happens_once(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     calm.comment([the_plan(calm)])
@@ -318,7 +318,7 @@ def test_a_revision_is_made_once(calm: Play) -> None:
     assert rows(calm, "plan.revised") == 1
 
 
-def test_a_request_that_cannot_be_stamped_is_explained_and_not_planned_for_ever(calm: Play) -> None:
+def test_unstampable_request_is_explained_and_not_replanned(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
@@ -330,7 +330,7 @@ def test_a_request_that_cannot_be_stamped_is_explained_and_not_planned_for_ever(
     assert b"cannot be changed" in (calm.root / "Inbox/Requests/a.placet.md").read_bytes()
 
 
-def test_a_plan_without_a_trace_id_is_no_case(calm: Play) -> None:
+def test_plan_without_trace_id_creates_no_case(calm: Play) -> None:
     raw = plan_text("", "theirs", 1, "words").replace(b'trace_id: ""\n', b"")
     calm.write("Inbox/Plans/theirs_plan.md", raw)
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
@@ -352,7 +352,7 @@ def test_two_plans_of_one_unknown_case_are_explained(calm: Play) -> None:
 
 
 @pytest.mark.parametrize("named", ["../../../one", "one/two", "One two", "x" * 49])
-def test_an_unknown_plan_whose_request_id_is_none_is_explained(calm: Play, named: str) -> None:
+def test_unknown_plan_with_invalid_request_id_is_explained(calm: Play, named: str) -> None:
     """It would become part of the paths of notes, worktrees and branches."""
     calm.write(
         "Inbox/Requests/p.md", plan_text("99999999-2222-3333-4444-555555555555", named, 1, "words")
@@ -375,7 +375,7 @@ def test_an_adopted_plan_can_be_revised(calm: Play) -> None:
     assert rows(calm, "plan.revised") == 1
 
 
-def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> None:
+def test_conflict_copy_side_note_follows_original(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.write("Inbox/Requests/a (conflicted copy 2026-11-21).md", b"Do it not.\n")
     calm.settle()
@@ -417,7 +417,7 @@ def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
     assert b"mine: *s" in (calm.root / "System/Active/a.md").read_bytes()
 
 
-def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None:
+def test_plan_removed_during_rewrite_is_recreated(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     plan = the_plan(calm)
@@ -455,7 +455,7 @@ def test_plan_for_another_model_waits_for_review_again(calm: Play) -> None:
     assert rows(calm, "note.explained") == rows(calm, "execution.started") == 0
 
 
-def test_new_reason_stays_when_a_rejected_plan_is_taken_back(calm: Play) -> None:
+def test_new_reason_stays_when_rejection_is_undone(calm: Play) -> None:
     calm.dice.random = lambda: 0.5
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
@@ -473,7 +473,7 @@ def test_new_reason_stays_when_a_rejected_plan_is_taken_back(calm: Play) -> None
     assert b"rejection_reason: New." in (calm.root / plan).read_bytes()
 
 
-def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:
+def test_one_approval_runs_once_without_its_stamp(calm: Play) -> None:
     """The plan is elsewhere while it is to be stamped, and the mission fails before the new name
     that it gets then is seen.
     """
@@ -517,7 +517,7 @@ def two_plans_in_active(calm: Play) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("way", ["edited", "moved"])
-def test_of_two_plans_neither_is_approved_while_the_other_is(calm: Play, way: str) -> None:
+def test_duplicate_plans_block_each_others_approval(calm: Play, way: str) -> None:
     one, other = two_plans_in_active(calm)
     if way == "edited":
         calm.write(one, (calm.root / one).read_bytes() + b"\nAnd more.\n")
@@ -528,7 +528,7 @@ def test_of_two_plans_neither_is_approved_while_the_other_is(calm: Play, way: st
     assert (calm.root / other).exists()
 
 
-def test_two_plans_that_come_at_once_are_none(calm: Play) -> None:
+def test_two_simultaneous_plans_approve_nothing(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     raw = (calm.root / the_plan(calm)).read_bytes()
@@ -541,7 +541,7 @@ def test_two_plans_that_come_at_once_are_none(calm: Play) -> None:
     assert rows(calm, "plan.approved") == 0
 
 
-def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned(
+def test_revision_uses_keys_of_planned_text(
     calm: Play,
 ) -> None:
     told = []
@@ -561,9 +561,7 @@ def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_read(
-    calm: Play, edited: bool
-) -> None:
+def test_approval_during_failed_revision_checks_what_was_read(calm: Play, edited: bool) -> None:
     """A callout written into System/Active then would say of an edited scope what no person saw
     there.
     """
@@ -593,9 +591,7 @@ def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_
 
 
 @pytest.mark.parametrize("outdated", [False, True])
-def test_a_plan_that_is_renamed_as_it_is_sent_back_is_not_approved_by_the_daemons_own_callout(
-    calm: Play, outdated: bool
-) -> None:
+def test_returned_renamed_plan_is_not_approved_by_box(calm: Play, outdated: bool) -> None:
     """Its mission failed, or its scope was edited: it goes back to Inbox/Plans, and there it says
     so.
     """
@@ -620,7 +616,7 @@ def test_a_plan_that_is_renamed_as_it_is_sent_back_is_not_approved_by_the_daemon
     assert calm.files(Folder.PLANS, Folder.ACTIVE) == [plan]
 
 
-def test_a_request_that_was_renamed_is_not_exchanged_for_a_copy_among_the_plans(calm: Play) -> None:
+def test_renamed_request_is_not_replaced_by_copy(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
@@ -635,7 +631,7 @@ def test_a_request_that_was_renamed_is_not_exchanged_for_a_copy_among_the_plans(
     assert rows(calm, "request.edited") == 0
 
 
-def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:
+def test_unreadable_note_is_read_again(calm: Play) -> None:
     read, failed = calm.vault.read, []
 
     def read_badly(path, **more):
@@ -655,7 +651,7 @@ def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:
 
 
 @pytest.mark.parametrize("where", ["gestures", "outbox"])
-def test_a_mistake_holds_up_the_case_that_shows_it_and_no_other(calm: Play, where: str) -> None:
+def test_bug_affects_only_the_case_showing_it(calm: Play, where: str) -> None:
     """One note must not stop the daemon: a bug that a case shows is said, and the others go on."""
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.write("Inbox/Requests/b.md", b"Do that.\n")

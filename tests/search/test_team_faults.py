@@ -535,7 +535,7 @@ HELLO = {"hello.txt": "two\nmore\nmore"}
 EXPECTED["slow"] = (3, 1, HELLO)
 
 
-def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad) -> None:
+def test_work_without_job_or_holder_is_queued_again(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     (body,) = squad.troupe.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
     case = CASE_JSON.validate_json(body)
@@ -554,7 +554,7 @@ def test_work_that_is_in_no_queue_and_with_nobody_is_offered_again(squad: Squad)
 
 
 @pytest.mark.sweep
-def test_a_worker_that_dies_before_it_says_what_it_took_loses_no_work(squad: Squad) -> None:
+def test_worker_killed_before_claim_loses_no_work(squad: Squad) -> None:
     (ident,), (busy,) = planned(squad, "whole", 1), planned(squad, "slow", 1)
     sane = squad.troupe.worker("sane")
     squad.approve(busy)
@@ -571,9 +571,7 @@ def test_a_worker_that_dies_before_it_says_what_it_took_loses_no_work(squad: Squ
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("done", [False, True])
-def test_what_a_worker_gave_back_is_taken_though_both_it_and_the_daemon_ended(
-    squad: Squad, done: bool
-) -> None:
+def test_released_work_is_taken_after_both_restart(squad: Squad, done: bool) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
     one = squad.troupe.worker(f"one-{int(done)}")
@@ -591,7 +589,7 @@ def test_what_a_worker_gave_back_is_taken_though_both_it_and_the_daemon_ended(
     assert bad == []
 
 
-def test_work_of_a_request_that_was_withdrawn_while_no_daemon_ran_is_cleared_away(
+def test_work_of_withdrawn_request_is_removed(
     squad: Squad,
 ) -> None:
     one = squad.troupe.worker("thinker")
@@ -607,7 +605,7 @@ def test_work_of_a_request_that_was_withdrawn_while_no_daemon_ran_is_cleared_awa
     squad.fire(one)
 
 
-def test_a_frozen_worker_writes_nothing_once_another_has_its_work(squad: Squad) -> None:
+def test_frozen_worker_writes_nothing_after_takeover(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
     one = squad.troupe.worker("frozen")
@@ -713,7 +711,7 @@ def test_frozen_at_fifty_places(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_a_worker_clears_away_what_it_left_when_it_was_killed(squad: Squad) -> None:
+def test_restarted_worker_removes_its_leftovers(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
     one = squad.troupe.worker("untidy")
@@ -812,7 +810,7 @@ def commit_more(squad: Squad, content: str) -> None:
 
 
 @pytest.mark.sweep
-def test_pushing_longer_than_a_lease_begins_work_once(squad: Squad) -> None:
+def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     commit_more(squad, "even more\n")
     slow = squad.troupe.folder / "bin"
@@ -861,7 +859,7 @@ EXPECTED["command"] = (3, 1, {"hello.txt": "one"})
 
 
 @pytest.mark.sweep
-def test_a_mission_is_stopped_while_it_waits_while_it_runs_and_while_its_worker_is_frozen(
+def test_mission_stops_while_waiting_running_or_frozen(
     squad: Squad,
 ) -> None:
     waits, runs, frozen = planned(squad, "command", 3)
@@ -893,7 +891,7 @@ def test_a_mission_is_stopped_while_it_waits_while_it_runs_and_while_its_worker_
     assert (squad.left_at("stopped"), squad.left_at("ends-it")) == ([], [])
 
 
-def test_a_request_that_is_edited_while_a_worker_plans_is_planned_once_more(squad: Squad) -> None:
+def test_edit_during_worker_planning_replans_once(squad: Squad) -> None:
     one = squad.troupe.worker("planning")
     ident = squad.ask("thinks")
     until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
@@ -908,7 +906,7 @@ def test_a_request_that_is_edited_while_a_worker_plans_is_planned_once_more(squa
 
 
 @pytest.mark.sweep
-def test_paused_work_waits_and_withdrawn_work_leaves_nothing(squad: Squad) -> None:
+def test_paused_work_waits_and_withdrawn_work_vanishes(squad: Squad) -> None:
     gone = squad.ask("whole")
     reached(squad, gone, "request.detected")
     (squad.vault.root / "Inbox" / "Requests" / f"{gone}.md").unlink()
@@ -958,7 +956,7 @@ def test_labels_slots_and_a_drain(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_a_worker_that_is_told_to_end_ends_its_round(squad: Squad) -> None:
+def test_stopping_worker_finishes_its_round(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     one = squad.troupe.worker("leaving")
     squad.approve(ident)
@@ -976,7 +974,7 @@ def test_a_worker_that_is_told_to_end_ends_its_round(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_the_line_of_a_worker_is_cut_shortly_and_for_longer_than_its_lease(squad: Squad) -> None:
+def test_cut_connection_loses_no_work(squad: Squad) -> None:
     short, long = planned(squad, "slow", 2)
     with line(squad.server.port) as cable:
         address = squad.troupe.role("far").replace(str(squad.server.port), str(cable.port))
@@ -1024,7 +1022,7 @@ def test_the_line_of_the_host_is_cut(squad: Squad, cut_s: float) -> None:
 
 
 @pytest.mark.sweep
-def test_a_process_frozen_in_its_transaction_does_not_stop_the_others(squad: Squad) -> None:
+def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
     store = PostgresStore(squad.troupe.address)
     ident = planned(squad, "whole", 1)[0]
     store.begin(durable=True)
@@ -1041,7 +1039,7 @@ def test_a_process_frozen_in_its_transaction_does_not_stop_the_others(squad: Squ
 
 
 @pytest.mark.sweep
-def test_the_database_is_away_for_longer_than_a_lease(squad: Squad) -> None:
+def test_database_outage_longer_than_lease_loses_nothing(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
     one = squad.troupe.worker("patient")
@@ -1056,7 +1054,7 @@ def test_the_database_is_away_for_longer_than_a_lease(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_a_worker_ends_when_it_is_told_to_while_the_database_is_away(squad: Squad) -> None:
+def test_worker_stops_during_database_outage(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
     one = squad.troupe.worker("told")

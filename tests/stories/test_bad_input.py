@@ -60,7 +60,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 }
 
 
-def test_every_shape_of_request_is_answered_once(vault: TestVault) -> None:
+def test_every_request_shape_is_answered_once(vault: TestVault) -> None:
     requests = vault.root / "Inbox" / "Requests"
     before: dict[str, bytes] = {}
     for name, raw in GOOD.items():
@@ -99,7 +99,7 @@ def test_every_shape_of_request_is_answered_once(vault: TestVault) -> None:
     assert len(vault.rows("plan.created")) == len(GOOD)
 
 
-def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(
+def test_side_note_says_whether_note_is_used(
     tmp_path: Path,
 ) -> None:
     vault = bare_vault(tmp_path)
@@ -131,9 +131,7 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_plan_that_cannot_be_carried_out_is_not_approved(
-    vault: TestVault, old: str, new: str, told: str
-) -> None:
+def test_unrunnable_plan_is_not_approved(vault: TestVault, old: str, new: str, told: str) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     plan = vault.plan()
@@ -150,7 +148,7 @@ def test_a_plan_that_cannot_be_carried_out_is_not_approved(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) -> None:
+def test_unwritable_plan_folder_delays_plan(vault: TestVault) -> None:
     plans = vault.root / "Inbox" / "Plans"
     plans.chmod(0o500)
     try:
@@ -164,7 +162,7 @@ def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) ->
         plans.chmod(0o700)
 
 
-def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path: Path) -> None:
+def test_temporarily_unlistable_folder_withdraws_nothing(tmp_path: Path) -> None:
     """Its notes are as they were afterwards, and a plan that was moved into it meanwhile was not
     taken away.
     """
@@ -230,9 +228,7 @@ def test_an_unmounted_vault_is_not_an_empty_one(vault: TestVault, tmp_path: Path
     assert "plan.withdrawn" not in vault.actions()
 
 
-def test_a_note_that_is_being_written_while_it_is_read_is_read_again(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torn_note_is_read_again(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many programs empty a file and then write it.
 
     What is read between a look and the next must not count.
@@ -257,7 +253,7 @@ def test_a_note_that_is_being_written_while_it_is_read_is_read_again(
     assert vault.rows("request.edited") == []
 
 
-def test_note_whose_folder_was_away_is_read_again(
+def test_note_in_temporarily_missing_folder_is_reread(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, read, was_away = vault.root / "Inbox/Requests/sub", Vault.read, []
@@ -296,9 +292,7 @@ def test_request_with_a_huge_priority_stops_nothing(
 
 
 @pytest.mark.parametrize("args", [("status", "--vault"), ("journal", "backup")])
-def test_the_home_of_somebody_unknown_is_a_place_that_is_not_there(
-    tmp_path: Path, args: tuple[str, ...]
-) -> None:
+def test_unknown_home_folder_is_reported_missing(tmp_path: Path, args: tuple[str, ...]) -> None:
     vault = make_vault(tmp_path)
     vault.once()
     done = vault.click(*args, "~nobodyatall/x", check=False)
@@ -341,7 +335,7 @@ def test_known_plan_with_odd_keys_is_explained(vault: TestVault, keys: str, scop
     assert (vault.root / "System/Active/say-hello.placet.md").exists()
 
 
-def test_plan_with_odd_keys_is_revised_by_nobody(tmp_path: Path) -> None:
+def test_plan_with_odd_keys_is_not_revised(tmp_path: Path) -> None:
     """Its `decision` could not be used up, and would count again after each revision."""
     vault, model = bare_vault(tmp_path), Fake(greeter)
     vault.drop("Say hello.\n")

@@ -116,9 +116,7 @@ def written_slowly(path: Path) -> bool:
     ("watch", "interval_s"),
     [("events", 2.0), pytest.param("polling", 0.2, marks=pytest.mark.sweep)],
 )
-def test_every_gesture_is_seen_whole_and_once(
-    tmp_path: Path, watch: str, interval_s: float
-) -> None:
+def test_every_editor_gesture_is_seen_once(tmp_path: Path, watch: str, interval_s: float) -> None:
     vault = vault_watched(tmp_path, watch, interval_s)
     desk = Desk(vault)
     requests, outside = desk.requests, desk.outside
@@ -262,9 +260,7 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("count", "watch"), [(50_000, "events"), (10_000, "polling")])
-def test_a_burst_that_overflows_every_queue_loses_nothing(
-    tmp_path: Path, count: int, watch: str
-) -> None:
+def test_overflowing_burst_loses_nothing(tmp_path: Path, count: int, watch: str) -> None:
     burst(tmp_path, count, 1500, watch)
 
 

@@ -122,7 +122,7 @@ def check(vault: TestVault, repo: Path, exercises: Sequence[Exercise], folder: P
     assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
-def test_eight_missions_at_once_mend_eight_functions(tmp_path: Path) -> None:
+def test_eight_concurrent_missions_fix_eight_functions(tmp_path: Path) -> None:
     chosen = EXERCISES[:: len(EXERCISES) // 8][:8]
     vault, repo = solve(tmp_path, chosen, 8)
     began = [row["id"] for row in vault.rows("execution.started")]
@@ -132,7 +132,7 @@ def test_eight_missions_at_once_mend_eight_functions(tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(600)
-def test_every_exercise_is_mended(tmp_path: Path) -> None:
+def test_every_exercise_is_fixed(tmp_path: Path) -> None:
     vault, repo = solve(tmp_path, EXERCISES, 4)
     check(vault, repo, EXERCISES, tmp_path / "out")
     print(

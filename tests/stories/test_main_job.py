@@ -133,7 +133,7 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
             assert KEY.encode() not in path.read_bytes(), path
 
 
-def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Path) -> None:
+def test_request_without_portal_works_on_vault(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(
         {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}},
@@ -165,7 +165,7 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
     assert "remote add" not in vault.reports()[0].read_text()  # a vault needs none
 
 
-def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
+def test_failure_returns_to_user(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
     before = fingerprint(repo)
@@ -243,7 +243,7 @@ def test_plan_with_more_steps_than_turns_is_refused(tmp_path: Path) -> None:
     assert submitted == [False], "the accepted one is the plan"
 
 
-def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> None:
+def test_model_failure_leaves_reason_and_no_plan(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     bad = {**PLAN, "scope": {"write": ["../out"]}}
     vault.script(("plan", [{"calls": [("submit_plan", bad)]}] * 3))

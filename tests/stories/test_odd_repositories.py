@@ -129,7 +129,7 @@ def serve(tmp_path: Path, places: dict[str, Path]) -> TestVault:
     return vault
 
 
-def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path) -> None:
+def test_every_repository_shape_works_or_is_refused_unchanged(tmp_path: Path) -> None:
     places = {name: shape.make(tmp_path / name) for name, shape in SHAPES.items()}
     vault = serve(tmp_path, places)
     done = {row["entity_id"]: row["metadata"] for row in vault.rows("execution.completed")}
@@ -185,7 +185,7 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
         ("", True),
     ],
 )
-def test_a_filter_is_required_where_git_says_so(tmp_path: Path, line: str, kept: bool) -> None:
+def test_required_filter_prevents_keeping_file(tmp_path: Path, line: str, kept: bool) -> None:
     repo = make_repo(tmp_path / "repo", {".gitattributes": "*.key filter=crypt\n", "a.key": "x\n"})
     with (repo / ".git/config").open("a") as file:
         file.write(f'[filter "crypt"]\n\tclean = cat\n\t{line}\n')
@@ -194,7 +194,7 @@ def test_a_filter_is_required_where_git_says_so(tmp_path: Path, line: str, kept:
     assert (not_kept_here(tree, ["a.key", "b.txt"]) == {}) is kept
 
 
-def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: Path) -> None:
+def test_uncommittable_paths_are_refused_rest_succeeds(tmp_path: Path) -> None:
     repo = submodule(tmp_path)
     write(
         repo, {".gitattributes": "*.bin filter=lfs -text\n*.key filter=crypt\n*.nb filter=strip\n"}
@@ -246,7 +246,7 @@ def commanded(tmp_path: Path, repo: Path, script: str) -> TestVault:
     return vault
 
 
-def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path) -> None:
+def test_lfs_file_made_by_command_is_not_committed(tmp_path: Path) -> None:
     repo = plain(tmp_path, **{".gitattributes": "*.bin filter=lfs -text\n", "old.bin": "version …"})
     vault = commanded(tmp_path, repo, "rm old.bin; echo made > new.bin")
     failed = vault.rows("execution.failed")[0]["metadata"]
@@ -257,7 +257,7 @@ def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path)
     )
 
 
-def test_what_a_command_puts_into_a_submodule_is_not_lost_in_silence(tmp_path: Path) -> None:
+def test_submodule_change_by_command_fails_mission(tmp_path: Path) -> None:
     vault = commanded(
         tmp_path, submodule(tmp_path), "mkdir -p module/in; echo made > module/in/a.txt"
     )
@@ -283,7 +283,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(at)], check=True)
 
 
-def test_a_full_disk_is_waited_for_and_touches_nothing(tmp_path: Path, small_disk: Path) -> None:
+def test_full_disk_delays_planning_without_changes(tmp_path: Path, small_disk: Path) -> None:
     repo = plain(small_disk)
     subprocess.run(["dd", "if=/dev/zero", f"of={repo / 'mine.bin'}", "bs=4k"], capture_output=True)
     vault = serve(tmp_path, {"full": repo})

@@ -46,7 +46,7 @@ def vault(tmp_path: Path) -> TestVault:
     return vault
 
 
-def test_a_paused_daemon_takes_nothing_up_and_forgets_nothing(vault: TestVault) -> None:
+def test_paused_daemon_starts_and_forgets_nothing(vault: TestVault) -> None:
     with running(vault):
         vault.click("pause")
         vault.drop("Say hello.\n")
@@ -76,7 +76,7 @@ def test_pausing_changes_one_line_of_the_configuration(vault: TestVault) -> None
     assert path.read_text() == before + "paused = false\n"
 
 
-def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
+def test_partly_saved_configuration_is_ignored(vault: TestVault) -> None:
     """Many programs empty a file, then write it, in pieces: what lies there meanwhile is
     well-formed, and says something else.
     """
@@ -114,7 +114,7 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     assert run.said == ["Resumed."] or max(took_s) > SETTLE_S / 2
 
 
-def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
+def test_emptied_configuration_keeps_previous_settings(
     vault: TestVault,
 ) -> None:
     path = vault.root / "System" / "placet.toml"
@@ -136,7 +136,7 @@ def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
         assert sum("is suddenly empty" in line for line in run.said) == 2
 
 
-def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: TestVault) -> None:
+def test_vault_of_another_machine_needs_take_over(vault: TestVault) -> None:
     vault.drop("Say hello.\n")
     path = vault.root / "System" / "placet.toml"
     vault.configure('[vault]\nhost = "elsewhere"\n' + path.read_text())
@@ -150,7 +150,7 @@ def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: Test
     vault.once()  # it is ours now
 
 
-def test_a_daemon_ends_when_another_machine_claims_its_vault(vault: TestVault) -> None:
+def test_daemon_exits_when_another_machine_claims_vault(vault: TestVault) -> None:
     path = vault.root / "System" / "placet.toml"
     said: list[str] = []
     with daemon(vault.root, vault.env, said.append) as running_here:
@@ -185,9 +185,7 @@ def test_the_doctor_asks_git_how_old_it_is(
     assert bool(line["helps"]) == (state == "bad")
 
 
-def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_full_journal_disk_is_shown_by_commands(vault: TestVault, tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
@@ -232,7 +230,7 @@ def test_a_start_on_a_full_disk_names_the_folder(vault: TestVault, tmp_path: Pat
     assert not list(vault.state.parent.glob("*.tmp"))
 
 
-def test_a_setting_and_a_lock_that_cannot_be_written_say_what_helps(tmp_path: Path) -> None:
+def test_unwritable_setting_or_lock_names_remedy(tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = make_vault(disk)
         vault.here()
@@ -250,7 +248,7 @@ def test_a_setting_and_a_lock_that_cannot_be_written_say_what_helps(tmp_path: Pa
         assert f"Mount the file system of {vault.db.parent} writable" in said.stderr
 
 
-def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_path: Path) -> None:
+def test_full_disk_error_names_disk_and_remedy(vault: TestVault, tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
@@ -284,7 +282,7 @@ def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_
         ),
     ],
 )
-def test_a_state_file_that_cannot_be_written_says_what_helps(number: int, helps: str) -> None:
+def test_unwritable_state_file_names_remedy(number: int, helps: str) -> None:
     error = cannot_write(Path("/state/x/vault.json"), OSError(number, os.strerror(number)))
     assert (error.what, error.hint) == (
         f"/state/x/vault.json cannot be written: {os.strerror(number)}.",
@@ -292,14 +290,14 @@ def test_a_state_file_that_cannot_be_written_says_what_helps(number: int, helps:
     )
 
 
-def test_what_the_disk_says_ends_before_what_helps_begins() -> None:
+def test_disk_error_and_remedy_are_separate_sentences() -> None:
     said = " ".join(str(VaultTrouble("Inbox/Plans/a.md", OSError(errno.EROFS, ""))).split())
     assert said.startswith(
         "Inbox/Plans/a.md: Read-only file system. Mount that file system writable; "
     )
 
 
-def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
+def test_emptied_plan_text_can_be_restored(vault: TestVault) -> None:
     vault.drop("Say hello.\n")
     vault.here()
     before = vault.plan().read_text()
@@ -333,7 +331,7 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     assert row["metadata"]["reason"] == "Too dear"
 
 
-def test_a_case_without_a_plan_has_none_to_print(vault: TestVault) -> None:
+def test_show_plan_reports_missing_plan(vault: TestVault) -> None:
     vault.script(("plan", [{"text": "x"}]))
     vault.drop("Say hello.\n")
     vault.here()
@@ -352,7 +350,7 @@ def in_the_way(vault: TestVault) -> dict[str, str]:
     }
 
 
-def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path) -> None:
+def test_doctor_tries_to_write_vault_and_state(tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "40m") as disk:
         vault = make_vault(disk)
         vault.here()
@@ -380,7 +378,7 @@ def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path)
     ("number", "helps"),
     [(errno.EACCES, "chmod u+rwx"), (errno.EDQUOT, "quota -s"), (errno.EIO, "dmesg")],
 )
-def test_the_doctor_knows_what_helps_with_each_thing_that_keeps_it_from_writing(
+def test_doctor_names_remedy_for_each_write_error(
     vault: TestVault, number: int, helps: str
 ) -> None:
     vault.here()
@@ -400,7 +398,7 @@ def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[
 
 
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no sandbox")
-def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
+def test_sandbox_command_opens_the_sandbox(vault: TestVault, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     (tmp_path / "work").mkdir()
@@ -410,7 +408,7 @@ def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "Inbox/Requests", "System", "..", "../state", "/", "~"])
-def test_nothing_is_run_in_a_box_in_which_it_could_approve(vault: TestVault, inside: str) -> None:
+def test_sandbox_that_could_approve_is_refused(vault: TestVault, inside: str) -> None:
     vault.here()
     (vault.root.parent / "home").mkdir()
     there = replace(
@@ -445,7 +443,7 @@ needs_two_walls = pytest.mark.skipif(probe().level < Level.BUBBLEWRAP, reason="n
     ids=["shell", "literal", "picture"],
 )
 @pytest.mark.thinned(2)
-def test_whatever_runs_asks_again_where_the_box_is_weaker(
+def test_weaker_sandbox_needs_new_approval(
     vault: TestVault,
     monkeypatch: pytest.MonkeyPatch,
     scope: dict[str, Any],
@@ -470,7 +468,7 @@ def test_whatever_runs_asks_again_where_the_box_is_weaker(
 
 
 @needs_two_walls
-def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(
+def test_mission_waits_for_approval_of_weaker_sandbox(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {
@@ -506,7 +504,7 @@ def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(
     assert calls in ([("write_file", "")], [("write_file", ""), ("run_command", "interrupted")])
 
 
-def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault) -> None:
+def test_daemon_stopped_during_start_exits_cleanly(vault: TestVault) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)],
         env=vault.env,
@@ -518,7 +516,7 @@ def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault
     assert vault.actions() == ["daemon.started", "config.accepted", "daemon.stopped"]
 
 
-def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(
+def test_journal_limit_and_trace_select_rows(
     vault: TestVault,
 ) -> None:
     vault.drop("Say hello.\n")
@@ -540,7 +538,7 @@ def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(
     )
 
 
-def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault) -> None:
+def test_daemon_with_unwritable_journal_can_be_stopped(vault: TestVault) -> None:
     vault.once()
     with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
         process = subprocess.Popen(
@@ -567,7 +565,7 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
 # --- under a service manager
 
 
-def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(
+def test_service_manager_gets_ready_watchdog_and_stopping(
     vault: TestVault,
 ) -> None:
     """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as
@@ -617,9 +615,7 @@ def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_d
     assert heard[-1] == b"STOPPING=1"
 
 
-def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_command_line_refuses_exactly_like_daemon(vault: TestVault, tmp_path: Path) -> None:
     asked = vault.click(
         "submit", "x", "--agent", "nobody", "--portal", "nope", "--budget-usd", "abc", check=False
     )
@@ -685,7 +681,7 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
         ("journal", "--trace"),
     ],
 )
-def test_before_the_daemons_first_start_there_is_no_such_request(
+def test_commands_before_first_start_find_no_request(
     vault: TestVault, command: tuple[str, ...]
 ) -> None:
     done = vault.click(*command, "say-hello", check=False)
@@ -694,9 +690,7 @@ def test_before_the_daemons_first_start_there_is_no_such_request(
     assert "placet run" in done.stderr
 
 
-def test_the_vault_may_be_named_before_the_command_and_after_it(
-    vault: TestVault, tmp_path: Path
-) -> None:
+def test_vault_option_works_before_and_after_command(vault: TestVault, tmp_path: Path) -> None:
     root = str(vault.root)
     (tmp_path / "elsewhere").mkdir()
     vault.root = tmp_path / "elsewhere"  # where the commands are given: no vault
@@ -719,21 +713,21 @@ def test_the_vault_may_be_named_before_the_command_and_after_it(
     assert not list(vault.root.iterdir())
 
 
-def test_a_budget_on_the_command_line_is_a_number_in_the_note(vault: TestVault) -> None:
+def test_budget_option_becomes_note_property(vault: TestVault) -> None:
     path = vault.click(
         "submit", "Say hello", "--budget-usd", "0.5", "--priority", "7"
     ).stdout.strip()
     assert (vault.root / path).read_text() == "---\npriority: 7\nbudget_usd: 0.5\n---\nSay hello\n"
 
 
-def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
+def test_init_prints_pasteable_next_commands(vault: TestVault) -> None:
     said = vault.click("init", "my vault").stderr
     place = shlex.quote(str(vault.root / "my vault"))  # another terminal is in another folder
     assert f"placet run --vault {place} " in said
     assert f"placet submit --vault {place} '" in said
 
 
-def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
+def test_doctor_mentions_no_key_for_keyless_server(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
         (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
@@ -742,7 +736,7 @@ def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault)
     assert "key is set" not in model["found"]
 
 
-def test_doctor_says_nothing_of_a_key_that_is_not_set(tmp_path: Path) -> None:
+def test_doctor_omits_unset_key(tmp_path: Path) -> None:
     with MessagesApi([]) as api:
         api.models["claude-test"] = reply()
         vault = make_vault(tmp_path, ANTHROPIC_API_KEY="")
@@ -771,7 +765,7 @@ def test_doctor_says_nothing_of_a_key_that_is_not_set(tmp_path: Path) -> None:
         (status(529, "overloaded_error"), "warn", "not checked: "),
     ],
 )
-def test_the_doctor_asks_the_server_whether_the_key_will_do(
+def test_doctor_checks_key_with_server(
     tmp_path: Path, answer: Answer, state: str, said: str
 ) -> None:
     with MessagesApi([]) as api:
@@ -796,7 +790,7 @@ def test_the_doctor_asks_the_server_whether_the_key_will_do(
         '[model]\nbase_url = "ftp://x"\n',
     ],
 )
-def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text: str) -> None:
+def test_doctor_survives_and_reports_bad_setting(vault: TestVault, text: str) -> None:
     vault.configure(text)
     done = vault.click("doctor", check=False)
     assert done.returncode == 1
@@ -844,7 +838,7 @@ def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
     assert "no-such-program" in there.click("sandbox", "--", "no-such-program", check=False).stderr
 
 
-def test_what_a_killed_process_left_half_written_in_the_state_folder_goes_at_the_next_start(
+def test_start_removes_temporary_files_of_dead_processes(
     vault: TestVault,
 ) -> None:
     vault.here()

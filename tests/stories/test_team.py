@@ -29,7 +29,7 @@ def hello(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
         yield found
 
 
-def test_a_worker_plans_and_carries_out_what_the_daemon_hands_it(hello: Troupe) -> None:
+def test_worker_plans_and_runs_assigned_work(hello: Troupe) -> None:
     vault = hello.vault
     hello.host()
     until(lambda: "done by workers" in hello.log("host"))
@@ -56,7 +56,7 @@ main()
 """
 
 
-def test_a_worker_whose_clock_is_a_day_ahead_goes_by_the_databases(hello: Troupe) -> None:
+def test_worker_uses_database_clock(hello: Troupe) -> None:
     hello.host()
     hello.worker("ann", program=("-c", AHEAD))
     hello.vault.drop("# Say hello\n")
@@ -74,9 +74,7 @@ def portal_of(vault: TestVault, folder: Path) -> Path:
 
 
 @pytest.mark.sweep
-def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_returned_repository_receives_workers_branch(tmp_path: Path, server: pgkit.Server) -> None:
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     slow = [{"calls": DONE[0]["calls"][:2]}, {"delay_s": 2.0, "calls": DONE[0]["calls"][2:]}]
@@ -100,9 +98,7 @@ def test_a_repository_that_went_away_takes_what_a_worker_did_when_it_is_back(
 
 
 @pytest.mark.sweep
-def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_plan_runs_on_commit_of_deleted_branch(tmp_path: Path, server: pgkit.Server) -> None:
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     git(code, "checkout", "-q", "-b", "topic")
@@ -123,7 +119,7 @@ def test_a_plan_whose_branch_was_deleted_is_carried_out_on_its_commit(
         assert len(found.rows("execution.completed")) == 2, found.logs()
 
 
-def test_work_waits_for_a_worker_with_the_plans_model(hello: Troupe) -> None:
+def test_work_waits_for_worker_with_plans_model(hello: Troupe) -> None:
     hello.host()
     stranger = hello.start("worker", hello.role("bob"), log="bob")
     hello.vault.drop("# Say hello\n")
@@ -150,7 +146,7 @@ def test_server_and_sandbox_are_the_workers_own() -> None:
 
 
 @pytest.mark.parametrize("after_s", [1e9, -1.0])
-def test_no_wait_of_a_worker_is_longer_than_an_hour(after_s: float) -> None:
+def test_worker_wait_is_capped_at_one_hour(after_s: float) -> None:
     kind, text = packed_result(Wait("no room", after_s, Why.MACHINE))
     found = result_of(kind, text)
     assert isinstance(found, Wait)
@@ -158,7 +154,7 @@ def test_no_wait_of_a_worker_is_longer_than_an_hour(after_s: float) -> None:
 
 
 @pytest.mark.parametrize("after_s", [float("nan"), float("inf"), 1e300])
-def test_a_wait_that_nobody_can_count_is_none(after_s: float) -> None:
+def test_non_finite_worker_wait_is_refused(after_s: float) -> None:
     kind, text = packed_result(Wait("no room", after_s, Why.MACHINE))
     with pytest.raises(ValueError, match="is not what was expected"):
         result_of(kind, text)
@@ -175,9 +171,7 @@ def test_a_wait_that_nobody_can_count_is_none(after_s: float) -> None:
         ("[model]\nname = 7\n", "model.name"),
     ],
 )
-def test_a_worker_refuses_settings_that_it_does_not_take(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_worker_refuses_unknown_settings(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "worker.toml").write_text(text)
     words = ["postgresql://ann@x/y", "--config", str(tmp_path / "worker.toml")]
     done = CliRunner().invoke(main, ["worker", *words])
@@ -195,9 +189,7 @@ main()
 """
 
 
-def test_a_mistake_of_a_workers_loses_no_commit_and_no_checkpoint(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_worker_bug_loses_no_commit_or_checkpoint(tmp_path: Path, server: pgkit.Server) -> None:
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     said = [
@@ -220,9 +212,7 @@ def test_a_mistake_of_a_workers_loses_no_commit_and_no_checkpoint(
         assert git(code, "show", f"{kept}:hello.txt") == "more"
 
 
-def test_a_worker_plans_and_works_from_a_commit_that_no_branch_has_checked_out(
-    tmp_path: Path, server: pgkit.Server
-) -> None:
+def test_worker_works_from_commit_off_any_checkout(tmp_path: Path, server: pgkit.Server) -> None:
     vault = make_vault(tmp_path)
     code = portal_of(vault, tmp_path)
     tip = git(code, "rev-parse", "HEAD")

@@ -55,7 +55,7 @@ def ends(vault: TestVault) -> list[str]:
     ]
 
 
-def test_a_turn_of_reads_takes_two_transactions(
+def test_read_only_turn_commits_two_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed: list[Record] = []
@@ -314,7 +314,7 @@ LONG = "Use tabs, and say größe.\n" * 4_000
         ("printf 'caf\\351\\n' > AGENTS.md", ""),
     ],
 )
-def test_no_planning_fails_of_the_repositorys_instructions(
+def test_unreadable_or_oversized_repository_instructions_never_fail_planning(
     tmp_path: Path, make: str, told: str
 ) -> None:
     vault = bare_vault(tmp_path)

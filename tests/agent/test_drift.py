@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("home")
         (None, {"read.txt": "2"}, UNDER, ("read.txt",)),
     ],
 )
-def test_the_verdict(
+def test_changed_files_decide_drift_verdict(
     changed: list[str] | None,
     now: dict[str, str],
     verdict: str,

@@ -167,7 +167,7 @@ def test_model_text_is_escaped_in_report_and_views(
     assert "\u202e" not in shown[0]
 
 
-def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
+def test_diff_escapes_terminal_control_sequences(tmp_path: Path) -> None:
     """What a mission wrote cannot take a line off the screen of whoever decides on it."""
     text = "good\n\x1b[1A\x1b[2Kbad \\ \t.\n"
     running = carried_out(
@@ -179,7 +179,7 @@ def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
     assert running.vault.click("diff", "say-hello").stdout == whole.decode()
 
 
-def test_finished_requests_cost_a_new_one_no_reading(
+def test_new_request_never_scans_finished_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []

@@ -140,7 +140,7 @@ def test_model_learns_of_interruption_after_finished_command(tmp_path: Path) -> 
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_a_worktree_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
+def test_missing_worktree_is_rebuilt_on_resume(tmp_path: Path) -> None:
     vault = vault_with(
         tmp_path,
         {"calls": [("write_file", {"path": "hello.txt", "content": "zero\n"})]},
@@ -185,7 +185,7 @@ def test_unrebuildable_worktree_fails_mission_and_reports_work(tmp_path: Path, r
     assert list(vault.state.glob("*/worktrees/*")) == []
 
 
-def test_a_round_that_only_reads_keeps_no_state(tmp_path: Path) -> None:
+def test_read_only_round_makes_no_checkpoint(tmp_path: Path) -> None:
     vault = vault_with(
         tmp_path, {"calls": [("read_file", {"path": "step.py"})]}, {"calls": [COMMAND]}, END
     )
@@ -256,7 +256,7 @@ def test_three_crashes_at_same_place_fail_mission(tmp_path: Path) -> None:
     assert git(vault.root, "for-each-ref", "refs/placet/ckpt") == ""
 
 
-def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
+def test_graceful_stop_finishes_round_in_flight(tmp_path: Path) -> None:
     """The reply that is being waited for is not thrown away, and what it asks for is done.
 
     No other is asked for.

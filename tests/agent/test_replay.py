@@ -55,7 +55,7 @@ def finished(tmp_path: Path) -> tuple[TestVault, Path]:
     return vault, repo
 
 
-def test_a_mission_is_replayed_from_its_record(tmp_path: Path) -> None:
+def test_replay_reproduces_mission_or_names_first_difference(tmp_path: Path) -> None:
     vault, repo = finished(tmp_path)
     done = vault.rows("execution.completed")[0]["metadata"]
     (vault.root / "System/replies.toml").unlink()  # no model could answer

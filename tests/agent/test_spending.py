@@ -118,7 +118,7 @@ def test_timeout_uses_named_clock(tmp_path: Path, config: str, turns: int) -> No
     assert (ended["reason"], ended["iterations"]) == ("timeout", turns)
 
 
-def test_rests_are_no_working_time(tmp_path: Path) -> None:
+def test_retry_waits_are_excluded_from_working_time(tmp_path: Path) -> None:
     time = Time()
     down = iter([True, True])
 
@@ -341,7 +341,7 @@ def test_planning_has_its_own_budget(tmp_path: Path) -> None:
     assert len(model.asks) == 2
 
 
-def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
+def test_revisions_share_planning_budget(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 26000\n")
     vault.drop("Say hello.\n")
     model = Fake(
@@ -428,7 +428,7 @@ def twenty_turns(folder: Path) -> list[dict[str, Any]]:
         return [request.body for request in api.requests[1:]]
 
 
-def test_twenty_turns_are_nine_tenths_cached_prefix(tmp_path: Path) -> None:
+def test_cached_prefix_covers_ninety_percent_of_sent_text(tmp_path: Path) -> None:
     bodies = twenty_turns(tmp_path)
     assert len(bodies) == TURNS
     assert cached_share(bodies) >= 0.9
@@ -520,7 +520,7 @@ def test_compacted_result_can_be_read_again(tmp_path: Path) -> None:
     assert "execution.completed" in vault.actions(), vault.rows("execution.failed")
 
 
-def test_money_that_cannot_be_counted_is_not_promised(tmp_path: Path) -> None:
+def test_approval_refuses_budget_for_unpriced_model(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     vault.drop("---\nbudget_usd: 0.5\n---\nSay hello.\n")

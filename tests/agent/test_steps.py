@@ -175,7 +175,7 @@ def test_refusal_after_last_step_keeps_work(tmp_path: Path, rounds: list[Any], e
     ],
 )
 @pytest.mark.thinned(3)
-def test_a_path_that_climbs_out_is_a_refusal(
+def test_path_traversal_is_journalled_as_refusal(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
     step = {

@@ -137,7 +137,7 @@ def test_exhausted_limit_refuses_calls(ledger, limit):
 
 
 @pytest.mark.parametrize(("made", "left"), [(4, True), (5, False), (6, False)])
-def test_tool_calls_end_at_their_number(made, left):
+def test_tool_calls_stop_at_their_limit(made, left):
     found = no_tool_call_left(mission(Amount(tool_calls=made), tool_calls=5))
     assert (found is None) == left
     if found is not None:
@@ -228,7 +228,7 @@ def test_tightest_ledger_limits_reservation():
     assert own.held == {}
 
 
-def test_numbers_of_a_refused_call_add_up():
+def test_budget_refusal_shows_consistent_numbers():
     call = ModelCall(100, 1000, Decimal("0.0500"), Decimal("0.00002"))
     gone = reserve([mission(Amount(usd=Decimal("4.446")), usd=Decimal("4.5"))], "k", call)
     assert isinstance(gone, Exceeded)
@@ -250,7 +250,7 @@ def ask(*turns, system=("s" * 100,), tools=()):
 @pytest.mark.parametrize(
     "text", ["plain words of text", "数字と漢字", "\U0001f600" * 5, '\n\t\0"', "\udcff"]
 )
-def test_a_first_prompt_is_bounded_by_its_bytes(text):
+def test_first_prompt_estimate_covers_its_bytes(text):
     tool = ToolSpec("read_file", "reads", {"type": "object"})
     bound = prompt_at_most(ask(user_turn([text_block(text)]), tools=(tool,)), None)
     assert bound >= PREAMBLE_TOKENS + 100 + len("read_filereads") + len(

@@ -70,7 +70,7 @@ def kind(found):
         ([[ERROR], [OTHER_ERROR], [OTHER_ERROR]], None),
     ],
 )
-def test_the_last_three_steps_show_a_pattern(rounds, expected):
+def test_pattern_is_detected_in_last_three_steps(rounds, expected):
     assert trend_of(steps(*rounds), 100)[0] == expected
 
 
@@ -82,7 +82,7 @@ def test_truncated_turn_counts_no_calls():
 
 
 @pytest.mark.parametrize(("taken", "approaching"), [(7, False), (8, False), (9, True), (10, False)])
-def test_the_limit_is_announced_one_step_before(taken, approaching):
+def test_step_limit_is_announced_one_step_early(taken, approaching):
     found, _ = trend_of(steps(*([call] for call in NEW[:taken])), 10)
     assert found == (Pattern.MAX_STEPS_APPROACHING if approaching else None)
 
@@ -96,7 +96,7 @@ def test_the_limit_is_announced_one_step_before(taken, approaching):
         ([[call] for call in NEW[:3]], Pattern.MAX_STEPS_APPROACHING),
     ],
 )
-def test_the_first_pattern_in_order_is_the_one(rounds, first):
+def test_first_pattern_in_order_wins(rounds, first):
     assert trend_of(steps(*rounds), 4)[0] == first
 
 
@@ -158,7 +158,7 @@ def test_rejection_loop_is_reported_once():
     ]
 
 
-def test_one_pattern_may_follow_upon_another():
+def test_one_pattern_may_follow_another():
     assert told([*[[REFUSED]] * 3, [NEW[0]]], 5)[2:] == [
         Pattern.TOOL_REJECTION_LOOP,
         Pattern.MAX_STEPS_APPROACHING,

@@ -407,7 +407,7 @@ def test_completed_step_or_successful_write_is_progress():
     assert kinds(play(calls(write("w"), *distinct(4), failed(write("v")))))[-1] is Nudge
 
 
-def test_a_call_that_worked_in_between_failed_less():
+def test_success_in_between_prevents_failing_pattern():
     a = write("a")
     history = [failed(a), write("b"), failed(a), write("c"), ok(a), write("d"), failed(a)]
     assert set(kinds(play(calls(*history)))) == {Fine}
@@ -421,7 +421,7 @@ def test_guard_refusals_are_not_tool_failures():
     assert Pattern.FAILING not in verdict.patterns
 
 
-def test_two_cut_answers_far_apart_are_no_end():
+def test_distant_truncated_replies_do_not_halt():
     cut = ((), StopReason.MAX_TOKENS)
     assert kinds(play([cut, *calls(read("a")), cut, *calls(read("b"))])) == [
         Nudge,
@@ -432,7 +432,7 @@ def test_two_cut_answers_far_apart_are_no_end():
     assert kinds(play([cut, *calls(read("a")), cut, cut])) == [Nudge, Fine, Fine, Halt]
 
 
-def test_a_paused_answer_is_not_talk():
+def test_paused_reply_is_not_talk():
     assert set(kinds(play([((), StopReason.PAUSE_TURN)] * 6))) == {Fine}
 
 
@@ -491,7 +491,7 @@ def test_every_halting_pattern_was_nudged_exactly_once(steps):
         {"same_call_failing": 0},
     ],
 )
-def test_settings_that_make_no_sense_cannot_exist(table):
+def test_senseless_guard_settings_are_rejected(table):
     with pytest.raises(ValueError, match=next(iter(table))):
         GuardsTable(**table)
 

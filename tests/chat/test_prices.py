@@ -11,7 +11,7 @@ from placet.chat.budget import DEFAULT_PRICES
 KINDS = ("input", "output", "cache_read", "cache_write")
 
 
-def test_prices_are_those_of_genai_prices() -> None:
+def test_default_prices_match_genai_prices() -> None:
     """Each by model, the size of the prompt above which it holds, and the kind of token."""
     (vendor,) = [one for one in providers if one.id == "anthropic"]
     models = {model.id: model.prices for model in vendor.models}

@@ -64,7 +64,7 @@ def test_retry_after_is_respected_and_capped(wish_s, expected):
     assert next_attempt(transient(wish_s), 2, POLICY, 0.0) == expected
 
 
-def test_the_kind_of_error_decides():
+def test_error_kind_decides_retry():
     permanent = ModelError(ModelErrorKind.PERMANENT, "no credit", retry_after_s=1)
     assert next_attempt(permanent, 1, POLICY, 0) == Blocked("no credit")
     bad = ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
@@ -115,7 +115,7 @@ MILLION = 1_000_000
         ("claude-haiku-5-5", Usage(100_001, MILLION, 0, 0), "2.5500005"),
     ],
 )
-def test_the_cost_is_exact(model, usage, usd):
+def test_reply_cost_is_exact(model, usage, usd):
     assert cost_usd(usage, model, DEFAULT_PRICES) == Decimal(usd)
 
 

@@ -213,7 +213,7 @@ def test_failure_report_contains_remarks(vault: TestVault) -> None:
     )
 
 
-def test_a_remark_widens_no_scope(vault: TestVault) -> None:
+def test_remark_cannot_widen_scope(vault: TestVault) -> None:
     def greedy(ask: Ask) -> Reply:
         if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 0:
             return says(("write_file", {"path": "elsewhere.txt", "content": "x"}))
@@ -408,7 +408,7 @@ def plan(*steps: Step, **changes: Any) -> Plan:
     return Plan(**{"title": "T", "summary": "S", "steps": steps, "scope": Scope(), **changes})
 
 
-def test_a_revision_without_a_change_says_so() -> None:
+def test_unchanged_revision_says_nothing_changed() -> None:
     same = render_plan(plan(Step("One", "a")))
     assert changes_since(1, same, same, []) == (
         "> [!abstract] What changed since revision 1\n> - **Nothing** in the plan changed\n"
@@ -451,7 +451,7 @@ def test_hostile_text_is_inert_in_difference(words: str) -> None:
     assert find_box(body) is None
 
 
-def test_comments_at_steps_become_items_of_the_section() -> None:
+def test_step_comments_move_into_review_section() -> None:
     after = plan(Step("Lint", "x"), Step("Write it", "y"))
     whole = f"{render_plan(after)}\n{kept_comments(TEXT)}"
     assert parse_plan(whole).steps == after.steps
@@ -472,7 +472,7 @@ def test_comments_at_steps_become_items_of_the_section() -> None:
 # --- by command
 
 
-def test_approve_with_a_remark_writes_it_and_approves(vault: TestVault) -> None:
+def test_approve_command_records_remark_in_plan(vault: TestVault) -> None:
     model = Fake(agent(TWO))
     remarks = ("--remark", "mind the tests", "--remark", "2. gently")
     with looping(vault, model=lambda: model, time=Time()) as run:
@@ -557,7 +557,7 @@ def test_unfinished_comment_changes_no_byte(vault: TestVault) -> None:
             assert path.read_bytes() == raw, "0 bytes"
 
 
-def test_crlf_and_bom_survive_comments_and_approval(vault: TestVault) -> None:
+def test_crlf_survives_remark_and_approval(vault: TestVault) -> None:
     model = Fake(agent(TWO))
     with looping(vault, model=lambda: model, time=Time()) as run:
         path = plan_of(run)

@@ -115,7 +115,7 @@ def test_unticked_steps_are_reported_and_never_run(vault: TestVault) -> None:
     assert "- [x] 4. Four" in report
 
 
-def test_completing_a_left_out_step_fails_no_mission(vault: TestVault) -> None:
+def test_mission_survives_completing_left_out_step(vault: TestVault) -> None:
     rounds = [
         [("write_file", {"path": "four.txt", "content": "4\n"})],
         [("complete_step", {"step": n, "summary": "Done"}) for n in (4, 3)],
@@ -167,7 +167,7 @@ def problems(text: str) -> str:
     ],
 )
 @pytest.mark.parametrize("boxes", [True, False])
-def test_a_marked_title_refuses_the_plan(heading: str, boxes: bool) -> None:
+def test_struck_or_checked_step_title_is_refused(heading: str, boxes: bool) -> None:
     text = TEXT.replace("### 2. Two", heading)
     text = text if boxes else text.replace(TICKED, "")
     with pytest.raises(PlanProblems) as found:
@@ -187,7 +187,7 @@ def test_a_marked_title_refuses_the_plan(heading: str, boxes: bool) -> None:
         UNTICKED.upper(),
     ],
 )
-def test_a_box_leaves_its_step_out(box: str) -> None:
+def test_unticked_box_leaves_its_step_out(box: str) -> None:
     first, second, rest = TEXT.split(TICKED, 2)
     assert numbers(first + TICKED + second + box + rest) == (2,)
     # also below the text of the step, and below a list in it
@@ -196,7 +196,7 @@ def test_a_box_leaves_its_step_out(box: str) -> None:
     assert parse_plan(moved).steps[1].done_when == ("x",)
 
 
-def test_a_box_under_a_comment_is_the_steps() -> None:
+def test_box_below_comment_belongs_to_step() -> None:
     for comment in ("> @placet why?\n", "> - @placet why?\n"):
         text = TEXT.replace(TICKED, f"{comment}{UNTICKED}", 1)
         assert numbers(text) == (1,)
@@ -260,7 +260,7 @@ def scoped(block: str) -> Plan:
         'write = [\n"a/**",\n~~"b"\n]',
     ],
 )
-def test_a_struck_scope_refuses_the_plan(block: str) -> None:
+def test_plan_with_struck_scope_entry_is_refused(block: str) -> None:
     with pytest.raises(PlanProblems) as found:
         scoped(block)
     (problem,) = found.value.problems
@@ -270,7 +270,7 @@ def test_a_struck_scope_refuses_the_plan(block: str) -> None:
 
 
 @pytest.mark.parametrize("scope", [{"write": ["a~~b"]}, {"run": ["git diff HEAD~~"]}])
-def test_a_model_cannot_submit_tildes_that_strike(scope: dict[str, list[str]]) -> None:
+def test_model_cannot_submit_strikethrough_in_scope(scope: dict[str, list[str]]) -> None:
     with pytest.raises(ScopeProblems, match="~~"):
         scope_from(scope)
 
@@ -304,7 +304,7 @@ def test_step_needing_removed_permission_is_refused(steps: list[Step], why: str)
     assert said.startswith(f"Step {len(steps)} ")
 
 
-def test_leaving_out_gives_no_step_another_tool() -> None:
+def test_leaving_step_out_adds_no_tools() -> None:
     some = (Step("1", tools=("read_file",), left_out=True), Step("2"))
     assert Plan("t", "", some, SCOPE).tools == {"read_file"}
     named = (Step("1", tools=("run_command",), left_out=True), Step("2", tools=("grep",)))
@@ -376,7 +376,7 @@ def test_tick_counts_after_box_shows_it(vault: TestVault) -> None:
     assert rows(vault, "execution.completed")
 
 
-def test_ticks_are_text_for_the_digest() -> None:
+def test_plan_digest_covers_step_boxes() -> None:
     note = f"---\nstatus: review\ndecision:\n---\n{TEXT}".encode()
     digests = {
         plan_digest(note),

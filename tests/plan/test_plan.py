@@ -149,7 +149,7 @@ def test_plan_renders_and_parses_back():
     assert parse_plan(PLAN, TOOLS) == VALUE
 
 
-def test_line_ends_and_blank_lines_do_not_matter():
+def test_parser_ignores_line_endings_and_blank_lines():
     assert parse_plan(PLAN.replace("\n", "\r\n")) == VALUE
     assert parse_plan("\n\n" + PLAN.replace("\n\n", "\n\n\n\n")).title == VALUE.title
     assert parse_plan(PLAN.rstrip("\n")) == VALUE
@@ -256,7 +256,7 @@ too broad
     assert parse_plan(render_plan(plan), TOOLS) == bare
 
 
-def test_order_counts_and_numbers_do_not():
+def test_step_order_counts_not_step_numbers():
     body = PLAN.replace("### 1. Write the form", "### 9. Write the form").replace(
         "### 2. Test it", "### 1. Test it"
     )
@@ -279,7 +279,7 @@ def test_order_counts_and_numbers_do_not():
         "1.\tx",
     ],
 )
-def test_a_step_is_numbered_in_many_ways(heading):
+def test_step_heading_accepts_many_numbering_styles(heading):
     assert parse_plan(scoped("```toml\n```").replace("### 1. s", f"### {heading}")).steps == (
         Step("x"),
     )
@@ -288,7 +288,7 @@ def test_a_step_is_numbered_in_many_ways(heading):
 @pytest.mark.parametrize(
     "title", ["1.5 upgrade", "3 bugs", "C#", "#1 wish", "`#`", "# #", "\\#", "\\", "a \\## b"]
 )
-def test_a_title_is_kept(title):
+def test_title_round_trips_unchanged(title):
     plan = Plan(title, "", (Step(title),), Scope(), others=(Section(title),))
     assert parse_plan(render_plan(plan)) == plan
 
@@ -384,7 +384,7 @@ def test_all_plan_problems_are_reported_in_order():
     assert "line 4: " in str(caught.value)
 
 
-def test_structure_in_code_is_not_structure():
+def test_headings_inside_code_are_not_structure():
     assert (
         "## Scope"
         in parse_plan(scoped("```toml\n```", before="````\n## Scope\n```toml\n```\n````\n"))
@@ -412,7 +412,7 @@ def test_structure_in_code_is_not_structure():
         (lambda: Section("scope"), "cannot be"),
     ],
 )
-def test_a_value_that_exists_is_valid(make, words):
+def test_plan_values_reject_invalid_content(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 
@@ -543,7 +543,7 @@ def test_no_text_can_forge_structure(text):
     assert len(body.splitlines()) == len(body.split("\n")) - 1
 
 
-def test_ordinary_text_stays_beautiful():
+def test_ordinary_markdown_renders_unescaped():
     text = (
         "Make `List<int>` *fast*, see [docs](https://a.com) and [[note]]:\n\n- one\n  - two\n- [link]\n\n"
         "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n```python\n# x <!-- y -->\n```\n\n"
@@ -677,7 +677,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @settings(max_examples=30, suppress_health_check=_SLOW)
 @given(_PLAN)
-def test_reading_undoes_writing(plan):
+def test_random_plan_round_trips(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
 
 
@@ -685,13 +685,13 @@ def test_reading_undoes_writing(plan):
 @pytest.mark.timeout(600)
 @settings(max_examples=3_000, suppress_health_check=_SLOW)
 @given(_PLAN)
-def test_reading_undoes_writing_at_length(plan):
+def test_many_random_plans_round_trip(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
 
 
 @settings(max_examples=30)
 @given(_TEXT)
-def test_no_text_makes_the_reader_fail(text):
+def test_arbitrary_text_never_crashes_parser(text):
     for body in (
         text,
         PLAN + text,
@@ -930,7 +930,7 @@ def test_a_comment_cannot_forge_a_plan():
         ("## Rejection\n", ""),
     ],
 )
-def test_the_reason_of_a_rejection(body, reason):
+def test_rejection_section_gives_reason(body, reason):
     assert rejection_reason(body) == reason
 
 
@@ -1105,7 +1105,7 @@ def test_box_of_oversized_plan_shows_only_limit():
     assert "f7" not in box
 
 
-def test_a_plan_beyond_the_limits_is_still_read():
+def test_plan_beyond_limits_still_parses():
     assert len(parse_plan(with_parts("### a\n" * 2_500)).steps) == 2_500
 
 

@@ -83,7 +83,7 @@ def told(vault: TestVault, action: str) -> dict[str, Any]:
         ("Moin, *everybody*\n\n## and `more`", "Moin, *everybody*\n\n## and `more`", 0),
     ],
 )
-def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
+def test_answer_command_records_option_or_text_and_author(
     asked: TestVault, said: str, answer: str, chosen: int
 ) -> None:
     done = asked.click("answer", "say-hello", "1")
@@ -99,7 +99,7 @@ def test_an_answer_is_an_option_or_own_words_and_says_who_gave_it(
     assert "execution.completed" in asked.actions()
 
 
-def test_where_nothing_is_asked_an_answer_says_so(tmp_path: Path) -> None:
+def test_answer_without_question_is_refused(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
     done = vault.click("answer", "say-hello", "1", check=False)
     assert (done.returncode, "is waiting for you, so nothing is asked" in done.stderr) == (1, True)
@@ -107,7 +107,7 @@ def test_where_nothing_is_asked_an_answer_says_so(tmp_path: Path) -> None:
     assert vault.click("answer", "say-hello", " ", check=False).returncode == 2
 
 
-def test_status_plans_show_and_why_put_the_question_first(tmp_path: Path) -> None:
+def test_views_put_open_question_first(tmp_path: Path) -> None:
     asked = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
     asked.drop("# Other\n", "Other.md")
     asked.here()  # this plan waits for longer than the question
@@ -135,7 +135,7 @@ def test_status_plans_show_and_why_put_the_question_first(tmp_path: Path) -> Non
     assert "left over" not in asked.click("doctor", check=False).stdout, "its worktree is kept"
 
 
-def test_a_note_that_was_moved_is_answered_where_it_is(asked: TestVault) -> None:
+def test_moved_question_note_is_answered_in_place(asked: TestVault) -> None:
     question(asked).rename(question(asked).with_name("mine.md"))
     asked.here()
     assert asked.click("answer", "say-hello", "1").stdout == "Inbox/Questions/mine.md\n"
@@ -143,7 +143,7 @@ def test_a_note_that_was_moved_is_answered_where_it_is(asked: TestVault) -> None
     assert "execution.completed" in asked.actions()
 
 
-def test_the_report_tells_what_was_asked_and_answered(tmp_path: Path) -> None:
+def test_report_lists_questions_and_answers(tmp_path: Path) -> None:
     vault = asking_vault(
         tmp_path, ("ask_person", QUESTION), ("ask_person", QUESTION), ("request_scope", WIDER)
     )
@@ -178,12 +178,12 @@ def test_a_failure_report_tells_it_too(tmp_path: Path) -> None:
     assert (row["reviewed_by"], row["via"], row["reason"]) == (ME, "cli", "no tests")
 
 
-def test_a_report_of_a_mission_that_asked_nothing_has_no_such_section(tmp_path: Path) -> None:
+def test_report_without_questions_has_no_question_section(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path)
     assert "Questions" not in vault.reports()[0].read_text()
 
 
-def test_the_story_tells_of_questions_and_wider_scopes_in_words(tmp_path: Path) -> None:
+def test_story_describes_questions_and_amendments(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("ask_person", QUESTION), ("request_scope", WIDER))
     vault.click("answer", "say-hello", "2")
     vault.here()
@@ -212,7 +212,7 @@ def test_the_story_tells_of_questions_and_wider_scopes_in_words(tmp_path: Path) 
 # --- a wider scope
 
 
-def test_a_wider_scope_is_shown_and_approved_on_a_terminal(wider: TestVault) -> None:
+def test_amendment_is_shown_and_approved_on_terminal(wider: TestVault) -> None:
     code, said = on_a_terminal(wider, "n", "approve", "say-hello")
     assert code == 1
     for piece in ("  write    hello.txt", "+ write    test_hello.py", "+ run      pytest -q"):
@@ -228,7 +228,7 @@ def test_a_wider_scope_is_shown_and_approved_on_a_terminal(wider: TestVault) -> 
     assert f"Approved-By: {ME}" in git(wider.root, "log", "--branches=feat/*", "-1", "--format=%B")
 
 
-def test_only_what_was_read_is_approved(wider: TestVault) -> None:
+def test_amendment_approval_requires_digest_that_was_read(wider: TestVault) -> None:
     found = json.loads(wider.click("show", "say-hello", "--json").stdout)["asking"]
     assert found["kind"] == "amendment"
     assert found["question"] == "write test_hello.py; run pytest -q"
@@ -245,7 +245,7 @@ def test_only_what_was_read_is_approved(wider: TestVault) -> None:
     assert "`placet approve` waits" in " ".join(wider.click("status").stdout.split())
 
 
-def test_what_does_not_fit_a_wider_scope_says_what_to_do(wider: TestVault) -> None:
+def test_wrong_command_for_amendment_names_right_one(wider: TestVault) -> None:
     done = wider.click("revise", "say-hello", "--comment", "less", check=False)
     assert (done.returncode, "placet reject say-hello" in done.stderr) == (1, True)
     done = wider.click("answer", "say-hello", "yes", check=False)
@@ -263,7 +263,7 @@ def test_a_mission_that_asks_can_be_stopped(asked: TestVault) -> None:
     assert (row["via"], row["reviewed_by"]) == ("cli", ME)
 
 
-def test_two_answers_in_the_note_are_not_answered_over(asked: TestVault) -> None:
+def test_answer_command_refuses_note_with_two_answers(asked: TestVault) -> None:
     text = question(asked).read_text().replace("- [ ] ", "- [x] ")
     question(asked).write_text(text)
     done = asked.click("answer", "say-hello", "1", check=False)
@@ -273,7 +273,7 @@ def test_two_answers_in_the_note_are_not_answered_over(asked: TestVault) -> None
 
 @pytest.mark.parametrize("said", ["\u200b", "-", "<!-- later -->", "x" * 600_000])
 @pytest.mark.thinned(2)
-def test_an_answer_that_nobody_could_read_is_not_written(asked: TestVault, said: str) -> None:
+def test_invisible_or_oversized_answer_is_refused(asked: TestVault, said: str) -> None:
     before = question(asked).read_bytes()
     done = asked.click("answer", "say-hello", "--", said, check=False)
     assert done.returncode in (1, 2)
@@ -281,7 +281,7 @@ def test_an_answer_that_nobody_could_read_is_not_written(asked: TestVault, said:
     assert question(asked).read_bytes() == before
 
 
-def test_a_remark_that_makes_too_much_of_a_plan_is_not_written(tmp_path: Path) -> None:
+def test_oversized_remark_is_refused(tmp_path: Path) -> None:
     """The daemon would refuse that plan, so nobody is told that it was approved."""
     vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
     before = vault.plan().read_bytes()

@@ -67,9 +67,7 @@ def test_ids_are_completed(planned: TestVault, command: str) -> None:
     assert completed(planned, command, "x") == []
 
 
-def test_ids_are_completed_of_the_vault_that_is_named_and_for_every_shell(
-    planned: TestVault, tmp_path: Path
-) -> None:
+def test_ids_are_completed_for_named_vault_and_shell(planned: TestVault, tmp_path: Path) -> None:
     root, planned.root = str(planned.root), tmp_path
     assert completed(planned, "show", "") == []
     for shell in SHELLS:
@@ -77,7 +75,7 @@ def test_ids_are_completed_of_the_vault_that_is_named_and_for_every_shell(
     assert completed(planned, "--vault", root, "journal", "--trace", "say-h") == ["say-hello"]
 
 
-def test_no_trouble_is_said_and_nothing_is_written(planned: TestVault) -> None:
+def test_completion_is_silent_and_read_only_on_errors(planned: TestVault) -> None:
     def files() -> set[Path]:
         return {path for top in (planned.root, planned.state) for path in top.rglob("*")}
 

@@ -96,7 +96,7 @@ def test_the_sums_are_those_of_the_journals_rows(vault: TestVault) -> None:
     )
 
 
-def test_queries_of_the_guide_sum_by_model_agent_and_portal(vault: TestVault) -> None:
+def test_guide_queries_sum_by_model_agent_and_portal(vault: TestVault) -> None:
     queries = [block.text for block in blocks("cost.md", "sql")]
     model, agent, portal = (
         {name: (calls, usd) for name, calls, usd in query(vault.db, text)[1]} for text in queries
@@ -112,7 +112,7 @@ def test_queries_of_the_guide_sum_by_model_agent_and_portal(vault: TestVault) ->
     assert set(portal) == {"(the vault)", "code"}
 
 
-def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> None:
+def test_cost_compares_estimate_with_actual(vault: TestVault) -> None:
     total = cost(vault.site, None)["total"]
     ended = [row["metadata"] for row in vault.rows("execution.completed")]
     both = [d for d in ended if d["typical_cost_usd"] is not None and d["cost_usd"] is not None]
@@ -122,7 +122,7 @@ def test_the_estimate_stands_beside_what_missions_came_to(vault: TestVault) -> N
     assert 0 < total["cache_share"] < 1
 
 
-def test_what_is_not_known_is_said_and_no_0(vault: TestVault) -> None:
+def test_unknown_cost_is_shown_as_question_mark(vault: TestVault) -> None:
     done = vault.click("cost")
     lines = [re.split("  +", one) for one in done.stdout.splitlines()]
     cells = {line[0]: line[lines[0].index("cost")] for line in lines}
@@ -131,7 +131,7 @@ def test_what_is_not_known_is_said_and_no_0(vault: TestVault) -> None:
     assert "got no answer" in done.stderr
 
 
-def test_a_terminal_of_80_columns_has_all_of_it(vault: TestVault) -> None:
+def test_cost_fits_80_columns(vault: TestVault) -> None:
     code, shown = on_terminal(vault, "cost")
     assert code == 0
     assert not too_long(shown)

@@ -63,7 +63,7 @@ def on_a_terminal(
     return process.wait(60), said.decode()
 
 
-def test_on_a_terminal_an_approval_shows_what_it_allows_and_asks(vault: TestVault) -> None:
+def test_approve_on_terminal_shows_scope_and_confirms(vault: TestVault) -> None:
     code, said = on_a_terminal(vault, "n", "approve", "say-hello")
     assert code == 1
     assert "Not approved; nothing was changed." in said
@@ -125,7 +125,7 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     assert vault.rows("plan.approved")[0]["metadata"]["digest"] == digest
 
 
-def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) -> None:
+def test_retry_replans_rejected_request_with_comment(tmp_path: Path) -> None:
     vault, model = bare_vault(tmp_path), Fake(greeter)
 
     def work() -> None:
@@ -161,7 +161,7 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
         (("approve", "--yes"), "System/Active/say-hello", "plan.approved"),
     ],
 )
-def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
+def test_decision_command_avoids_taken_file_name(
     vault: TestVault, command: tuple[str, ...], home: str, action: str
 ) -> None:
     taken = vault.root / f"{home}.md"
@@ -177,7 +177,7 @@ def test_a_decision_by_command_finds_another_name_where_its_own_is_taken(
     assert taken.read_text() == "Somebody's.\n"
 
 
-def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:
+def test_retry_replans_failed_planning(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "title": ""})]}] * 3))
     vault.drop("# Say hello\n")
@@ -189,7 +189,7 @@ def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:
     assert vault.plan().exists()
 
 
-def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met_with_a_suggestion(
+def test_unique_prefix_finds_request_and_typo_gets_suggestion(
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
@@ -221,7 +221,7 @@ def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met
     assert vault.click("show", "", check=False).returncode == 3
 
 
-def test_show_has_the_request_as_it_stands_and_once_it_is_gone(vault: TestVault) -> None:
+def test_show_prints_request_even_after_deletion(vault: TestVault) -> None:
     found = json.loads(vault.click("show", "say-hello", "--json").stdout)
     assert "# Say hello" in found["request_text"]
     (vault.root / "Inbox/Requests/Say hello.md").unlink()
@@ -232,9 +232,7 @@ def test_show_has_the_request_as_it_stands_and_once_it_is_gone(vault: TestVault)
 
 
 @pytest.mark.parametrize("text", ["not toml", "[model]\nname = 7\n", "[vault]\nquiet_s = 'soon'\n"])
-def test_who_looks_is_shown_what_can_be_and_told_of_a_configuration_that_cannot_be_used(
-    vault, text
-):
+def test_read_commands_work_with_broken_configuration(vault, text):
     (vault.root / "System/placet.toml").write_text(text)
     for command, shown in [
         (("status",), "say-hello"),

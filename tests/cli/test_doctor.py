@@ -81,7 +81,7 @@ def test_everything_that_is_not_good_has_a_fix(vault: TestVault) -> None:
         assert command in fixes
 
 
-def test_a_damaged_journal_is_told_how_to_go_on(vault: TestVault) -> None:
+def test_doctor_names_commands_for_damaged_journal(vault: TestVault) -> None:
     vault.here()
     with closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
         other.execute("UPDATE activity SET actor = 'human' WHERE id = 1")
@@ -112,7 +112,7 @@ def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
     assert {"config", "run", "resume"} <= named <= set(COMMANDS)
 
 
-def test_a_local_server_is_asked_whether_it_speaks_the_messages_api(vault: TestVault) -> None:
+def test_doctor_checks_local_server_for_messages_api(vault: TestVault) -> None:
     with server({**listing("qwen"), "/v1/models/qwen": (200, b"{}")}) as (url, came):
         vault.configure(f'[model]\nname = "qwen"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")
@@ -129,7 +129,7 @@ def test_a_local_server_is_asked_whether_it_speaks_the_messages_api(vault: TestV
     assert line["helps"]
 
 
-def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
+def test_doctor_reports_provider_without_server(
     vault: TestVault,
 ) -> None:
     with (
@@ -143,7 +143,7 @@ def test_of_a_provider_without_a_server_the_doctor_says_that_none_is_asked(
     assert "it has no server that could be asked" in line["found"]
 
 
-def test_a_key_that_others_can_read_is_named_and_one_that_they_cannot_is_not(
+def test_doctor_reports_only_readable_key_file(
     vault: TestVault,
 ) -> None:
     key = Path(vault.extra["HOME"]) / ".config/placet/anthropic_api_key"

@@ -37,7 +37,7 @@ class Row:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def test_a_mission_is_followed_live_by_events_and_journal(tmp_path: Path) -> None:
+def test_events_and_journal_follow_mission_live(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {
         **PLAN,
@@ -147,7 +147,7 @@ def test_a_poll_notices_commits_and_a_replaced_file(tmp_path: Path) -> None:
     assert len(list(changes(vault.db, 0.01, for_s=0.5))) > 1
 
 
-def test_rows_of_a_journal_that_was_put_back_are_given(tmp_path: Path) -> None:
+def test_events_continue_after_journal_is_restored(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.once()
     copy = tmp_path / "copy.db"
@@ -166,7 +166,7 @@ def test_rows_of_a_journal_that_was_put_back_are_given(tmp_path: Path) -> None:
 # --- the schema
 
 
-def test_one_schema_names_every_type_and_each_validates_as_itself() -> None:
+def test_event_schema_covers_every_action_type() -> None:
     schema = EVENT.json_schema()
     kinds = schema["discriminator"]
     assert kinds["propertyName"] == "type"

@@ -102,7 +102,7 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
     assert found["vault"]["history"] is True
 
 
-def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: TestVault) -> None:
+def test_init_with_key_defaults_to_vendor(place: TestVault) -> None:
     place.extra["ANTHROPIC_API_KEY"] = "sk-ant-secret"
     own = make_repo(place.root / "placet")
     (own / "daemon/placet").mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_with_a_key_the_default_is_the_vendor_and_no_repository_is_none(place: T
     assert found["vault"]["history"] is False
 
 
-def test_flags_leave_nothing_to_ask_and_a_second_call_asks_nothing_again(place: TestVault) -> None:
+def test_init_flags_answer_every_question(place: TestVault) -> None:
     repo = make_repo(place.root / "code")
     flags = ("--model", "demo", "--portal", f"c={repo}", "--history")
     with at_a_terminal(place, "init", "vault", *flags) as person:
@@ -147,7 +147,7 @@ def test_flags_leave_nothing_to_ask_and_a_second_call_asks_nothing_again(place: 
 
 
 @pytest.mark.parametrize("flag", ["--no-input", "--yes"])
-def test_without_input_it_takes_anthropic_and_no_repository(place: TestVault, flag: str) -> None:
+def test_init_without_input_uses_anthropic_without_repository(place: TestVault, flag: str) -> None:
     there = replace(place, root=make_repo(place.root / "code"))
     said = there.click("init", str(place.root / "vault"), flag).stderr
     assert "Model: Anthropic (set its key: export ANTHROPIC_API_KEY=…)" in said
@@ -197,7 +197,7 @@ def test_init_names_notes_that_will_be_planned(place: TestVault) -> None:
         (("--model", "claude-opus-5-5", "--base-url", "http://127.0.0.1:9"), None),
     ],
 )
-def test_new_vault_has_a_day_limit_that_is_named(
+def test_new_vault_has_day_limit_and_names_it(
     place: TestVault, flags: tuple[str, ...], limit: int | None
 ) -> None:
     said = place.click("init", "vault", "--no-input", *flags).stderr
@@ -205,7 +205,7 @@ def test_new_vault_has_a_day_limit_that_is_named(
     assert ("may cost $10 a day" in said) is (limit is not None)
 
 
-def test_a_repository_that_the_vault_is_in_is_not_offered(place: TestVault) -> None:
+def test_init_does_not_offer_enclosing_repository(place: TestVault) -> None:
     git(place.root, "init", "-q", ".")
     with at_a_terminal(place, "init", "vault", "--model", "demo", "--no-history") as person:
         person.sees("Path, or - for none [-]: ")
@@ -213,7 +213,7 @@ def test_a_repository_that_the_vault_is_in_is_not_offered(place: TestVault) -> N
         assert person.ends() == 0
 
 
-def test_the_demo_model_takes_a_request_to_its_report(place: TestVault) -> None:
+def test_demo_model_completes_request(place: TestVault) -> None:
     root = place.root / "vault"
     done = place.click("init", str(root), "--no-input", "--model", "demo")
     made = done.stdout.splitlines()
@@ -253,13 +253,13 @@ def test_other_server_needs_no_model_name(place: TestVault) -> None:
         ("--portal", "code=/nowhere/at/all"),
     ],
 )
-def test_a_wrong_flag_makes_nothing(place: TestVault, flags: tuple[str, str]) -> None:
+def test_invalid_init_flag_creates_nothing(place: TestVault, flags: tuple[str, str]) -> None:
     done = place.click("init", "vault", "--no-input", *flags, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert not (place.root / "vault").exists()
 
 
-def test_who_speaks_the_messages_api_refuses_an_empty_request() -> None:
+def test_messages_api_server_refuses_empty_request() -> None:
     with server({"/v1/messages": (400, b"{}")}) as (url, came):
         assert speaks_messages(url)
         assert came == [("POST", "/v1/messages", b"{}")]
@@ -269,9 +269,7 @@ def test_who_speaks_the_messages_api_refuses_an_empty_request() -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_vault_that_is_no_folder_is_said_with_what_helps(
-    place: TestVault, tmp_path: Path, there: bool
-) -> None:
+def test_missing_vault_error_names_remedy(place: TestVault, tmp_path: Path, there: bool) -> None:
     named = tmp_path / "named"
     if there:
         named.write_text("x")

@@ -45,7 +45,7 @@ def parsed(line: str) -> click.Context:
     return context
 
 
-def test_the_help_lists_every_command_once_in_a_group_with_an_example(vault: TestVault) -> None:
+def test_help_lists_every_command_in_one_group(vault: TestVault) -> None:
     said = vault.click("--help").stdout
     listed = re.findall(r"(?m)^  ([a-z]+) {2,}\S", said)
     assert sorted(listed) == sorted(COMMANDS)
@@ -59,7 +59,7 @@ def test_the_help_lists_every_command_once_in_a_group_with_an_example(vault: Tes
     assert max(map(len, said.splitlines())) <= 80
 
 
-def test_every_command_ends_its_help_with_examples_that_can_be_given(vault: TestVault) -> None:
+def test_every_command_help_ends_with_valid_examples(vault: TestVault) -> None:
     seen = set()
     for words, command in commands():
         name = " ".join(words)
@@ -77,13 +77,13 @@ def test_every_command_ends_its_help_with_examples_that_can_be_given(vault: Test
     assert set(EXAMPLES) <= seen
 
 
-def test_the_list_of_a_groups_commands_cuts_no_sentence(vault: TestVault) -> None:
+def test_group_help_truncates_no_sentence(vault: TestVault) -> None:
     for words, command in commands():
         if isinstance(command, click.Group):
             assert "..." not in vault.click(*words, "--help").stdout.partition("\nCommands:")[2]
 
 
-def test_the_help_needs_no_vault_and_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_help_needs_no_vault_or_heavy_import(tmp_path: Path) -> None:
     code = (
         "import sys; from placet.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
         "    print(sorted({'rich', 'pydantic', 'tomlkit', 'sqlite3'} & set(sys.modules)))"

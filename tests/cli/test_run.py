@@ -44,7 +44,7 @@ def without_times(said: str) -> list[str]:
     return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in said.splitlines()]
 
 
-def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVault) -> None:
+def test_run_prints_one_line_per_event(vault: TestVault) -> None:
     vault.drop("# Say hello\n\nWrite a greeting.\n")
     first = vault.once(apart=True)
     assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in first.splitlines())
@@ -66,7 +66,7 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
     assert second[6:] == ["stopped; nothing was in progress"]
 
 
-def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
+def test_verbose_prints_calls_and_quiet_only_errors(vault: TestVault) -> None:
     vault.drop("# Say hello\n\nWrite a greeting.\n")
     # which settings are accepted, and that the vault gets a history
     assert len(vault.click("run", "--once", "-q").stderr.splitlines()) == 2
@@ -80,7 +80,7 @@ def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVaul
     assert re.search(r"say-hello: model.called execute: .* \$0\.", said)
 
 
-def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(
+def test_unfinished_work_is_named_at_exit_and_start(
     vault: TestVault,
 ) -> None:
     vault.script(
@@ -113,7 +113,7 @@ def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(
         assert "1 mission resumes: say-hello, step 1 of 1" in again.read_text()
 
 
-def test_every_action_can_be_told_whatever_its_row_says() -> None:
+def test_every_action_is_printable_with_any_metadata() -> None:
     story = Story()
     for action in [*Action, "of.tomorrow"]:
         for metadata in (
@@ -136,7 +136,7 @@ def test_every_action_can_be_told_whatever_its_row_says() -> None:
             )
 
 
-def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_request_name_cannot_move_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     row = CommittedRow(
         1,
         "2026-11-22T10:00:00.000Z",
@@ -157,7 +157,7 @@ def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFix
     )
 
 
-def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(
+def test_run_output_fits_terminal_and_service_omits_times(
     vault: TestVault,
 ) -> None:
     vault.drop(
@@ -207,9 +207,7 @@ def a_row(action: str, metadata: Mapping[str, str]) -> CommittedRow:
     )
 
 
-def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_that_something_was_noticed_once() -> (
-    None
-):
+def test_run_line_omits_difference_and_repeats() -> None:
     story = Story()
     why = "It was changed while its mission runs.\n" + diff_callout(
         "a\n" * 9 + "b\n", "a\n" * 9 + "c\n"
@@ -243,7 +241,7 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
     )
 
 
-def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
+def test_side_note_repeating_last_message_is_not_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "It would hold too much.\nRaise the limit."
@@ -265,7 +263,7 @@ def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
     ]
 
 
-def test_failed_planning_is_told_once() -> None:
+def test_failed_planning_is_printed_once() -> None:
     story, why = Story(), "The model gave up: no such file."
     rows = (
         a_row("plan.failed", {"reason": why}),
@@ -303,7 +301,7 @@ def test_log_keeps_what_was_printed(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_log_is_kept_small_and_followed_over_its_renewal(
+def test_log_is_rotated_and_followed_across_rotation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "MAX_LOG_BYTES", 1000)
@@ -317,7 +315,7 @@ def test_log_is_kept_small_and_followed_over_its_renewal(
     assert sum(one.stat().st_size for one in tmp_path.iterdir()) < 2500
 
 
-def test_an_edited_request_is_told_once_however_often_it_is_saved() -> None:
+def test_repeatedly_edited_request_is_printed_once() -> None:
     story = Story()
     edited, other = (
         a_row("request.edited", {"reviewed_by": "ada"}),

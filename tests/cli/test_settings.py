@@ -17,7 +17,7 @@ def config(vault: TestVault) -> Path:
     return vault.root / CONFIG_PATH
 
 
-def test_config_lists_every_setting_that_holds(vault: TestVault) -> None:
+def test_config_lists_every_effective_setting(vault: TestVault) -> None:
     config(vault).write_text('# mine\n[daemon]\npaused = true\n\n[portals.code]\npath = "/tmp"\n')
     vault.here()
     config(vault).write_text(config(vault).read_text().replace("/tmp", "/usr"))
@@ -40,7 +40,7 @@ def test_config_lists_every_setting_that_holds(vault: TestVault) -> None:
         ("daemon.name", "model.name"),
     ],
 )
-def test_a_key_that_is_none_gets_a_suggestion_and_changes_nothing(
+def test_unknown_setting_gets_suggestion_and_changes_nothing(
     vault: TestVault, key: str, meant: str
 ) -> None:
     before = config(vault).read_bytes()
@@ -52,7 +52,7 @@ def test_a_key_that_is_none_gets_a_suggestion_and_changes_nothing(
     assert config(vault).read_bytes() == before
 
 
-def test_a_key_like_no_other_is_told_where_all_are(vault: TestVault) -> None:
+def test_unrecognisable_setting_points_to_full_list(vault: TestVault) -> None:
     for words in (("set", "x\x1b[31m.zzz", "1"), ("get", "zzz"), ("set", "model", "{}")):
         done = vault.click("config", *words, check=False)
         assert done.returncode == 2
@@ -75,7 +75,7 @@ def test_a_key_like_no_other_is_told_where_all_are(vault: TestVault) -> None:
         ("portals.code", "5", "It may be a list of tables or a table"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_what_may(
+def test_invalid_value_error_names_allowed_values(
     vault: TestVault, key: str, value: str, may: str
 ) -> None:
     before = config(vault).read_bytes()
@@ -87,20 +87,20 @@ def test_a_value_that_cannot_be_is_told_what_may(
     assert config(vault).read_bytes() == before
 
 
-def test_a_text_needs_no_quotes_whatever_it_looks_like(vault: TestVault) -> None:
+def test_string_setting_needs_no_quotes(vault: TestVault) -> None:
     for given in ("5", "true", "2026-01-01", '"5"', "a = b"):
         vault.click("config", "set", "vault.host", given)
         assert json.loads(vault.click("config", "get", "vault.host").stdout) == given.strip('"')
 
 
-def test_what_a_setting_may_be_is_known_of_every_setting() -> None:
+def test_every_setting_describes_its_allowed_values() -> None:
     for name in Config.model_fields:
         table = table_at((name,))
         for key in table.model_fields if table is not None else ():
             assert allowed((name, key)), key
 
 
-def test_a_slip_in_the_file_itself_gets_a_suggestion(vault: TestVault) -> None:
+def test_typo_in_configuration_file_gets_suggestion(vault: TestVault) -> None:
     config(vault).write_text("[daemon]\npausd = true\n[modl]\nname = 'x'\n[model]\nzzz = 1\n")
     said = vault.click("config", check=False).stderr
     assert "daemon.pausd: there is no such setting (did you mean paused?)" in said
@@ -108,7 +108,7 @@ def test_a_slip_in_the_file_itself_gets_a_suggestion(vault: TestVault) -> None:
     assert "model.zzz: there is no such setting\n" in said
 
 
-def test_a_value_that_alone_is_right_and_with_the_others_wrong_is_refused_as_before(
+def test_value_conflicting_with_others_is_refused(
     vault: TestVault,
 ) -> None:
     done = vault.click("config", "set", "guards.repeats", "50", check=False)

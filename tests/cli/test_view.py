@@ -62,9 +62,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
 
 @pytest.mark.parametrize("columns", [80, 44, 200])
 @pytest.mark.thinned(2)
-def test_status_says_what_waits_and_what_ended_on_one_screen(
-    known: TestVault, columns: int
-) -> None:
+def test_status_fits_on_one_screen(known: TestVault, columns: int) -> None:
     code, shown = on_terminal(known, "status", columns=columns)
     text = seen(shown)
     assert code == 0
@@ -81,7 +79,7 @@ def test_status_says_what_waits_and_what_ended_on_one_screen(
     assert "\\x1b]8;;http://evil.example" in text.replace("\n", "") or columns < 200
 
 
-def test_links_lead_to_notes_and_nothing_in_a_name_or_title_makes_one(known: TestVault) -> None:
+def test_terminal_links_point_only_to_notes(known: TestVault) -> None:
     for command in (("status",), ("plans",), ("show", "odd")):
         _, shown = on_terminal(known, *command)
         found = links(shown)
@@ -93,7 +91,7 @@ def test_links_lead_to_notes_and_nothing_in_a_name_or_title_makes_one(known: Tes
     assert (known.root / "Inbox/Requests/odd \x1b[2J \x1b]8;;x\x07.md").as_uri() in links(shown)
 
 
-def test_plans_is_a_table_and_show_renders_the_plan(known: TestVault) -> None:
+def test_plans_prints_table_and_show_renders_plan(known: TestVault) -> None:
     _, shown = on_terminal(known, "plans")
     lines = seen(shown).splitlines()
     assert lines[0].split() == ["request", "what", "waits", "for"]
@@ -119,7 +117,7 @@ def test_no_color_and_a_pipe(known: TestVault) -> None:
         assert "\x1b" not in known.cli(*command).stdout, command
 
 
-def test_json_has_age_and_estimate_and_all_that_it_had(known: TestVault) -> None:
+def test_json_output_keeps_all_keys(known: TestVault) -> None:
     cases = {
         case["request_id"]: case
         for case in json.loads(known.click("status", "--json").stdout)["cases"]
@@ -144,7 +142,7 @@ def test_json_has_age_and_estimate_and_all_that_it_had(known: TestVault) -> None
     assert show(known.site, "one")["estimate"] is None
 
 
-def test_what_ended_before_yesterday_is_counted(
+def test_cases_ended_before_yesterday_are_counted(
     known: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = status(known.site)
@@ -156,7 +154,7 @@ def test_what_ended_before_yesterday_is_counted(
     assert "3 ended earlier" in seen(later)
 
 
-def test_what_runs_says_its_step(known: TestVault) -> None:
+def test_running_case_shows_its_step(known: TestVault) -> None:
     found = status(known.site)
     case = {
         **next(c for c in found["cases"] if c["request_id"] == "one"),
@@ -202,7 +200,7 @@ def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
         ),
     ],
 )
-def test_what_work_asks_is_shown_whole_with_its_note(
+def test_open_question_is_shown_in_full_with_link(
     tmp_path: Path, command: str, call: tuple[str, Any], words: str, note: str
 ) -> None:
     vault = asking_vault(tmp_path, call)
@@ -228,12 +226,12 @@ def test_decision_that_waits_for_daemon_is_under_way(tmp_path: Path) -> None:
     assert "notes 1 note changed since the daemon last ran" in words
 
 
-def test_ages_are_said_in_their_largest_unit() -> None:
+def test_age_uses_largest_unit() -> None:
     told = [age(s) for s in (-5, 0, 59, 60, 3599, 3600, 86399, 86400, 10 * 86400)]
     assert told == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "1 d", "10 d"]
 
 
-def test_status_keeps_itself_up_to_date_while_daemons_come_and_go(tmp_path: Path) -> None:
+def test_status_watch_updates_across_daemon_restarts(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN)
     with terminal(vault, "status", "--watch") as screen:
@@ -257,7 +255,7 @@ def test_status_keeps_itself_up_to_date_while_daemons_come_and_go(tmp_path: Path
     assert "Ctrl-C ends" not in left
 
 
-def test_a_watch_that_is_ended_gives_the_terminal_back(tmp_path: Path) -> None:
+def test_ended_watch_restores_terminal(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     with terminal(vault, "status", "--watch") as screen:
         screen.sees("No requests yet")
@@ -271,7 +269,7 @@ def test_a_watch_that_is_ended_gives_the_terminal_back(tmp_path: Path) -> None:
     assert "\x1b" not in screen.shown
 
 
-def test_status_into_a_pipe_is_printed_again_when_it_changes(tmp_path: Path) -> None:
+def test_piped_status_watch_prints_changes(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-m", "placet", "status", "--watch", "--json"],
@@ -329,7 +327,7 @@ def test_status_shows_the_command_that_runs() -> None:
     assert turn(case, daemon=True).endswith("$0.2500; run_command npm test for 1 min")
 
 
-def test_a_call_is_under_way_until_its_outcome_is_recorded(tmp_path: Path) -> None:
+def test_tool_call_is_running_until_outcome_is_recorded(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     begun = {"tool": "run_command", "input": {"command": "npm", "args": ["test"]}}
     with looping(vault, model=lambda: Fake(greeter)) as run:
@@ -362,7 +360,7 @@ def test_status_shows_every_problem_of_a_note(tmp_path: Path) -> None:
     assert problems("In its way:\nthe lock\nMore.", 50) == ["In its way: the lock", "More."]
 
 
-def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> None:
+def test_newline_in_file_name_is_escaped_everywhere(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     path = "Inbox/Requests/say\\nhello.md"
     with looping(vault, model=lambda: Fake(greeter)) as run:
@@ -386,7 +384,7 @@ def test_newline_in_file_name_is_shown_the_same_everywhere(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("thing", ["folder", "link", "pipe", "too large"])
-def test_one_plan_that_is_no_note_hides_no_request(tmp_path: Path, thing: str) -> None:
+def test_unreadable_plan_hides_no_request(tmp_path: Path, thing: str) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter)) as run:
         for name in ("one", "two"):

@@ -68,7 +68,7 @@ def test_why_says_that_notes_changed(vault: TestVault, moved: bool) -> None:
     assert "1 note of this request changed since the daemon last ran. Start it: placet run" in told
 
 
-def test_why_knows_request_that_nobody_read(tmp_path: Path) -> None:
+def test_why_finds_unread_request(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("# Say hello\n")
     found = json.loads(vault.click("why", "say-hello", "--json").stdout)
@@ -114,7 +114,7 @@ def test_command_waits_for_note_to_be_written(
         note_text(site, case, case.plan.path)
 
 
-def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_tense(
+def test_mission_progress_depends_on_running_daemon(
     vault: TestVault,
 ) -> None:
     def told() -> str:
@@ -137,7 +137,7 @@ def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_t
     assert "no step of it is done. It resumes when one starts." in told()
 
 
-def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(
+def test_terminal_shows_local_time_and_json_rfc_3339(
     vault: TestVault,
 ) -> None:
     vault.extra["TZ"] = "Pacific/Kiritimati"  # UTC+14: mostly another date than in UTC

@@ -56,9 +56,7 @@ def planned(folder: Path, plan: Any = PLAN, *names: str) -> TestVault:
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_what_waits_is_shown_with_its_dangers_and_approved(
-    tmp_path: Path, is_running: bool
-) -> None:
+def test_review_shows_dangers_and_approves(tmp_path: Path, is_running: bool) -> None:
     vault = planned(tmp_path, {**PLAN, "scope": {"write": ["**"]}})
 
     def person() -> None:
@@ -89,14 +87,14 @@ def test_what_waits_is_shown_with_its_dangers_and_approved(
     assert row["digest"] == vault.rows("plan.created")[0]["metadata"]["digest"]
 
 
-def test_a_pipe_is_no_terminal(tmp_path: Path) -> None:
+def test_review_needs_terminal(tmp_path: Path) -> None:
     done = planned(tmp_path).click("review", check=False, stdin="a\n")
     assert done.returncode == 2
     assert "terminal" in done.stderr
     assert "placet plans" in done.stderr
 
 
-def test_letters_are_explained_and_others_decide_nothing(tmp_path: Path) -> None:
+def test_unknown_review_letter_decides_nothing(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     with reviewing(vault) as someone:
         someone.types("?")
@@ -142,7 +140,7 @@ def test_comment_asks_for_changes(tmp_path: Path) -> None:
     assert (row["via"], row["comment_count"]) == ("cli", 1)
 
 
-def test_scope_stands_below_a_long_plan(tmp_path: Path) -> None:
+def test_scope_is_shown_below_long_plan(tmp_path: Path) -> None:
     vault = planned(tmp_path, {**TWO, "summary": "One more line.\n\n" * 50})
     with reviewing(vault, 80, 24) as someone:
         screen = someone.sees("say-hello [").splitlines()[-24:]
@@ -152,7 +150,7 @@ def test_scope_stands_below_a_long_plan(tmp_path: Path) -> None:
         assert someone.ends() == 0
 
 
-def test_what_changed_since_it_was_shown_is_shown_again(tmp_path: Path) -> None:
+def test_plan_changed_during_review_is_shown_again(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     with reviewing(vault) as someone:
         someone.sees("say-hello [")
@@ -171,7 +169,7 @@ def test_what_changed_since_it_was_shown_is_shown_again(tmp_path: Path) -> None:
     assert "plan.approved" not in vault.actions()
 
 
-def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
+def test_interrupted_review_loses_nothing(tmp_path: Path) -> None:
     vault = planned(tmp_path, PLAN, "One", "Two")
     before = vault.plan("two").read_bytes()
     with reviewing(vault) as someone:
@@ -229,7 +227,7 @@ def test_a_wider_scope_is_decided_on(tmp_path: Path, letter: str) -> None:
     assert "execution.completed" in vault.actions()
 
 
-def test_a_wider_scope_that_was_edited_is_not_approved(tmp_path: Path) -> None:
+def test_edited_amendment_is_not_approved_in_review(tmp_path: Path) -> None:
     vault = asking_vault(tmp_path, ("request_scope", WIDER))
     text = amendment(vault).read_text()
     amendment(vault).write_text(text.replace("test_hello.py", "**"))
@@ -254,7 +252,7 @@ def test_a_plan_that_cannot_be_approved_says_why(tmp_path: Path) -> None:
     assert vault.plan().exists()
 
 
-def test_nothing_that_hides_or_moves_reaches_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendered_plan_contains_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = "# A \x1b[2Jtitle\n\n> [!danger]+ Look\\* \u202e\n> > deep\n\n```diff\n+ a\n  b\n```\n"
     assert rendered(text).splitlines() == [
@@ -282,7 +280,7 @@ def test_a_tick_changes_one_line(tmp_path: Path) -> None:
         with_other_tick(body, 3)
 
 
-def test_what_comes_meanwhile_is_shown_too(tmp_path: Path) -> None:
+def test_review_shows_plans_arriving_meanwhile(tmp_path: Path) -> None:
     vault = planned(tmp_path, PLAN, "One")
     with running(vault), reviewing(vault) as someone:
         someone.sees("one [")

@@ -49,7 +49,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.wait(60), out, err
 
 
-def test_a_request_is_followed_across_a_daemon_that_is_killed(vault: TestVault) -> None:
+def test_watch_follows_request_across_killed_daemon(vault: TestVault) -> None:
     with running(vault) as daemon:
         vault.drop("# Say hello\n")
         until(lambda: vault.plan().exists(), "the plan")
@@ -79,7 +79,7 @@ def test_a_request_is_followed_across_a_daemon_that_is_killed(vault: TestVault) 
     assert vault.click("watch", "nothing-such", check=False).returncode == 3
 
 
-def test_events_as_json_are_the_rows_of_the_journal(vault: TestVault) -> None:
+def test_watch_json_prints_journal_rows(vault: TestVault) -> None:
     vault.drop("# Say hello\n")
     vault.once()
     vault.approve()
@@ -101,7 +101,7 @@ def test_events_as_json_are_the_rows_of_the_journal(vault: TestVault) -> None:
         (["approve", "say-hello", "--yes"], "say-hello failed: "),
     ],
 )
-def test_another_end_is_said_with_exit_code_1(vault: TestVault, ends: list[str], says: str) -> None:
+def test_watch_exits_1_unless_completed(vault: TestVault, ends: list[str], says: str) -> None:
     vault.plays(PLAN, [("give_up", {"reason": "It is nowhere."})])
     vault.drop("# Say hello\n")
     vault.once()
@@ -116,7 +116,7 @@ def test_another_end_is_said_with_exit_code_1(vault: TestVault, ends: list[str],
     assert "placet why say-hello" in done.stderr
 
 
-def test_a_retry_that_no_daemon_took_up_is_waited_for(vault: TestVault) -> None:
+def test_watch_waits_for_pending_retry(vault: TestVault) -> None:
     vault.plays(PLAN, [("give_up", {"reason": "It is nowhere."})])
     vault.drop("# Say hello\n")
     vault.once()
@@ -131,7 +131,7 @@ def test_a_retry_that_no_daemon_took_up_is_waited_for(vault: TestVault) -> None:
         line(watching, "a plan waits for you")
 
 
-def test_a_plan_is_told_of_once_its_note_is_written(
+def test_watch_announces_plan_after_note_exists(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vault.drop("# Say hello\n")
@@ -151,7 +151,7 @@ def test_a_plan_is_told_of_once_its_note_is_written(
     assert "a plan waits for you" in capsys.readouterr().out
 
 
-def test_submit_and_wait_is_one_command(vault: TestVault) -> None:
+def test_submit_wait_follows_request_to_end(vault: TestVault) -> None:
     with printing(vault, "submit", "Say hello", "--wait") as submitting:
         line(submitting, "Inbox/Requests/Say hello.md")
         assert submitting.stderr is not None
@@ -165,7 +165,7 @@ def test_submit_and_wait_is_one_command(vault: TestVault) -> None:
     assert code == 0, err
 
 
-def test_a_request_that_is_taken_away_is_not_waited_for(vault: TestVault) -> None:
+def test_submit_wait_ends_when_request_is_deleted(vault: TestVault) -> None:
     with printing(vault, "submit", "Say hello", "--wait", "--json") as submitting:
         assert json.loads(line(submitting))["path"] == "Inbox/Requests/Say hello.md"
         (vault.root / "Inbox/Requests/Say hello.md").unlink()
@@ -270,7 +270,7 @@ def test_logs_are_followed(vault: TestVault) -> None:
     assert "waits for you" in first
 
 
-def test_what_is_followed_fits_a_terminal_and_nothing_gets_out(vault: TestVault) -> None:
+def test_watch_output_fits_terminal_without_control_characters(vault: TestVault) -> None:
     name = "odd \x1b[2J \x1b]8;;http://evil.example\x07 and long enough for two lines of a terminal"
     vault.drop("# x\n", f"{name.replace('/', ' ')}.md")
     vault.once()
@@ -282,7 +282,7 @@ def test_what_is_followed_fits_a_terminal_and_nothing_gets_out(vault: TestVault)
     assert all(len(one) <= 80 or " " not in one.strip() for one in seen(screen.shown).split("\n"))
 
 
-def test_who_is_to_type_a_request_is_told_how_it_ends(vault: TestVault) -> None:
+def test_submit_on_terminal_explains_end_of_input(vault: TestVault) -> None:
     with terminal(vault, "submit", "-") as screen:
         screen.sees("then press Enter and Ctrl-D")
         screen.types("Say hello\n\x04")

@@ -132,7 +132,7 @@ def facts(end: End, **others: Any) -> dict[str, Any]:
 MENDING = Plan("Mend it", "Soon.", (Step("One"),), Scope())
 
 
-def test_a_failure_is_told_in_four_sentences() -> None:
+def test_failure_is_explained_in_four_sentences() -> None:
     rows = of_last_mission([*MISSION[:2], *MISSION])
     saved = {"kept": "refs/placet/failed/x", "files_changed": ["a.py"], "files_more": 1}
     assert what_happened(facts(End.ITERATION_CAP, **saved), MENDING, rows) == [
@@ -144,7 +144,7 @@ def test_a_failure_is_told_in_four_sentences() -> None:
     ]
 
 
-def test_calls_of_a_failure_are_told_without_tricks() -> None:
+def test_failed_calls_are_escaped_in_explanation() -> None:
     rows = [
         called(1, target="a\nb\u202e`x` ![y](https://example.com)", ok=False),
         called(2, target="ok.py"),
@@ -164,14 +164,14 @@ def test_calls_of_a_failure_are_told_without_tricks() -> None:
 
 
 @pytest.mark.parametrize("end", list(End))
-def test_every_end_has_a_class_a_meaning_and_advice(end: End) -> None:
+def test_every_end_has_class_meaning_and_advice(end: End) -> None:
     found = ENDS[end]
     assert (found.kind is FailureClass.NONE) is (end is End.FINISHED)
     assert found.meaning.endswith(".")
     assert found.advice.endswith(".")
 
 
-def test_who_went_in_circles_at_the_edge_of_the_scope_is_advised_to_widen_it() -> None:
+def test_repetition_after_scope_refusals_advises_wider_scope() -> None:
     edge = [called(1), refused(2), refused(3)]
     assert "widen `write`" in advice(End.REPETITION, edge)
     assert advice(End.REPETITION, [*edge, called(4)]) == ENDS[End.REPETITION].advice
@@ -179,7 +179,7 @@ def test_who_went_in_circles_at_the_edge_of_the_scope_is_advised_to_widen_it() -
     assert advice(End.REPETITION, []) == ENDS[End.REPETITION].advice
 
 
-def test_the_estimate_is_a_median_of_three_at_least() -> None:
+def test_estimate_needs_three_missions() -> None:
     assert median([0.1, 0.3]) is None
     assert median([0.3, 0.1, 0.2]) == 0.2
     assert (
@@ -189,7 +189,7 @@ def test_the_estimate_is_a_median_of_three_at_least() -> None:
     assert "unknown" in against_estimate(None, None, None)
 
 
-def test_estimate_says_past_cost_and_promises_nothing() -> None:
+def test_estimate_states_past_cost() -> None:
     found = estimate([0.11, 0.10, 0.23], Complexity.STANDARD, None)
     assert found is not None
     assert found.sentence == "Similar missions: about $0.11, up to $0.23 so far."
@@ -203,7 +203,7 @@ def test_estimate_warns_of_a_budget_below_it(budget: str, warned: bool) -> None:
     assert ("This plan's budget is $0.10:" in found.sentence) is warned
 
 
-def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -> None:
+def test_continued_request_lists_finished_and_open_work() -> None:
     plan = Plan("Mend it", "Soon.", (Step("One"), Step("Two")), Scope())
     facts = {
         "reason": "budget",
@@ -219,7 +219,7 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
     assert "\n# money" not in text
 
 
-def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
+def test_continued_request_escapes_model_text() -> None:
     beacon = "![x](https://example.com/?q) %% hidden"
     plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
     done = [Row(1, "step.completed", {"step": 1})]
@@ -333,7 +333,7 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
         ),
     ],
 )
-def test_every_state_says_why_and_what_next(
+def test_every_state_explains_why_and_next_step(
     case: Case, rows: list[Row], said: str, helps: str
 ) -> None:
     why, following = explain_state(case, rows, daemon_runs=True, paused=False)
@@ -341,7 +341,7 @@ def test_every_state_says_why_and_what_next(
     assert helps in " ".join(following)
 
 
-def test_work_that_stands_still_says_what_starts_it() -> None:
+def test_idle_work_names_command_that_starts_it() -> None:
     case = replace(CASE, state=State.PLANNING)
     assert explain_state(case, [], daemon_runs=False, paused=False)[1] == ("Start it: placet run",)
     assert explain_state(case, [], daemon_runs=True, paused=True)[1] == ("Resume: placet resume",)
@@ -394,9 +394,7 @@ def failed(vault: TestVault, count: int) -> dict[str, Any]:
     return row
 
 
-def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
-    tmp_path: Path, api: MessagesApi
-) -> None:
+def test_failed_mission_is_explained_and_continued(tmp_path: Path, api: MessagesApi) -> None:
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url)
     with running(vault):
         vault.drop("---\nbudget_usd: 2.5\n---\n# Say hello\n")
@@ -459,7 +457,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
         vault.await_action("plan.created", 2)
 
 
-def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) -> None:
+def test_why_explains_unusable_note_and_unknown_id(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("---\nportal: nowhere\n---\nDo it.\n", "Do it.md")
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "title": ""})]}] * 3))
@@ -486,6 +484,6 @@ def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) ->
     assert vault.click("why", "do-it", "--request", check=False).returncode == 1
 
 
-def test_a_name_with_a_newline_stays_on_its_line_in_an_error() -> None:
+def test_error_escapes_newline_in_file_name() -> None:
     error = not_there(CASE, "Inbox/Requests/two\nlines.md")
     assert error.what.startswith("Inbox/Requests/two\\nlines.md is not there")

@@ -59,7 +59,7 @@ PAGES = sorted(pages())
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh", "console")])
 @pytest.mark.thinned(2)
-def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
+def test_guide_page_shows_real_output(page: str, tmp_path: Path) -> None:
     if page == "security.md" and probe().level is Level.NONE:
         pytest.skip("there is no box on this machine")
     if any(not block.not_run for block in blocks(page, "sh", "console")):
@@ -81,11 +81,11 @@ def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
         ("a.b\n", "axb\n", False),
     ],
 )
-def test_shown_output_is_compared_to_the_letter(shown: str, printed: str, same: bool) -> None:
+def test_shown_output_is_compared_exactly(shown: str, printed: str, same: bool) -> None:
     assert matches(shown, printed) is same
 
 
-def test_each_block_has_a_kind_and_those_not_run_a_reason() -> None:
+def test_guide_block_has_kind_or_skip_reason() -> None:
     kinds = {"console", "markdown", "python", "sh", "sql", "text", "toml", "yaml"}
     for page in PAGES:
         assert pages()[page].count("```") == 2 * len(blocks(page)), page
@@ -158,7 +158,7 @@ def allowed(field: FieldInfo) -> str:
     return least if above is not None else f"{least} or more"
 
 
-def test_every_setting_is_in_the_guide_with_its_default() -> None:
+def test_guide_lists_every_setting_with_default() -> None:
     told = _rows((GUIDE / "settings.md").read_text())
     tables: dict[str, Any] = {
         name: field.annotation for name, field in Config.model_fields.items() if name != "portals"
@@ -180,7 +180,7 @@ def test_every_setting_is_in_the_guide_with_its_default() -> None:
                 assert default == field.default, (name, key)
 
 
-def test_the_template_and_the_guide_explain_the_same_settings() -> None:
+def test_template_and_guide_explain_same_settings() -> None:
     text = (ROOT / "vault_template" / "System" / "placet.toml").read_text()
     told = _rows((GUIDE / "settings.md").read_text())
     for key, value, what in re.findall(r"(?m)^# (\w+) = (.+?) +# (.*)$", text):
@@ -253,7 +253,7 @@ def test_every_danger_that_can_be_shown_is_explained() -> None:
     assert [why for why in missing if why != "lets it run any"] == []
 
 
-def test_every_kind_of_text_that_nobody_sees_is_explained() -> None:
+def test_guide_explains_every_kind_of_hidden_text() -> None:
     said = (GUIDE / "scopes.md").read_text()
     assert [kind for kind in UnseenKind if f"| {kind.value} |" not in said] == []
 
@@ -275,7 +275,7 @@ def test_the_guides_scopes_and_settings_can_be_used(tmp_path: Path) -> None:
 # --- other tables
 
 
-def test_every_letter_end_tool_provider_and_price_is_told() -> None:
+def test_guide_lists_every_end_tool_provider_and_price() -> None:
     told = dict(re.findall(r"(?m)^\| `([a-z])` \| (.+) \|$", (GUIDE / "review.md").read_text()))
     assert told == LETTERS
     cost = (GUIDE / "cost.md").read_text()
@@ -291,7 +291,7 @@ def test_every_letter_end_tool_provider_and_price_is_told() -> None:
     assert [price.model for price in DEFAULT_PRICES if f"`{price.model}`" not in models] == []
 
 
-def test_the_inputs_of_every_call_that_a_scripted_reply_may_make_are_in_the_guide() -> None:
+def test_guide_lists_inputs_of_scripted_calls() -> None:
     page = (GUIDE / "models.md").read_text()
     told = {
         name: tuple(set(re.findall(r"`(\w+)`", inputs)) for inputs in rest)
@@ -310,7 +310,7 @@ def test_the_inputs_of_every_call_that_a_scripted_reply_may_make_are_in_the_guid
     }  # fmt: skip
 
 
-def test_the_messages_that_are_explained_are_ones_that_are_said() -> None:
+def test_explained_messages_exist_in_code() -> None:
     """The first column of troubleshooting.md, where it stands in backticks, is in the code."""
     said = " ".join(
         re.sub(r"\s+", " ", node.value)
@@ -349,7 +349,7 @@ def test_the_python_blocks_run(tmp_path: Path) -> None:
 # --- the readme, links, and the site
 
 
-def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+def test_readme_is_short_and_links_resolve() -> None:
     text = README.read_text()
     assert text.count("\n") <= 90
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text.replace("<!--\n!", ""))
@@ -373,7 +373,7 @@ class _Assets(HTMLParser):
             self.loads.append(address)
 
 
-def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
+def test_site_builds_cleanly_and_loads_nothing_external(
     tmp_path: Path,
 ) -> None:
     done = subprocess.run(
@@ -397,6 +397,6 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
         assert [one for one in parser.loads if re.match(r"(?:https?:)?//", one)] == [], path
 
 
-def test_words_of_the_guide_name_no_place_of_its_making() -> None:
+def test_guide_names_no_build_machine_path() -> None:
     for page, text in pages().items():
         assert not re.search(r"pypi|/tmp/|/root\b|/work/", text), page

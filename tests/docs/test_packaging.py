@@ -73,7 +73,7 @@ def test_python_m_tests_runs_every_tool_then_pytest(tmp_path: Path) -> None:
     assert done.stderr == "pytest was not started. Correct this first: mypy\n"
 
 
-def test_workflows_run_ci_on_every_python_that_is_promised() -> None:
+def test_workflows_test_every_promised_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     github = ROOT / ".github"
@@ -105,7 +105,7 @@ def test_constraints_name_no_host() -> None:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line
 
 
-def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
+def test_every_dependency_is_imported() -> None:
     """The daemon or a command uses each dependency, and names each package that it imports as one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {re.split(r"[<>=]", line)[0] for line in project["dependencies"]}
@@ -180,7 +180,7 @@ def test_missing_extra_names_the_command_that_installs_it(
     assert "Traceback" not in done.stderr
 
 
-def test_the_extra_for_pictures_says_what_it_needs() -> None:
+def test_screenshot_extra_documents_its_needs() -> None:
     assert (
         "screenshot"
         in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -217,7 +217,7 @@ def test_a_unit_starts_without_the_key_file(name: str) -> None:
     )
 
 
-def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> None:
+def test_worker_unit_is_hardened_like_daemons() -> None:
     texts = [
         (ROOT / "systemd" / f"{name}@.service").read_text() for name in ("placet", "placet-worker")
     ]
@@ -240,7 +240,7 @@ def test_the_workers_unit_starts_a_worker_and_is_hardened_as_the_daemons() -> No
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 
 
-def test_the_boards_unit_starts_the_board_without_a_key() -> None:
+def test_board_unit_starts_board_without_key() -> None:
     text = (ROOT / "systemd" / "placet-board@.service").read_text()
     (line,) = re.findall(r"(?m)^ExecStart=(.*)$", text)
     program, command, *options = line.split()
@@ -248,7 +248,7 @@ def test_the_boards_unit_starts_the_board_without_a_key() -> None:
     assert "Credential" not in text
 
 
-def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
+def test_empty_credential_is_not_a_key(tmp_path: Path) -> None:
     # as the service unit has it where there is no file
     (tmp_path / "anthropic_api_key").write_text("\n")
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
@@ -285,7 +285,7 @@ def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
     assert resident_kb < 56_320, f"{resident_kb} kB before the first model call"
 
 
-def test_what_commands_read_comes_with_the_package() -> None:
+def test_package_contains_files_that_commands_read() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     packages = [f"daemon/placet{name}" for name in ("", "_board", "_team")]
     assert wheel["targets"]["wheel"]["packages"] == packages
@@ -300,7 +300,7 @@ def test_what_commands_read_comes_with_the_package() -> None:
         assert ignored.stdout == ""
 
 
-def test_each_command_has_its_name_and_help() -> None:
+def test_every_command_has_name_and_help() -> None:
     context = click.Context(main)
     for name in COMMANDS:
         command = main.resolve_command(context, [name])[1]

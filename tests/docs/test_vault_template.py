@@ -102,7 +102,7 @@ def settings(model: type[BaseModel], given: Any, path: str = "") -> Iterator[tup
             yield where, default, value
 
 
-def test_every_setting_is_in_the_file_at_its_default() -> None:
+def test_template_contains_every_setting_at_default() -> None:
     found = list(settings(Config, tomllib.loads(COMMENTED.sub("", CONFIG))))
     assert len(found) > 20
     assert [path for path, _, value in found if value is ...] == []
@@ -142,7 +142,7 @@ def test_every_setting_is_off_and_explained() -> None:
 # --- Obsidian
 
 
-def test_every_property_has_its_type_once() -> None:
+def test_every_property_has_one_type() -> None:
     """Times are text: Obsidian's type for them has no time zone and would write them back without
     theirs.
     """
@@ -151,18 +151,18 @@ def test_every_property_has_its_type_once() -> None:
     assert set(TYPES.values()) == {"number", "text"}
 
 
-def test_what_became_of_a_branch_is_a_column_of_what_is_finished() -> None:
+def test_finished_view_has_became_column() -> None:
     (finished,) = [view for view in BASE["views"] if view["name"] == "Finished"]
     assert "became" in finished["order"]
     assert 'became AS "Became"' in DATAVIEW.read_text()
 
 
-def test_nothing_says_how_somebodys_windows_stand() -> None:
+def test_template_contains_no_workspace_layout() -> None:
     settings = sorted(name(path) for path in FILES if name(path).startswith(".obsidian/"))
     assert settings == [".obsidian/templates.json", ".obsidian/types.json"]
 
 
-def test_the_templates_plugin_is_told_its_folder() -> None:
+def test_templates_plugin_has_folder_setting() -> None:
     folder = json.loads((ROOT / ".obsidian" / "templates.json").read_text())["folder"]
     assert ROOT / folder == TEMPLATES[0].parent
     assert f"`{folder}`" in HOW_TO.read_text()
@@ -182,7 +182,7 @@ def statements(filters: Any) -> Iterator[str]:
         yield from statements(part)
 
 
-def test_the_base_shows_what_is_promised_with_views_that_obsidian_has() -> None:
+def test_base_uses_views_that_obsidian_has() -> None:
     assert set(BASE) <= {"filters", "formulas", "properties", "summaries", "views"}
     assert [view["name"] for view in BASE["views"]] == [
         "Awaiting you",
@@ -210,7 +210,7 @@ def test_the_base_shows_what_is_promised_with_views_that_obsidian_has() -> None:
             )
 
 
-def test_the_base_speaks_of_properties_folders_and_states_that_there_are() -> None:
+def test_base_names_only_existing_properties_and_states() -> None:
     used: set[str] = set(BASE["properties"])
     for view in BASE["views"]:
         used |= {
@@ -256,7 +256,7 @@ def test_the_cost_is_summed() -> None:
     assert cost["groupBy"]["property"] == "agent"
 
 
-def test_the_dataview_twin_shows_the_same_and_says_what_it_needs() -> None:
+def test_dataview_note_matches_base() -> None:
     text = DATAVIEW.read_text()
     assert re.findall(r"^## (.+)", text, re.MULTILINE) == [view["name"] for view in BASE["views"]]
     assert len(re.findall(r"^```dataview\nTABLE ", text, re.MULTILINE)) == len(BASE["views"])
@@ -267,7 +267,7 @@ def test_the_dataview_twin_shows_the_same_and_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_nothing_else_needs_a_plugin_that_is_not_core(path: Path) -> None:
+def test_template_needs_only_core_plugins(path: Path) -> None:
     text = path.read_text()
     if path == DATAVIEW:
         return
@@ -289,7 +289,7 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTES, ids=name)
-def test_a_paragraph_is_one_line(path: Path) -> None:
+def test_template_paragraph_is_one_line(path: Path) -> None:
     """Obsidian shows every line break, on a phone in the middle of a line."""
     body = re.sub(
         r"^```.*?^```$", "", read_note(path.read_bytes()).body, flags=re.MULTILINE | re.DOTALL
@@ -297,13 +297,13 @@ def test_a_paragraph_is_one_line(path: Path) -> None:
     assert re.findall(r"^[^\n]*\w[^\n]*\n(?![-*>|#\s]|\d+\.)[^\n]+", body, re.MULTILINE) == []
 
 
-def test_home_is_one_screen_and_leads_to_how_to() -> None:
+def test_home_fits_screen_and_links_how_to() -> None:
     text = (ROOT / "Home.md").read_text()
     assert "[[System/How to|" in text
     assert len(text.split()) <= 90
 
 
-def test_home_and_how_to_lead_to_every_note_and_name_every_folder() -> None:
+def test_home_and_how_to_cover_notes_and_folders() -> None:
     text = (ROOT / "Home.md").read_text() + HOW_TO.read_text()
     linked = {
         link.partition("|")[0].partition("#")[0] for link in re.findall(r"\[\[(.+?)\]\]", text)
@@ -318,14 +318,14 @@ def test_home_and_how_to_lead_to_every_note_and_name_every_folder() -> None:
 # --- requests and agents
 
 
-def test_a_template_is_no_request() -> None:
+def test_template_note_is_not_in_queue() -> None:
     assert TEMPLATES
     for path in FILES:
         assert not any(name(path).startswith(f"{folder}/") for folder in QUEUES)
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=name)
-def test_a_template_that_is_filled_in_is_a_request(path: Path) -> None:
+def test_filled_in_template_is_valid_request(path: Path) -> None:
     raw = path.read_bytes().replace(b"{{title}}", b"Mend the median")
     request = read_request("Inbox/Requests/x.md", read_note(raw), agents(ROOT), (), "default")
     assert request.title == "Mend the median"
@@ -383,7 +383,7 @@ def test_a_vault_that_is_there_keeps_every_byte(tmp_path: Path) -> None:
     assert set(after) - set(mine) == {"System/.placet-vault"}
 
 
-def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
+def test_second_init_changes_nothing(tmp_path: Path) -> None:
     init(tmp_path)
     (tmp_path / "Home.md").write_text("My own home.")
     (tmp_path / "System" / "Agents" / "writer.md").unlink()
@@ -393,7 +393,7 @@ def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
     assert before.items() <= snapshot(tmp_path).items()
 
 
-def test_an_init_that_was_cut_off_is_made_whole_by_the_next(tmp_path: Path) -> None:
+def test_init_completes_interrupted_init(tmp_path: Path) -> None:
     init(tmp_path)
     whole = snapshot(tmp_path)
     (tmp_path / ".obsidian/types.json").unlink()  # as where the disk was full by then

@@ -831,7 +831,7 @@ def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
     assert (bad, found["execution.resumed"]) == ([], 0), squad.told(ident)
 
 
-def test_work_waits_for_a_worker_whose_disk_is_full(squad: Squad) -> None:
+def test_worker_with_full_disk_delays_work(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     place = squad.troupe.folder / "state-full"
     with small_disk_at(place, "40M") as disk:

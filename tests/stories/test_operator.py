@@ -209,7 +209,7 @@ def test_full_journal_disk_is_shown_by_commands(vault: TestVault, tmp_path: Path
             assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
 
 
-def test_a_start_on_a_full_disk_names_the_folder(vault: TestVault, tmp_path: Path) -> None:
+def test_start_on_full_disk_names_folder(vault: TestVault, tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "80m") as disk:
         vault = replace(vault, state=disk / "st")
         vault.drop("Say hello.\n")

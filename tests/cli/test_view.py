@@ -108,7 +108,7 @@ def test_plans_prints_table_and_show_renders_plan(known: TestVault) -> None:
     assert "## Steps" in known.cli("show", "one").stdout, "into a pipe the note as it is"
 
 
-def test_no_color_and_a_pipe(known: TestVault) -> None:
+def test_no_color_and_pipe_disable_colours(known: TestVault) -> None:
     for command in (("status",), ("cost",)):
         _, shown = on_terminal(known, *command, NO_COLOR="1")
         assert not re.search(r"\x1b\[[0-9;]*[1-9][0-9;]*m", shown), command

@@ -185,13 +185,13 @@ def test_submit_says_the_ids_that_follow(vault: TestVault) -> None:
         vault.once()
 
 
-def test_a_title_ends_in_no_md(vault: TestVault) -> None:
+def test_submit_strips_md_suffix_from_title(vault: TestVault) -> None:
     told = vault.click("submit", "x", "--title", "Fix it.md.md").stdout
     assert told == "Inbox/Requests/Fix it.md\n"
     assert title_of("Inbox/Requests/Fix it.md.md", "text") == "Fix it"
 
 
-def test_a_dash_is_standard_input(vault: TestVault) -> None:
+def test_submit_dash_reads_standard_input(vault: TestVault) -> None:
     for args in (("-",), ("--file", "-")):
         path = vault.click("submit", *args, stdin="Say hello ☃\n").stdout.strip()
         assert (vault.root / path).read_text() == "Say hello ☃\n"

@@ -130,7 +130,7 @@ def test_open_below_refuses_parent_names(folder: Path) -> None:
 
 
 class TestReading:
-    def test_a_file_its_size_and_its_folder(self, root: Root) -> None:
+    def test_root_reads_file_size_and_kind(self, root: Root) -> None:
         assert root.read("src/main.py") == b"print()\n"
         assert root.read(f"{root.path}/src//./main.py") == b"print()\n"
         assert root.stat("src/main.py") == Entry("src/main.py", EntryKind.FILE, 8)
@@ -323,7 +323,7 @@ class TestListing:
 
 
 class TestWriting:
-    def test_a_new_file_in_new_folders(self, root: Root, folder: Path) -> None:
+    def test_write_creates_missing_folders(self, root: Root, folder: Path) -> None:
         assert root.write("a/b/c.txt", b"hello") == 5
         assert (folder / "a" / "b" / "c.txt").read_bytes() == b"hello"
         mask = os.umask(0)
@@ -451,7 +451,7 @@ with Root(where, writable=True) as root:
             pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
         assert (done.stdout, done.stderr) == ("disk_full old ['kept']\n", "")
 
-    def test_a_file_larger_than_the_system_allows(self, folder: Path) -> None:
+    def test_file_above_system_limit_fails_cleanly(self, folder: Path) -> None:
         script = f"""
 import resource
 from pathlib import Path

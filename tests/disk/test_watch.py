@@ -122,7 +122,7 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parents[2]), "PATH": os.en
 # alone
 
 
-def test_a_file_that_was_there_at_start(root):
+def test_file_present_at_start_is_read(root):
     (root / "Inbox/Requests/a.md").write_bytes(b"x")
     for mode in (Mode.EVENTS, Mode.POLLING):
         with Vault(root) as vault, Watcher(root, FLAT, DEEP, mode) as bell:
@@ -175,7 +175,7 @@ def test_an_approval_by_drag_arrives_and_leaves(root, watcher):
     watcher.until(lambda: watcher.gone == {"Inbox/Plans/p_plan.md"})
 
 
-def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
+def test_moved_in_file_is_read(root, watcher, tmp_path):
     (tmp_path / "x.md").write_bytes(b"x")
     (tmp_path / "x.md").rename(root / "Inbox/Requests/x.md")
     watcher.until(lambda: watcher.read == {"Inbox/Requests/x.md": b"x"})

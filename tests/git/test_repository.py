@@ -753,7 +753,7 @@ def test_a_worktree_inside_its_repository_is_refused(person: People, tmp_path: P
             worktree.add_worktree(repo, inside, "feat/x", repository.head(repo))
 
 
-def test_a_second_repository_with_the_same_worktree_name(person: People, tmp_path: Path) -> None:
+def test_same_worktree_name_gets_separate_git_folder(person: People, tmp_path: Path) -> None:
     path = person()
     first = start(path, tmp_path / "one")
     repo = repository.open_repo(path)
@@ -1318,7 +1318,7 @@ def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
     work(path, tmp_path)
 
 
-def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: Path) -> None:
+def test_empty_or_nested_folder_becomes_repository(person: People, tmp_path: Path) -> None:
     outer = person({"vault/note.md": "1"})
     repo, sha = first(outer / "vault")
     assert repo.path == outer / "vault"
@@ -1864,7 +1864,7 @@ def replaced(vector: Vector, ran: Path) -> Vector:
     return Vector(vector.arm, vector.show, vector.alive, during)
 
 
-def test_the_vectors_are_alive() -> None:
+def test_hostile_vectors_work_without_protection() -> None:
     assert len(VECTORS) >= 20
     assert sum(vector.alive for vector in VECTORS.values()) >= 13
 

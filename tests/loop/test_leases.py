@@ -69,7 +69,7 @@ NO_PROCESS = [("", "b", 1, "1"), ("h", "", 1, "1"), ("h", "b", 0, "1"), ("h", "b
 
 
 @pytest.mark.parametrize("args", NO_PROCESS)
-def test_an_owner_is_a_process(args):
+def test_owner_requires_valid_process(args):
     with pytest.raises(ValueError, match="not a process"):
         Owner(*args)
 

@@ -517,7 +517,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.thinned(4)
-def test_no_text_makes_it_slow(name: str) -> None:
+def test_no_text_makes_redaction_slow(name: str) -> None:
     """Each of these takes a quadratic pattern minutes."""
     text = BOMBS[name]
     began = time.process_time()

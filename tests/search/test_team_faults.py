@@ -504,12 +504,12 @@ def host_killed_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.sweep
-def test_the_host_is_killed_and_started_again(squad: Squad) -> None:
+def test_killed_host_resumes_work(squad: Squad) -> None:
     assert host_killed_at(squad, (17, 41)) == []
 
 
 @pytest.mark.sweep
-def test_the_host_is_killed_everywhere(squad: Squad) -> None:
+def test_host_killed_at_every_failpoint_loses_nothing(squad: Squad) -> None:
     squad.points("host").unlink(missing_ok=True)
     assert host_killed_at(squad, [100_000]) == []
     points = len(squad.points("host").read_text().splitlines())
@@ -1004,7 +1004,7 @@ def test_cut_connection_loses_no_work(squad: Squad) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("cut_s", [1.0, 2.0 * LEASE_S])
-def test_the_line_of_the_host_is_cut(squad: Squad, cut_s: float) -> None:
+def test_hosts_cut_connection_loses_no_work(squad: Squad, cut_s: float) -> None:
     ident = planned(squad, "slow", 1)[0]
     one = squad.troupe.worker(f"alone-{cut_s * 10:.0f}")
     squad.approve(ident)
@@ -1078,7 +1078,7 @@ def test_worker_stops_during_database_outage(squad: Squad) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "2"))))
-def test_a_storm(squad: Squad, seed: int) -> None:
+def test_random_kills_lose_no_mission(squad: Squad, seed: int) -> None:
     chance, count = random.Random(seed), int(os.environ.get("MISSIONS", "12"))
     names = [f"storm-{seed}-{n}" for n in range(4)]
     idents = planned(squad, "whole", count)

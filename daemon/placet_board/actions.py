@@ -54,7 +54,7 @@ def act(site: Site, ident: str, name: str, fields: Fields) -> str:
     return _SAVED if done is not None and done.is_pending else name
 
 
-def said(name: str) -> str:
+def result_message(name: str) -> str:
     """Return what a page says after a button; "" for an unknown one."""
     if name == _SAVED:
         return NOT_ANSWERED
@@ -100,14 +100,14 @@ def ask_for(site: Site, fields: Fields) -> Submitted:
 
 def _approve(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "approve")
-    remark = _said(fields, "remark")
+    remark = _field_text(fields, "remark")
     seen = _seen(site, case, fields)
     return decide(site, case, "approve", [remark] if remark else [], seen=seen)
 
 
 def _reject(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "reject")
-    reason = _said(fields, "reason")
+    reason = _field_text(fields, "reason")
     must_say_something("reason", [reason], "Say why", "it is too broad")
     return decide(site, case, "reject", [reason], seen=_seen(site, case, fields))
 
@@ -115,7 +115,7 @@ def _reject(site: Site, ident: str, fields: Fields) -> Done:
 def _revise(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "revise")
-    comment = _said(fields, "comment")
+    comment = _field_text(fields, "comment")
     seen = _seen(site, case, fields)
     return decide(site, case, "revise", [_at_step(fields, comment)] if comment else [], seen=seen)
 
@@ -123,7 +123,7 @@ def _revise(site: Site, ident: str, fields: Fields) -> Done:
 def _comment(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "comment")
-    comment = _said(fields, "comment")
+    comment = _field_text(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
     said = _at_step(fields, comment)
     return decide(site, case, "comment", [said], seen=_seen(site, case, fields))
@@ -132,7 +132,7 @@ def _comment(site: Site, ident: str, fields: Fields) -> Done:
 def _tick(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "tick")
-    number = _said(fields, "step")
+    number = _field_text(fields, "step")
 
     return decide(site, case, "tick", [number], seen=_seen(site, case, fields))
 
@@ -144,7 +144,7 @@ def _answer(site: Site, ident: str, fields: Fields) -> Done:
             "This question is closed: it was answered, or the mission ended.",
             "Open it as it is now.",
         )
-    said = _said(fields, "own") or _said(fields, "option")
+    said = _field_text(fields, "own") or _field_text(fields, "option")
     if not said:
         raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
     raw = asking_text(site, case)
@@ -159,7 +159,7 @@ def _widen(site: Site, ident: str, fields: Fields) -> Done:
 
 
 def _refuse(site: Site, ident: str, fields: Fields) -> Done:
-    case, reason = _wider(site, ident), _said(fields, "reason")
+    case, reason = _wider(site, ident), _field_text(fields, "reason")
     must_say_something("reason", [reason], "Say why", "the tests are enough")
     return decide(site, case, "reject", [reason], seen=_seen_wider(site, case, fields))
 
@@ -172,7 +172,7 @@ def _stop(site: Site, ident: str, _: Fields) -> Done:
 
 def _retry(site: Site, ident: str, fields: Fields) -> Done:
     case, source = to_retry(site, ident)
-    comment = _said(fields, "comment")
+    comment = _field_text(fields, "comment")
     return decide(site, case, "retry", [comment] if comment else [], source=source)
 
 
@@ -190,7 +190,7 @@ def _undo(site: Site, ident: str, fields: Fields) -> None:
 
 
 def _drop(site: Site, ident: str, fields: Fields) -> None:
-    reason = _said(fields, "reason")
+    reason = _field_text(fields, "reason")
     must_say_something("reason", [reason], "Say why", "no longer needed")
     drop(site, ident, reason)
 
@@ -212,12 +212,12 @@ _ACTS: Mapping[str, tuple[Act, str]] = {
 }
 
 
-def _said(fields: Fields, name: str) -> str:
+def _field_text(fields: Fields, name: str) -> str:
     return fields.get(name, "").replace("\r\n", "\n").strip()
 
 
 def _at_step(fields: Fields, comment: str) -> str:
-    number = _said(fields, "step")
+    number = _field_text(fields, "step")
     return f"{number}. {comment}" if number.isdecimal() else comment
 
 

@@ -25,14 +25,14 @@ Tell = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A rectangle; `series` is the number of its series, `told` its value as text."""
+    """A rectangle; `series` is the number of its series, `text` its value as text."""
 
     x: float
     y: float
     width: float
     height: float
     series: int
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def _sum(values: Sequence[Value]) -> float:
     return sum(value or 0.0 for value in values)
 
 
-def _block(x: float, y: float, width: float, height: float, series: int, told: str) -> Block:
-    return Block(round(x, 1), round(y, 1), round(width, 1), round(height, 1), series, told)
+def _block(x: float, y: float, width: float, height: float, series: int, text: str) -> Block:
+    return Block(round(x, 1), round(y, 1), round(width, 1), round(height, 1), series, text)
 
 
 Rows = Sequence[Mapping[str, Any]]
@@ -122,7 +122,7 @@ Rows = Sequence[Mapping[str, Any]]
 class ChartKind:
     """A chart's title, question and columns.
 
-    `tell` formats one value, `told` all of them. A bar of `full` fills the drawing, by default the
+    `tell` formats one value, `text` all of them. A bar of `full` fills the drawing, by default the
     highest one. The table also has the columns `besides`.
     """
 
@@ -131,7 +131,7 @@ class ChartKind:
     question: str
     series: tuple[str, ...]
     tell: Callable[[float], str]
-    told: Callable[[Rows], str]
+    text: Callable[[Rows], str]
     full: float = 0.0
     besides: tuple[str, ...] = ()
 

@@ -173,12 +173,12 @@ VAULT_ITSELF = "(the vault)"
 class Chart:
     """A chart with everything that a page says about it.
 
-    `told` is its sentence, `legend` names its series, `problem` says why it could not be made.
+    `text` is its sentence, `legend` names its series, `problem` says why it could not be made.
     """
 
     key: str
     title: str
-    told: str
+    text: str
     legend: tuple[str, ...]
     drawing: Drawing | None
     head: tuple[str, ...]
@@ -326,7 +326,7 @@ def _chart(kind: ChartKind, answer: SqlAnswer, part: Slice) -> Chart:
     return Chart(
         kind.key,
         kind.title,
-        kind.told(named) if named else "",
+        kind.text(named) if named else "",
         tuple(name.replace("_", " ") for name in legend),
         drawing,
         tuple(name.replace("_", " ") for name in shown),

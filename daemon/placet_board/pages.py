@@ -413,7 +413,7 @@ def _index(board: Board, request: Request) -> Response:
 def _request(board: Board, request: Request) -> Response:
     page = request_page(board.site(request), request.path_params["ident"])
     name = request.query_params.get("said", "")
-    said = "" if name == "approve" and page["put_back"] else actions.said(name)
+    said = "" if name == "approve" and page["put_back"] else actions.result_message(name)
     return board.page(request, "request.html", said=said, **page)
 
 
@@ -639,7 +639,7 @@ def _shown(row: CommittedRow) -> dict[str, Any]:
         "action": row.action_type,
         "about": row.entity_id,
         "trace": row.trace_id,
-        "told": seen_name(told)[:400],
+        "text": seen_name(told)[:400],
         "raw": seen(raw),
     }
 

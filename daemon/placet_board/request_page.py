@@ -262,7 +262,7 @@ class Track:
     kind: str
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The track in words."""
         now = {"waits": "waits for you", "works": "in progress", "bad": "failed"}.get(self.kind)
         said = f"Done: {', '.join(DOTS[: self.done])}."

@@ -14,7 +14,7 @@ from placet.git.run import BOT, Author, Repo, ask, items_of
 from placet.note.paths import show
 from placet.plan.scope import Scope
 from placet.secrets import redact
-from placet.tools.commit_secrets import MAX_LOOKED_AT_BYTES, added, told
+from placet.tools.commit_secrets import MAX_LOOKED_AT_BYTES, added, secret_locations
 
 _GONE, _LINK, _MODULE = "000000", "120000", "160000"
 """Modes of changed files in git, other than plain files; any unknown mode counts as the last."""
@@ -111,7 +111,7 @@ def _secrets_in(
         if len(data) > MAX_LOOKED_AT_BYTES:
             found.append(f"{show(named)} is too large to be searched")
         else:
-            found += told(named, added(repo, base, path, data, known))
+            found += secret_locations(named, added(repo, base, path, data, known))
     return found
 
 
@@ -119,8 +119,8 @@ def _check_links(repo: Repo, tip: str, allowed: Allowed) -> None:
     """Raise BranchRefused for a link out, unless the base has it with the same end."""
     before, now = _links(repo, allowed.base), _links(repo, tip)
     for path in now:
-        end = _end_of(path, now)
-        if path in before and end == _end_of(path, before):
+        end = _link_target(path, now)
+        if path in before and end == _link_target(path, before):
             continue
         if not end or allowed.denied.protects(end):
             raise BranchRefused(
@@ -137,7 +137,7 @@ def _links(repo: Repo, commit: str) -> Mapping[str, str]:
     }
 
 
-def _end_of(path: str, links: Mapping[str, str]) -> str:
+def _link_target(path: str, links: Mapping[str, str]) -> str:
     """Return where a path leads, through links; "" for out of the repository, or to its top."""
     left, at, followed = path.split("/"), "", 0
     while left:

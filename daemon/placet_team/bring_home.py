@@ -29,10 +29,10 @@ from placet.journal.writes import Guard
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 from placet_team.git_fetching import (
     REMOTE_RETRY_S,
-    fetch_home,
+    fetch_commits,
     leavable_by,
+    redact_line,
     remove,
-    said_of,
     work_remote,
 )
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
@@ -90,7 +90,7 @@ def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]
     repo = repository(ports, case.request.portal, record)
     path = path_of(ports, case, record)
     forget_worktree(repo, path)
-    take_home(ports, mission, record, repo, to)
+    fetch_mission(ports, mission, record, repo, to)
     if place is None or f"refs/heads/{place.branch}" not in to:
         return
     by_name = mission.plan.scope.by_name()
@@ -118,7 +118,7 @@ def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
     `commits` are some of the case; without any, do nothing.
     """
 
-    def over(trace_ids: Collection[str]) -> Collection[str]:
+    def ended(trace_ids: Collection[str]) -> Collection[str]:
         with ports.journal.read() as reader:
             known = {row.trace_id for row in reader.cases_of(trace_ids)}
             return known - {row.trace_id for row in reader.cases(*OPEN)} | {case.trace_id}
@@ -126,7 +126,7 @@ def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
     url = work_remote(ports.vault, ports.config, case.request.portal)
     if url and commits:
         with suppress(GitError, OSError, UserError, Interrupted):
-            remove(url, over, sha256=len(commits[0]) > 40)
+            remove(url, ended, sha256=len(commits[0]) > 40)
 
 
 def kept_ref(case: Case) -> str:
@@ -149,7 +149,7 @@ def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) ->
             )
 
 
-def take_home(
+def fetch_mission(
     ports: Ports, mission: Mission, record: Record, repo: Repo, to: Mapping[str, str]
 ) -> None:
     """Fetch a mission's commits, check its branch, and set its references. Safe to repeat.
@@ -164,9 +164,11 @@ def take_home(
         return
     url = needed_remote(ports, case.request.portal)
     try:
-        fetch_home(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])
+        fetch_commits(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])
     except GitError as error:
-        said = passing(error) or f"cannot fetch from {said_of(url)}: {said_of(error.stderr)}"
+        said = (
+            passing(error) or f"cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}"
+        )
         raise Postponed(said, REMOTE_RETRY_S, Why.MACHINE) from error
     allowed = Allowed(
         place.base,

@@ -17,7 +17,7 @@ from placet.git.repository import is_repository
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable, place_of, run_git
 from placet.host.clock import Clock
 from placet.journal.writes import Write
-from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, said_of
+from placet_team.git_fetching import REMOTE_RETRY_S, WORK, fetch, push, redact_line
 from placet_team.git_refs import (
     FETCHED,
     bare_repo_at,
@@ -91,7 +91,7 @@ def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         if not has_all(repo, "--no-walk", "--all"):
             raise  # the clone is damaged
         raise Postponed(
-            f"the worker cannot fetch from {said_of(url)}: {said_of(error.stderr)}",
+            f"the worker cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}",
             REMOTE_RETRY_S,
             Why.MACHINE,
         ) from error
@@ -124,7 +124,7 @@ def _damaged(path: Path, error: Exception) -> Postponed:
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
     return Postponed(
-        f"the worker's clone {path} was damaged ({said_of(str(error))}). The worker creates it "
+        f"the worker's clone {path} was damaged ({redact_line(str(error))}). The worker creates it "
         "again",
         REMOTE_RETRY_S,
         Why.MACHINE,
@@ -210,7 +210,8 @@ class PushCarrier:
                 with leavable(self._cancel.must_leave):
                     return push(self._repo, self._url, refs)
             except GitError as error:
-                why = f"the worker cannot push to {said_of(self._url)}: {said_of(error.stderr)}"
+                to, reason = redact_line(self._url), redact_line(error.stderr)
+                why = f"the worker cannot push to {to}: {reason}"
                 if wait_s == 1.0:
                     self._say(f"{why}. It tries again")
                 if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):

@@ -23,7 +23,7 @@ from placet.git.run import (
     with_env,
 )
 from placet.host.config import Config
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet_team.git_refs import FETCHED, bare_repo_at, has_all, loose_refs, move_refs
 
 REMOTE_RETRY_S = 5.0
@@ -59,7 +59,7 @@ def work_remote(vault: Path, config: Config, portal: str) -> str:
     """
     table = config.portals.get(portal)
     address = (table.work_remote if table is not None else "") or config.team.work_remote
-    return str(vault / from_home(address)) if address and is_git_path(address) else address
+    return str(vault / expand_home(address)) if address and is_git_path(address) else address
 
 
 BASE, WORK = "refs/placet/base", "refs/placet/work"
@@ -73,7 +73,7 @@ def leavable_by(cancel: Cancel, leaving: Cancel) -> AbstractContextManager[None]
 
 def address_of_git(given: str) -> str:
     """Return the address of a repository as git takes it from any folder; empty for none."""
-    return str(from_home(given).absolute()) if given and is_git_path(given) else given
+    return str(expand_home(given).absolute()) if given and is_git_path(given) else given
 
 
 def _reaching(place: Place) -> Place:
@@ -92,11 +92,11 @@ def asks(place: Place, url: str, *patterns: str) -> list[str]:
 
 def trouble_with(url: str) -> str:
     """Return git's message if a remote does not answer, else ""."""
-    with _apart(None, sha256=False) as place:
+    with _bare_place(None, sha256=False) as place:
         try:
             asks(place, url, "HEAD")
         except GitError as error:
-            return said_of(error.stderr)
+            return redact_line(error.stderr)
     return ""
 
 
@@ -114,14 +114,14 @@ def fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         move_refs(repo, {name: "" for name in kept if name.removeprefix(FETCHED) not in commits})
 
 
-def fetch_home(repo: Repo, url: str, commits: Sequence[str], near: Sequence[str]) -> None:
+def fetch_commits(repo: Repo, url: str, commits: Sequence[str], near: Sequence[str]) -> None:
     """Fetch the objects of commits into a person's repository, those that are not there yet.
 
     Git checks each object first. No reference changes. `near` are commits that the repository may
     have, and the new ones build on. Raises GitError.
     """
     if not has_all(repo, *commits, "--not", "--all"):
-        with _apart(repo, near, sha256=len(commits[0]) > 40) as place:
+        with _bare_place(repo, near, sha256=len(commits[0]) > 40) as place:
             _fetch(place, url, commits, "fetch.fsckObjects=true")
 
 
@@ -141,17 +141,17 @@ def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
 
     Hooks and settings of the repository have no effect. Raises GitError.
     """
-    with _apart(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
+    with _bare_place(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
         asks(place, url, "HEAD")
         _push(place, url, [f"{commit}:{name}" for name, commit in refs.items()])
 
 
-def remove(url: str, over: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
-    """Delete what a remote keeps of work that is over, by its trace_ids. Raises GitError."""
-    with _apart(None, sha256=sha256) as place:
+def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
+    """Delete what a remote keeps of ended work, by its trace_ids. Raises GitError."""
+    with _bare_place(None, sha256=sha256) as place:
         there = asks(place, url, f"{BASE}/*", f"{WORK}/*")
         whose = {name: name.split("/")[3] for name in there if name.startswith((BASE, WORK))}
-        gone = over({*whose.values()})
+        gone = ended({*whose.values()})
         if names := [f":{name}" for name, trace_id in whose.items() if trace_id in gone]:
             _push(place, url, names[:_MAX_REMOVED])
 
@@ -163,7 +163,7 @@ def _push(place: Place, url: str, wanted: Sequence[str]) -> None:
 
 
 @contextmanager
-def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[Place]:
+def _bare_place(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[Place]:
     """Give a place with the objects of a repository, and none of its settings and references.
 
     A repository is data: its settings may name programs and servers. `near` are commits that git
@@ -181,7 +181,7 @@ def _apart(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iter
         yield place
 
 
-def said_of(error: str) -> str:
+def redact_line(error: str) -> str:
     """Return git's message on one line, without a password or token that an address may hold."""
     said = re.sub(r"(https?://)[^/@\s]+@", r"\1", " ".join(error.split()))
     return re.sub(r"(://[^/@:\s]+):[^/@\s]+@", r"\1@", said)

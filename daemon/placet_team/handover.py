@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from placet.agent.commits import tidy_up
+from placet.agent.commits import delete_old_refs
 from placet.agent.mission import broken, place_of_mission, unable
 from placet.agent.planner import Assignment, base_of
 from placet.agent.record import AUTHOR, Postponed, Record
@@ -23,7 +23,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.git.fate import look_after
+from placet.git.fate import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess
@@ -34,13 +34,13 @@ from placet_team.bring_home import (
     carry_out_here,
     check_refs,
     clear_remote,
+    fetch_mission,
     kept_ref,
     needed_remote,
     not_taken,
-    take_home,
     without_checkpoints,
 )
-from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, said_of
+from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, redact_line
 from placet_team.git_refs import refs_at
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
 from placet_team.team_cache import TeamCache
@@ -275,7 +275,7 @@ class Handover:
         if repo.is_shallow:
             raise Postponed(
                 f"{repo.path} is a shallow clone, which git cannot push. Fetch its whole history: "
-                f"{repo.by_hand} fetch --unshallow",
+                f"{repo.command_line} fetch --unshallow",
                 AWAY_RETRY_S,
                 Why.MACHINE,
             )
@@ -286,7 +286,7 @@ class Handover:
             try:
                 push(repo, url, names)
             except GitError as error:
-                why = f"cannot push to {said_of(url)}: {said_of(error.stderr)}"
+                why = f"cannot push to {redact_line(url)}: {redact_line(error.stderr)}"
                 raise Postponed(why, REMOTE_RETRY_S, Why.MACHINE) from error
             self.sent[case.trace_id] = url, known.union(commits)
 
@@ -312,18 +312,20 @@ class Handover:
         to = without_checkpoints(to, "" if ended.branch else kept_ref(case))
         try:
             with leavable_by(cancel, ports.leaving):
-                take_home(ports, mission, record, repo, to)
+                fetch_mission(ports, mission, record, repo, to)
         except BranchRefused as error:
             ended = not_taken(ports, mission, record, error, to)
         else:
             ended = checked_end(mission, repo, record, to, ended)
-        tidy_up(ports, repo, record)
+        delete_old_refs(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
         if not ended.ok:
             return replace(ended, left_at="")
         into = case.plan.base_branch
-        return replace(ended, after=look_after(repo, ended.branch, into) if ended.commit else None)
+        return replace(
+            ended, after=branch_facts(repo, ended.branch, into) if ended.commit else None
+        )
 
 
 def _text(path: Path) -> str:

@@ -14,7 +14,7 @@ from placet.disk.files import put
 from placet.errors import UserError, counted
 from placet.journal.chain import last_event
 from placet.journal.database import VAULT, Connection, DatabaseAway, address_file, address_of
-from placet.journal.file import new_database, rename_whole
+from placet.journal.file import new_database, rename_database
 from placet.journal.reader import file_snapshot, open_reader, rows_of, snapshot
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writes import checked_body, hashed_body
@@ -88,10 +88,10 @@ def move_in(path: Path, address: str, vault_id: str) -> Path:
     incomplete copy: then nothing has changed.
     """
     from placet_team.postgres import PostgresConnection
-    from placet_team.postgres_schema import make_ready
+    from placet_team.postgres_schema import create_tables
 
     with open_reader(path):  # it refuses an older journal
-        make_ready(address)
+        create_tables(address)
     with file_snapshot(path) as source, contextlib.closing(PostgresConnection(address)) as target:
         if last_event(target)[0] or target.execute("SELECT 1 FROM cases LIMIT 1").fetchone():
             raise UserError(
@@ -110,7 +110,7 @@ def move_in(path: Path, address: str, vault_id: str) -> Path:
             (VAULT, *hashed_body(vault_id.encode())),
         )
     put(address_file(path), f"{address}\n".encode())
-    return rename_whole(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
+    return rename_database(path, f"{path.stem}.moved-{_stamp()}{path.suffix}")
 
 
 def move_out(path: Path) -> str:

@@ -218,7 +218,7 @@ def _plain() -> Iterator[None]:
         raise DatabaseAway(one_line(str(error))) from error
 
 
-def said_by(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return on one line what a database said."""
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else ""
     return said or one_line(str(error))
@@ -253,7 +253,7 @@ class PostgresStore:
         self.connection = PostgresConnection(address, _WRITER)
         self._writer, self._turn, self._kept = uuid4().hex, 0, 0
 
-    def ready(self) -> None:
+    def ensure_writable(self) -> None:
         """Connect again if the connection was cut; raises DatabaseAway."""
         if self.connection.is_broken:
             self.connection = PostgresConnection(self._address, _WRITER)
@@ -321,7 +321,7 @@ def checked(address: str) -> str:
         parts = conninfo_to_dict(address)
     except psycopg.ProgrammingError as error:
         raise UserError(
-            f"This is not the address of a PostgreSQL database: {said_by(error)}.",
+            f"This is not the address of a PostgreSQL database: {error_line(error)}.",
             "Write it as postgresql://user@host/database",
             exit_code=2,
         ) from error

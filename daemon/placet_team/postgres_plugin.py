@@ -26,13 +26,13 @@ from placet.journal.writes import (
 from placet_team.journal_copy import copy_tables, move_in, move_out, new_journal
 from placet_team.postgres import ROWS, PostgresStore, announcements
 from placet_team.postgres_reader import PatientConnection, query, snapshot
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_schema import create_tables
 
 __all__ = [
     "backup",
     "changes",
+    "create_tables",
     "lock",
-    "make_ready",
     "move_in",
     "move_out",
     "patient",
@@ -92,7 +92,7 @@ def lock(
     the journal belongs to another vault.
     """
     with journal.read() as reader:
-        must_be_of(vault_id, reader.text(VAULT))
+        require_vault(vault_id, reader.text(VAULT))
     token = _taken(journal, AcquireLease(VAULT, owner, ttl_s), say, ending)
     journal.guard = KeepVault(VAULT, token, ttl_s)
     journal.commit([PutText(VAULT, vault_id.encode())])
@@ -142,7 +142,7 @@ def _taken(
             )
 
 
-def must_be_of(vault_id: str, kept: bytes | None) -> None:
+def require_vault(vault_id: str, kept: bytes | None) -> None:
     """Raise UserError unless a journal is this vault's; `kept` is what it has as VAULT."""
     if kept not in (None, vault_id.encode()):
         raise UserError(

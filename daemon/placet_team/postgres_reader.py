@@ -15,7 +15,7 @@ from psycopg import errors as pg
 
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway, Values
-from placet_team.postgres import PostgresConnection, said_by
+from placet_team.postgres import PostgresConnection, error_line
 
 _IDLE: dict[str, list[PostgresConnection]] = {}
 """Connections by address: to make one takes as long as twenty queries."""
@@ -130,7 +130,7 @@ def query(
             return connection.query(sql)
         except psycopg.Error as error:
             late = isinstance(error, pg.QueryCanceled)
-            said = said_by(error)
+            said = error_line(error)
             raise UserError(
                 f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {said}",
                 "it must be one SELECT; `SELECT tablename FROM pg_tables WHERE schemaname = "

@@ -11,7 +11,7 @@ import psycopg
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
-from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, said_by, shown
+from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, error_line, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_tables import TABLES, WORKER
 
@@ -104,7 +104,7 @@ def number_of(connection: PostgresConnection) -> int:
     return int(row[0]) if row else 0
 
 
-def make_ready(address: str) -> tuple[str, ...]:
+def create_tables(address: str) -> tuple[str, ...]:
     """Make what is missing of the schema, in one transaction; two at once are safe.
 
     Return those of ROLES that are not there, and that this user may not make. Raises UserError for
@@ -115,7 +115,7 @@ def make_ready(address: str) -> tuple[str, ...]:
             return _migrated(connection)
     except (psycopg.Error, DatabaseAway) as error:
         raise UserError(
-            f"The database {shown(address)} cannot be used: {said_by(error)}.",
+            f"The database {shown(address)} cannot be used: {error_line(error)}.",
             "Check that it runs, that the password is set (PGPASSWORD, ~/.pgpass or the systemd "
             f"credential {CREDENTIAL}), and that its user may create a schema: "
             "GRANT CREATE ON DATABASE … TO …",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from placet.agent.commits import files_between, told_of
+from placet.agent.commits import files_between, with_kept_ref
 from placet.agent.drift import changed_under
 from placet.agent.model_call import spent_in
 from placet.agent.planner import facts_of
@@ -110,6 +110,6 @@ def checked_end(
         return replace(given, commit=last)
     drift, end = given.drift, given.end
     if drift is not None:
-        drift = told_of(changed_under(mission, repo, base, record), given.kept)
+        drift = with_kept_ref(changed_under(mission, repo, base, record), given.kept)
         end = end if drift is not None else End.REPOSITORY  # a person undid it meanwhile
     return replace(given, end=end, commit="", kept_commit=last, drift=drift)

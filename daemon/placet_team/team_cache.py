@@ -77,7 +77,7 @@ class TeamCache:
             self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), LOOK_S)
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def listening(self) -> Iterator[None]:
         """Look whenever something is announced, in a separate thread."""
 
         def run() -> None:

@@ -16,7 +16,7 @@ from placet.host.config import Config
 from placet.host.plugins import COMMANDS, plugin
 from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
-from placet_team.git_fetching import said_of, trouble_with, work_remote
+from placet_team.git_fetching import redact_line, trouble_with, work_remote
 from placet_team.team_tables import has_queue, major, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
         return
     import psycopg
 
-    from placet_team.postgres import PostgresConnection, said_by, shown
+    from placet_team.postgres import PostgresConnection, error_line, shown
 
     try:
         with closing(PostgresConnection(address)) as connection:
@@ -55,7 +55,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
                 yield from _rights(connection)
     except psycopg.Error as error:
         helps = "Its user lacks a right: see “Roles” in the guide's page about PostgreSQL."
-        found = f"{shown(address)} cannot be used: {said_by(error)}"
+        found = f"{shown(address)} cannot be used: {error_line(error)}"
         yield finding("database", "bad", found, helps)
     except DatabaseAway as error:
         helps = "Check that it runs, and that pg_hba.conf and firewalls let this machine in."
@@ -74,8 +74,8 @@ def _remotes(site: Site, config: Config) -> Iterator[Line]:
         if url not in answers:
             answers[url] = trouble_with(url)
         if why := answers[url]:
-            found = f"{said_of(url)} cannot be reached: {why}"
-            yield finding(line, "bad", found, f"Try: git ls-remote {quote(said_of(url))}")
+            found = f"{redact_line(url)} cannot be reached: {why}"
+            yield finding(line, "bad", found, f"Try: git ls-remote {quote(redact_line(url))}")
             continue
         has_own = name and config.portals[name].work_remote
         how = f"[remotes] {json.dumps(name)} = " if has_own else "--remote "

@@ -19,7 +19,7 @@ from placet.git.run import place_of, run_git
 from placet.host.clock import Clock
 from placet.host.config import change, with_setting
 from placet.host.lock import boot_id, boottime_s
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
@@ -27,8 +27,8 @@ from placet.journal.writes import Conflict
 from placet_team.git_fetching import is_git_path
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
-from placet_team.postgres_plugin import must_be_of
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_plugin import require_vault
+from placet_team.postgres_schema import create_tables
 from placet_team.team_tables import ANY, WORKER, Drain
 from placet_team.worker_status import status_text, team, workers_text
 
@@ -75,7 +75,7 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
             "Name a database for it: placet team init ADDRESS",
             exit_code=2,
         )
-    if missing := _made_ready(site, address):
+    if missing := _create_team_tables(site, address):
         user = user_of(address)
         roles = "\n".join(f'CREATE ROLE {role} NOLOGIN ROLE "{user}";' for role in missing)
         say(
@@ -100,11 +100,11 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
         say("The daemon will keep the journal there: placet run")
 
 
-def _made_ready(site: Site, address: str) -> tuple[str, ...]:
+def _create_team_tables(site: Site, address: str) -> tuple[str, ...]:
     """Make the tables; return the roles that are missing. Raises UserError for another vault's."""
-    missing = make_ready(address)
+    missing = create_tables(address)
     with Vault(site.vault) as folder, closing(PostgresConnection(address)) as connection:
-        must_be_of(str(folder.marker()), Reader(connection).text(VAULT))
+        require_vault(str(folder.marker()), Reader(connection).text(VAULT))
     return missing
 
 
@@ -176,7 +176,7 @@ def _made_remote(given: str) -> Path:
             f"{given} is not a path on this machine, so placet cannot create a repository there.",
             f"Create it on its server, then: placet config set team.work_remote {quote(given)}",
         )
-    path = from_home(given).absolute()
+    path = expand_home(given).absolute()
     if is_repository(path):
         return path
     if path.exists() and any(path.iterdir()):

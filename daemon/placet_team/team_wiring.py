@@ -23,7 +23,7 @@ PAUSE_S = 0.1
 MOST_ROWS = 1_000
 
 
-def hands(
+def choose_workers(
     settings: Callable[[], Config],
     journal: Journal,
     ring: Callable[[], None],
@@ -57,7 +57,7 @@ def hands(
 
     make_queue(address)
     cache = TeamCache(journal, address, ring)
-    stack.enter_context(cache.looking())
+    stack.enter_context(cache.listening())
     team = Team(journal, cache, config.team.lease_s, lambda: settings().portals)
     handover = Handover(journal, cache, config.team.lease_s)
     say("The work is done by workers: placet team workers.")

@@ -140,7 +140,7 @@ class Team:
         most = table.missions_at_once if table is not None else 0
         return bool(most) and sum(case.request.portal == portal for case in working) >= most
 
-    def over(self, case: Case, *, ended: bool) -> list[Write]:
+    def release(self, case: Case, *, ended: bool) -> list[Write]:
         """Return the writes that delete a piece of work, and its references if it `ended`."""
         refs: list[Write] = [DropRefs(case.trace_id, case.generation)] if ended else []
         return [DropWork(case.trace_id, case.generation), *refs]

@@ -166,11 +166,11 @@ class Worker:
         except JournalPaused:
             return
         with suppress(JournalPaused, LeaseLost):
-            row = self._handed(trace_id, generation)
+            row = self._await_assignment(trace_id, generation)
             if row is not None:
                 self._carry(row)
 
-    def _handed(self, trace_id: str, generation: int) -> WorkRow | None:
+    def _await_assignment(self, trace_id: str, generation: int) -> WorkRow | None:
         """Wait until a piece of work is handed over; return None if the daemon withdraws it."""
         wait_s = FIRST_LOOK_S
         while not self.machine.leaving.is_set():

@@ -11,7 +11,7 @@ import click
 
 from placet.cli.terminal import say
 from placet.errors import UserError
-from placet.host.config import SandboxTable, made_of
+from placet.host.config import SandboxTable, config_from
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
 from placet_team.postgres import checked, user_of
@@ -48,7 +48,7 @@ def own_settings(file: Path) -> WorkerSettings:
             'PORTAL = "URL" under [remotes]. All others are the vault\'s.',
             exit_code=2,
         )
-    return WorkerSettings(made_of(tables, where), remotes)
+    return WorkerSettings(config_from(tables, where), remotes)
 
 
 @click.command("worker")

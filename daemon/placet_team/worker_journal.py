@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 
 from placet.chat.budget import Amount
-from placet.journal.chain import ready_row, utf8
+from placet.journal.chain import encode_row, utf8
 from placet.journal.database import DatabaseAway
 from placet.journal.reader import Reader
 from placet.journal.writes import (
@@ -180,7 +180,7 @@ def _appended(writes: Sequence[Write]) -> tuple[Any, ...]:
             case AddRecord():
                 entries.append(write)
             case AddActivity():
-                events.append(ready_row(write.activity).columns)
+                events.append(encode_row(write.activity).columns)
             case PutRefs():
                 refs = write.refs
             case PutResult():

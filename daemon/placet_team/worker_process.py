@@ -23,7 +23,7 @@ from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet_team.clones import clear_clones
 from placet_team.job_queue import work
-from placet_team.postgres import PostgresConnection, said_by, shown
+from placet_team.postgres import PostgresConnection, error_line, shown
 from placet_team.team_cache import GAP_S
 from placet_team.team_tables import (
     has_queue,
@@ -66,7 +66,7 @@ def run(
             say(f"Ended while the database could not be reached: {error}")
         except psycopg.Error as error:
             raise UserError(
-                f"This worker cannot use the database {shown(address)}: {said_by(error)}.",
+                f"This worker cannot use the database {shown(address)}: {error_line(error)}.",
                 "The guide has the rights that its role needs, under “Roles” in “The journal in "
                 "PostgreSQL”. Then start the worker again.",
             ) from error
@@ -103,13 +103,13 @@ def _work(
         said = f"{counted(ident.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
         say(f"worker {ident.name} takes work: {said}; stop with Ctrl-C")
 
-        def over() -> bool:
+        def is_stopping() -> bool:
             if ending.is_set() or worker.failed:
                 machine.leaving.set()
             return machine.leaving.is_set() or worker.draining
 
         queues = queues_for(labels, int(level))
-        work(address, queues, ident.slots, worker.take, over, say)
+        work(address, queues, ident.slots, worker.take, is_stopping, say)
         if worker.failed:
             raise worker.failed
         if worker.draining:

@@ -11,7 +11,7 @@ from pathlib import Path
 from placet.agent.day_budget import DayBudget
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
-from placet.agent.work import Mission, lost_mark, mission_of, path_of, refs
+from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
 from placet.agent.workplace import Lent, Ports
 from placet.case.approval import approved_in
 from placet.case.waiting import Why
@@ -137,14 +137,14 @@ class Machine:
         path = path_of(ports, case, record)
         names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
         forget_worktree(repo, path)
-        lost_mark(path).unlink(missing_ok=True)
+        lost_marker(path).unlink(missing_ok=True)
         there = loose_refs(repo, names)
         move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
         try:
             yield ports, mission_of(case, approved_in(raw, PLANNABLE), token), carriers
         finally:
             forget_worktree(repo, path)
-            lost_mark(path).unlink(missing_ok=True)
+            lost_marker(path).unlink(missing_ok=True)
             move_refs(repo, dict.fromkeys(loose_refs(repo, names), ""))
 
     def ports(

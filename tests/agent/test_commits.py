@@ -31,7 +31,7 @@ from placet.plan.scope import Scope
 from placet.sandbox import visible_paths
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
-from placet.tools.commit_secrets import refuse_lost
+from placet.tools.commit_secrets import refuse_uncommittable
 from vaultkit import PLAN, TestVault, make_vault
 
 needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a sandbox")
@@ -308,13 +308,13 @@ def test_ignored_file_is_refused_with_its_rule(tmp_path: Path) -> None:
         (":(top)*.log", ".gitignore, line 1: *.log"),
     ):
         with pytest.raises(ToolError) as caught:
-            refuse_lost(tree, [path])
+            refuse_uncommittable(tree, [path])
         assert (caught.value.error_type, caught.value.refused, caught.value.details["rule"]) == (
             "ignored_file",
             True,
             rule,
         )
-    refuse_lost(tree, ["kept.log", "build/known", "src/new.py"])
+    refuse_uncommittable(tree, ["kept.log", "build/known", "src/new.py"])
 
 
 @needs_wall

@@ -26,7 +26,7 @@ from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
 from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.disk.vault import Vault
 from placet.git.checkpoint import save
 from placet.git.removal import remove_worktree
@@ -494,9 +494,9 @@ def longest_look() -> None:
     raw = f"---\nrequest_id: r\nrevision: 1\n---\n{text}".encode()
     case = Case("1" * 8, "r", State.REVIEW, plan=KnownPlan(path="Inbox/Plans/r_plan.md"))
     looks: dict[str, Callable[[], object]] = {
-        "read": lambda: look_at("Inbox/Plans/r_plan.md", raw, ""),
+        "read": lambda: inspect_note("Inbox/Plans/r_plan.md", raw, ""),
         "box": lambda: with_box(raw, box_of(case)),
-        "approval": lambda: valid_plan(look_at("System/Active/r.md", raw, ""), ()),
+        "approval": lambda: valid_plan(inspect_note("System/Active/r.md", raw, ""), ()),
         "comments": lambda: comments(text),
     }
     for name, look in looks.items():

@@ -255,7 +255,7 @@ def test_empty_numbers_page_suggests_next_action(tmp_path: Path) -> None:
 
 def test_bar_sizes_are_proportional_to_values() -> None:
     tall = bar_chart([("a", [3, 1]), ("b", [None, 2]), ("c", [None, None])], str)
-    assert [(block.series, block.told) for block in tall.blocks] == [
+    assert [(block.series, block.text) for block in tall.blocks] == [
         (0, "a: 3"),
         (1, "a: 1"),
         (1, "b: 2"),

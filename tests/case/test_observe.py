@@ -32,12 +32,12 @@ from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
 from placet.case.events import Drafted, Gesture, MissionEnded, RevisionAsked
 from placet.case.life_cycle import EventKind, State
-from placet.case.notes import look_at, rejection_in
+from placet.case.notes import inspect_note, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
 from placet.case.results import settle_branch, settle_revert
 from placet.case.sorting import CaseNotes, sort_notes
-from placet.case.warnings import beside
+from placet.case.warnings import warnings_for
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
@@ -47,7 +47,7 @@ from vaultkit import TestVault, until
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
 NOW = "2026-01-02T03:04:05.000Z"
-REQUEST = look_at(
+REQUEST = inspect_note(
     "Inbox/Requests/Say hello.md",
     f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nHi\n".encode(),
     "cleo",
@@ -67,7 +67,7 @@ CASE = Case(
 
 def plan_at(path: str, *, keys: str = "status: review", body: str = BODY) -> NoteSeen:
     head = f"---\ntrace_id: {TRACE}\nrequest_id: say-hello\nrevision: 1\n{keys}\n---\n"
-    return look_at(path, with_box((head + body).encode(), box_of(CASE)), "cleo")
+    return inspect_note(path, with_box((head + body).encode(), box_of(CASE)), "cleo")
 
 
 def seen(case: Case, *notes: NoteSeen) -> tuple[Gesture | None, list[str]]:
@@ -143,7 +143,7 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
         CASE, state=state, plan=replace(CASE.plan, digest=plan_at(CASE.plan.path).digest), **changes
     )
     found = sort_notes({TRACE: case}, notes)
-    return dict(beside(case, found.of_case.get(TRACE, CaseNotes())))
+    return dict(warnings_for(case, found.of_case.get(TRACE, CaseNotes())))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_ineffective_plan_status_or_folder_is_explained(
 def test_a_request_s_status_without_effect_is_explained(state: State, status: str) -> None:
     raw = REQUEST.raw.replace(b"planned", status.encode())
     own = status == "rejected" and state in (State.REJECTED, State.WITHDRAWN)
-    found = said(state, look_at(REQUEST.path, raw, "cleo"))
+    found = said(state, inspect_note(REQUEST.path, raw, "cleo"))
     assert (f"`status: {status}` has no effect" in found.get(REQUEST.path, "")) is not own
 
 
@@ -192,7 +192,7 @@ def test_a_request_s_status_without_effect_is_explained(state: State, status: st
     ],
 )
 def test_edited_waiting_request_says_what_it_waits_for(state: State, told: str) -> None:
-    edited = look_at(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
+    edited = inspect_note(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
     assert told in said(state, edited).get(REQUEST.path, "")
     assert not said(state, REQUEST)
 
@@ -213,13 +213,13 @@ def test_comments_without_decision_are_explained() -> None:
     [b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
 )
 def test_plan_without_keys_lists_missing_keys(raw: bytes) -> None:
-    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))
+    found = said(State.REVIEW, inspect_note(CASE.plan.path, raw, "cleo"))
     assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan.path]
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n"])
 def test_emptied_plan_says_how_to_restore_text(raw: bytes) -> None:
-    found = said(State.REVIEW, look_at(CASE.plan.path, raw, "cleo"))[CASE.plan.path]
+    found = said(State.REVIEW, inspect_note(CASE.plan.path, raw, "cleo"))[CASE.plan.path]
     assert f"`placet show say-hello --plan > {CASE.plan.path}`" in found
 
 
@@ -228,7 +228,7 @@ def test_unknown_request_with_odd_status_is_explained(
     status: str,
 ) -> None:
     for key in ("", f"trace_id: {TRACE}\n"):
-        note = look_at(
+        note = inspect_note(
             "Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo"
         )
         ((shown, why),) = sort_notes({}, [note]).notices
@@ -303,7 +303,7 @@ def test_plan_under_revision_can_be_rejected_by_status() -> None:
 def test_an_old_status_of_a_request_is_stale(
     state: State, stamped: tuple[str, ...], said: str, wanted: str | None
 ) -> None:
-    note = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", said.encode()), "cleo")
+    note = inspect_note(REQUEST.path, REQUEST.raw.replace(b"planned", said.encode()), "cleo")
     case = replace(CASE, state=state, stamped=stamped)
     found = list(stale_statuses(case, CaseNotes(note)))
     assert found == ([] if wanted is None else [(note, wanted)])
@@ -348,7 +348,7 @@ def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
         run.settle()
         edit(note, "status: planned", "status: planning")
         (case,) = run.loop.cases.values()
-        old = look_at("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
+        old = inspect_note("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
         edit(note, "status: planning", "status: pending")
         run.loop.decisions._renew_statuses(case, CaseNotes(old))
         assert "status: pending" in note.read_text()
@@ -509,8 +509,9 @@ def test_case_without_own_status_word_is_not_stamped() -> None:
     case = Case(
         TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest
     )
-    assert not beside(
-        case, CaseNotes(look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo"))
+    assert not warnings_for(
+        case,
+        CaseNotes(inspect_note(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo")),
     )
 
 

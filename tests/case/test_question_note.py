@@ -10,7 +10,7 @@ import pytest
 from placet.case.case import Case, NoteSeen
 from placet.case.events import Asked
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.question_note import (
     amendment_note,
     answer_in,
@@ -35,7 +35,7 @@ def asked(options: tuple[str, ...] = GREETINGS) -> str:
 
 
 def seen(text: str) -> NoteSeen:
-    return look_at("Inbox/Questions/hello_1.md", text.encode(), "ann")
+    return inspect_note("Inbox/Questions/hello_1.md", text.encode(), "ann")
 
 
 def answer(text: str, options: tuple[str, ...] = GREETINGS) -> tuple[str, int]:

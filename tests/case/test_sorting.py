@@ -18,7 +18,7 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.sorting import sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.frontmatter import plan_digest
@@ -46,18 +46,18 @@ def cases_of(vault: TestVault) -> dict[str, tuple[str, str]]:
 
 
 def test_trace_id_wins_over_path() -> None:
-    renamed = look_at(
+    renamed = inspect_note(
         "Inbox/Requests/hello.md",
         f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode(),
         "ann",
     )
-    newer = look_at("Inbox/Requests/todo.md", b"Bake a cake\n", "ann")
-    plan = look_at(
+    newer = inspect_note("Inbox/Requests/todo.md", b"Bake a cake\n", "ann")
+    plan = inspect_note(
         "System/Active/x.md",
         f"---\ntrace_id: {TRACE}\nrequest_id: todo\nrevision: 1\n---\n# X\n".encode(),
         "ann",
     )
-    stray = look_at("Inbox/Plans/todo_plan.md", b"# Not a plan\n", "ann")
+    stray = inspect_note("Inbox/Plans/todo_plan.md", b"# Not a plan\n", "ann")
     for notes in permutations([renamed, newer, plan, stray]):
         found = sort_notes({TRACE: CASE}, notes)
         assert found.of_case[TRACE].request is renamed
@@ -69,13 +69,13 @@ def test_request_in_place_of_moved_plan_is_found() -> None:
     place = "Inbox/Requests/plan.md"
     case = replace(CASE, plan=replace(CASE.plan, path=place))
     raw = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
-    its = sort_notes({TRACE: case}, [look_at(place, raw, "ann")]).of_case[TRACE]
+    its = sort_notes({TRACE: case}, [inspect_note(place, raw, "ann")]).of_case[TRACE]
     assert its.request is not None
     assert (its.request.path, its.plans) == (place, [])
 
 
 def test_request_without_properties_is_not_new() -> None:
-    bare = look_at("Inbox/Requests/todo.md", b"Say hello, please\n", "ann")
+    bare = inspect_note("Inbox/Requests/todo.md", b"Say hello, please\n", "ann")
     found = sort_notes({TRACE: CASE}, [bare])
     assert found.of_case[TRACE].request is bare
     assert not found.new
@@ -221,6 +221,6 @@ def test_rows_of_edits_say_edit(tmp_path: Path) -> None:
 
 def test_note_at_plan_path_has_plan_digest() -> None:
     raw = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
-    note = look_at("Inbox/Plans/todo_plan.md", raw, "ann")
+    note = inspect_note("Inbox/Plans/todo_plan.md", raw, "ann")
     (plan,) = sort_notes({TRACE: CASE}, [note]).of_case[TRACE].plans
     assert plan.digest == plan_digest(raw) != note.digest

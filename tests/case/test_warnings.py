@@ -12,7 +12,7 @@ from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
-from placet.note.frontmatter import Frontmatter, plan_digest, read_note, take_apart
+from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import scope_from
@@ -54,7 +54,7 @@ def test_the_note_is_a_plan_with_its_keys() -> None:
     for kind in (Frontmatter.YAML, Frontmatter.TOML):
         raw = note(plan, kind)
         read = read_note(raw)
-        assert take_apart(raw).kind is kind
+        assert split_note(raw).kind is kind
         assert read.problem == ""
         assert read.meta["request_id"] == "r"
         assert parse_plan(read.body, {"write_file"}) == plan

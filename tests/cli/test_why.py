@@ -17,9 +17,9 @@ from placet.case.case import Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
     advice,
+    continued_request,
     explain_state,
     of_last_mission,
-    ready_request,
     what_happened,
 )
 from placet.case.life_cycle import State
@@ -212,7 +212,7 @@ def test_continued_request_lists_finished_and_open_work() -> None:
         "kept_commit": "c0ffee",
     }
     done = [Row(1, "step.completed", {"step": 1})]
-    text = ready_request(CASE, plan, facts, "no\n# money", done)
+    text = continued_request(CASE, plan, facts, "no\n# money", done)
     assert text.startswith("---\nagent: default\nportal: code\n---\n# Continue: Mend it\n")
     assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
     assert "base_commit: c0ffee" in text
@@ -223,7 +223,7 @@ def test_continued_request_escapes_model_text() -> None:
     beacon = "![x](https://example.com/?q) %% hidden"
     plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
     done = [Row(1, "step.completed", {"step": 1})]
-    text = ready_request(CASE, plan, {"reason": "gave_up"}, beacon, done)
+    text = continued_request(CASE, plan, {"reason": "gave_up"}, beacon, done)
     assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
     assert " %% " not in text
 

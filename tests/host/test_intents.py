@@ -19,7 +19,7 @@ from gitkit import git
 from placet.case.case import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.cli import decide, journal
 from placet.cli.status import status
 from placet.errors import UserError
@@ -47,7 +47,7 @@ def by(vault: TestVault, action: str) -> tuple[str, str]:
 def intent(vault: TestVault, **other: Any) -> Intent:
     """Return an approval of the plan as it is."""
     case = vault.site.case("say-hello")
-    note = look_at(case.plan.path, vault.plan().read_bytes(), "")
+    note = inspect_note(case.plan.path, vault.plan().read_bytes(), "")
     made = Intent(
         intents.new_id(),
         "approve",

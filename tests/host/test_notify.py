@@ -22,7 +22,7 @@ import pytest
 from messages_api import closed_port
 from placet.case.life_cycle import State
 from placet.errors import UserError
-from placet.host.config import NotifyTable, made_of
+from placet.host.config import NotifyTable, config_from
 from placet.host.notify import Event, Notice, send
 from vaultkit import until
 
@@ -463,7 +463,7 @@ def test_one_failed_notifier_does_not_stop_others(
 )
 def test_invalid_webhook_address_is_refused(webhook: str) -> None:
     with pytest.raises(UserError, match=r"notify\.webhook: must be an http") as error:
-        made_of({"notify": {"webhook": webhook}}, "System/placet.toml")
+        config_from({"notify": {"webhook": webhook}}, "System/placet.toml")
     assert error.value.exit_code == 2
     assert "pw" not in str(error.value)
 
@@ -471,7 +471,7 @@ def test_invalid_webhook_address_is_refused(webhook: str) -> None:
 @pytest.mark.parametrize("command", [("",), ("", "x"), ("a", "b\0c")])
 def test_invalid_notify_command_is_refused(command: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=r"notify\.command: must begin with a program"):
-        made_of({"notify": {"command": command}}, "System/placet.toml")
+        config_from({"notify": {"command": command}}, "System/placet.toml")
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.intents import Intent
 from placet.case.lease import Owner
 from placet.case.life_cycle import OPEN, STATUSES, WORKING, State
-from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, look_at
+from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, inspect_note
 from placet.case.observe import RESTS_IN
 from placet.case.question import ANSWERS_KEPT
-from placet.case.question_note import answer_in, is_approved, is_of, shown_digest
+from placet.case.question_note import answer_in, is_approved, is_question_note, shown_digest
 from placet.case.request import RequestProblems, read_request
 from placet.chat.cancel import Cancel
 from placet.chat.result import MissionResult, Spent
@@ -361,7 +361,7 @@ class Play:
             # folders below the others than Requests are not listed
             listed = path.startswith(f"{Folder.REQUESTS}/") or str(Path(path).parent) in QUEUES
             if listed and conflict_of(Path(path).name) is None:
-                self.seen[path] = look_at(path, (self.root / path).read_bytes(), "alice")
+                self.seen[path] = inspect_note(path, (self.root / path).read_bytes(), "alice")
 
     def work(self) -> None:
         """Let one worker come to its end."""
@@ -433,7 +433,7 @@ class Play:
         case = assignment.case
         with open_reader(self.journal.path) as reader:
             raw = reader.text(case.request_digest)
-        note = look_at(f"{Folder.REQUESTS}/x.md", raw, "alice")
+        note = inspect_note(f"{Folder.REQUESTS}/x.md", raw, "alice")
         if note.is_plan:
             return  # there is no request: the plan's own text is all that is known
         try:
@@ -612,7 +612,7 @@ class Play:
             if was is None or was.asking is None or now.asking is not None or trace in over:
                 continue
             asking, notes = was.asking, [n for n in self.seen.values() if n.asks]
-            its = [n for n in notes if n.trace_id == trace and is_of(n, asking)]
+            its = [n for n in notes if n.trace_id == trace and is_question_note(n, asking)]
             if not asking.amended and len(its) == 1 and its[0].path == asking.path:
                 said = answer_in(its[0], asking.options)
                 dropped = said.text and not (said.problem or its[0].problem)
@@ -657,7 +657,7 @@ class Play:
 
     def must_be_a_persons(self, row: Activity) -> None:
         """Hold that a note had an answer when it was looked at, or that it was taken away."""
-        away = [look_at(f"{Folder.QUESTIONS}/x.md", raw, "") for raw in self.archived()]
+        away = [inspect_note(f"{Folder.QUESTIONS}/x.md", raw, "") for raw in self.archived()]
         notes = [*self.seen.values(), *away]
         asked = [n for n in notes if n.asks and n.trace_id in ("", row.trace_id)]
         given = [n for n in asked if answer_in(n, ("yes", "no")).text]
@@ -747,7 +747,7 @@ class Play:
         folders = tuple(f"{q}/" for q in QUEUES)
         if not path.startswith(folders) or conflict_of(Path(path).name) is not None:
             return
-        seen = look_at(path, raw, "alice")
+        seen = inspect_note(path, raw, "alice")
         said = seen.folder in (Folder.PLANS, Folder.REJECTED) and decision_of(seen) == APPROVE
         if seen.asks:
             self.widened |= {shown_digest(raw)} if is_approved(seen) else set()
@@ -852,7 +852,7 @@ class Play:
     def command(self, notes: list[str]) -> None:
         """Decide by a command: it is about the note as it is now, and its case as it was known."""
         path = self.dice.choice(notes)
-        note = look_at(path, (self.root / path).read_bytes(), "alice")
+        note = inspect_note(path, (self.root / path).read_bytes(), "alice")
         case = self.loop.cases.get(note.trace_id)
         if case is None:
             return
@@ -1017,7 +1017,9 @@ class Play:
         """
         self.write(path, raw)
         seen = (
-            look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
+            inspect_note(path, raw, "alice")
+            if path.startswith(tuple(f"{q}/" for q in QUEUES))
+            else None
         )
         if seen is not None:
             if decision_of(seen) != REJECT:
@@ -1097,7 +1099,7 @@ class Play:
     def answer_and_edit(self, asked: list[str], notes: list[str]) -> None:
         """Answer a question, and edit another note of its case, in one look."""
         path = self.dice.choice(asked)
-        trace = look_at(path, (self.root / path).read_bytes(), "alice").trace_id
+        trace = inspect_note(path, (self.root / path).read_bytes(), "alice").trace_id
         its = [p for p in notes if p != path and trace.encode() in (self.root / p).read_bytes()]
         self.answer([path])
         if trace and its:
@@ -1355,7 +1357,9 @@ class Play:
             while self.waiting and number % 5 == 0:
                 self.work()
             self.pass_time(1.0)
-        row_chart = [look_at(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)]
+        row_chart = [
+            inspect_note(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)
+        ]
         of_plans = {n.trace_id for n in row_chart if n.is_plan}
         for case in self.loop.cases.values():
             there = case.trace_id in of_plans or (self.root / case.plan.path).is_file()
@@ -1496,7 +1500,7 @@ class Play:
             for known in (case.trace_id, case.request_path)
         }
         for path in self.files(Folder.REQUESTS):
-            seen = look_at(path, files[path], "alice")
+            seen = inspect_note(path, files[path], "alice")
             if not waits.isdisjoint((seen.trace_id, path)):
                 continue
             beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
@@ -1518,7 +1522,7 @@ class Play:
             for path, said in ((case.request_path, wanted.request), (case.plan.path, wanted.plan)):
                 if path not in files or not path.startswith(tuple(f"{q}/" for q in QUEUES)):
                     continue
-                note = look_at(path, files[path], "alice")
+                note = inspect_note(path, files[path], "alice")
                 beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
                 if note.problem or note.trace_id != case.trace_id or beside in files:
                     continue

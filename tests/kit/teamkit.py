@@ -25,7 +25,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, PutText
 from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_schema import create_tables
 from placet_team.team_command import let_in as insert_worker
 from placet_team.team_tables import HandWork, PutWork, queue_of
 from placet_team.worker_journal import WorkerJournal
@@ -202,7 +202,7 @@ def team(
 def team_database(server: pgkit.Server) -> str:
     """Return the address of a database with all tables of a team; nobody uses it."""
     address = server.fresh()
-    make_ready(address)
+    create_tables(address)
     make_queue(address)
     return address
 

@@ -27,8 +27,8 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import branches
 from placet.cli.branches import drop, undo
 from placet.errors import UserError
-from placet.git.fate import BranchNews, Memory, look_after, look_at_branches
-from placet.git.removal import tidy
+from placet.git.fate import BranchNews, Memory, branch_facts, look_at_branches
+from placet.git.removal import delete_leftovers
 from placet.git.repository import open_repo
 from placet.git.worktree import add_worktree
 from placet.host.state import vault_state
@@ -300,7 +300,7 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
     before = fingerprint(repo)
-    after = look_after(open_repo(repo), branch, "main")
+    after = branch_facts(open_repo(repo), branch, "main")
     assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
     assert fingerprint(repo) == before
 
@@ -1314,13 +1314,22 @@ def test_ref_is_deleted_only_if_branch_contains_it(
     (left.path / "half.txt").write_text("half\n")
     before = fingerprint(repo)
     now = datetime.now(UTC)
-    assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now, blank_secrets) == []
+    assert (
+        delete_leftovers(
+            opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now, blank_secrets
+        )
+        == []
+    )
     soon = now + timedelta(minutes=1)
-    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon, blank_secrets) == [
+    assert delete_leftovers(
+        opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon, blank_secrets
+    ) == [
         "refs/placet/ckpt/aaaaaaaa-1",
         "refs/placet/left/y",
     ]
-    assert tidy(opened, worktrees, {"cccccccc"}, soon, soon, blank_secrets) == [str(left.path)]
+    assert delete_leftovers(opened, worktrees, {"cccccccc"}, soon, soon, blank_secrets) == [
+        str(left.path)
+    ]
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines() == [
         "refs/placet/ckpt/cccccccc-1",
         "refs/placet/failed/x-bbbbbbbb-1",
@@ -1440,7 +1449,7 @@ def test_foreign_git_lock_leaves_checkout_unchanged(
         )
         (repo / ".git" / lock).unlink()
         assert refused.returncode == 1
-        assert "The checkout is as it was" in refused.stderr
+        assert "The checkout is unchanged" in refused.stderr
         assert {**fingerprint(repo), **LEFT} == before
         assert (git(repo, "status", "--porcelain"), states(repo)) == ("", [])
         vault.click("merge", "say-hello", check=command == "merge")
@@ -1455,7 +1464,7 @@ def test_failed_merge_is_rolled_back(
     fail = f'printf on > {repo}/one.txt; echo "disk full" >&2; exit 128'
     instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) {fail};; esac')
     refused = vault.click("merge", "say-hello", check=False)
-    assert "git does not merge: disk full\n  The checkout is as it was." in refused.stderr
+    assert "git does not merge: disk full\n  The checkout is unchanged." in refused.stderr
     assert {**fingerprint(repo), **LEFT} == before
     instead_of_git(
         repo.parent,

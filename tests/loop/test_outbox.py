@@ -12,7 +12,7 @@ from tests.property.test_approval_binds import ACTIVE, NOW, PLANS, REVIEW, TEXT,
 from placet.case.commands import Move, Publish, Rewrite, Stamp
 from placet.case.decide import decide
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.observe import observe
 from placet.case.sorting import CaseNotes
 from placet.codec import sha256
@@ -96,7 +96,7 @@ def test_plan_put_back_keeps_its_edit(tmp_path: Path, desk: Desk) -> None:
         approval=replace(REVIEW.approval, digest=plan_digest(approved)),
     )
     edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
-    gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
+    gesture = observe(case, CaseNotes(None, [inspect_note(ACTIVE, edits[0], "alice")]), PLANNABLE)
     assert gesture is not None
     decision = decide(case, gesture, NOW)
     assert decision is not None
@@ -134,6 +134,6 @@ def test_taken_long_name_is_cut_and_numbered(tmp_path: Path, desk: Desk) -> None
 def test_request_that_asks_again_is_not_archived(tmp_path: Path, desk: Desk, said: str) -> None:
     note = tmp_path / REQUEST
     note.write_text(f"---\ntrace_id: {TRACE}\nstatus: {said}\n---\nSay hello\n")
-    seen = look_at(REQUEST, note.read_bytes(), "ann").digest
+    seen = inspect_note(REQUEST, note.read_bytes(), "ann").digest
     perform(Move(REQUEST, "Inbox/Archive/todo.md", seen), REVIEW, desk(b""))
     assert note.exists() == (said != "completed")

@@ -28,8 +28,8 @@ from placet.note.frontmatter import (
     new_note,
     parse_note,
     read_note,
+    split_note,
     stamp,
-    take_apart,
     without_keys,
 )
 
@@ -189,18 +189,18 @@ def test_python_frontmatter_agrees_before_and_after_stamp() -> None:
         before = read_note(note.raw)
         if (
             not note.editable
-            or take_apart(note.raw).kind is Frontmatter.NONE
+            or split_note(note.raw).kind is Frontmatter.NONE
             or b"\r" in note.raw.replace(b"\r\n", b"")
         ):
             # python-frontmatter takes rules for frontmatter, and does not split lines at a lone CR
             continue
         ours = {key: repr(value) for key, value in before.meta.items()}
-        theirs = _others_meta(note.raw, take_apart(note.raw).kind)
+        theirs = _others_meta(note.raw, split_note(note.raw).kind)
         if set(theirs) != set(ours):  # keys that YAML takes for numbers, dates or booleans
             assert note.name in {"number keys", "booleans"}
             continue
         assert theirs == ours, note.name
-        stamped = _others_meta(stamp(note.raw, {"status": "planned"}), take_apart(note.raw).kind)
+        stamped = _others_meta(stamp(note.raw, {"status": "planned"}), split_note(note.raw).kind)
         assert stamped == {**theirs, "status": "'planned'"}, note.name
         compared += 1
     assert compared > 200
@@ -461,7 +461,7 @@ def test_reading_and_digesting_never_raise(raw: bytes) -> None:
     assert len(digest(raw, {"status"})) == 64
     if not note.problem:
         assert raw.endswith(note.body.encode())
-        assert (take_apart(raw).kind is Frontmatter.NONE) == (
+        assert (split_note(raw).kind is Frontmatter.NONE) == (
             note.body == raw.decode().removeprefix("\ufeff")
         )
 
@@ -477,8 +477,8 @@ def test_stamp_changes_only_given_keys(
     before, note = read_note(raw), read_note(after)
     assert not note.problem
     assert note.body == before.body
-    had = take_apart(raw).kind
-    assert take_apart(after).kind is (kind if had is Frontmatter.NONE else had)
+    had = split_note(raw).kind
+    assert split_note(after).kind is (kind if had is Frontmatter.NONE else had)
     assert [key for key in note.meta if key in before.meta] == list(before.meta)
     assert set(note.meta) == {*before.meta, *changes}
     assert all(_equal(note.meta[key], value) for key, value in changes.items())
@@ -501,7 +501,7 @@ def test_removing_added_keys_restores_original_bytes(
     # what would turn the body into frontmatter is refused
     back = _stamped(after, dict.fromkeys(changes), kind)
     fences_only = (
-        take_apart(raw).kind is not Frontmatter.NONE
+        split_note(raw).kind is not Frontmatter.NONE
         and not before.meta
         and without_keys(raw, ()) != raw
     )
@@ -746,7 +746,7 @@ def test_sweep_of_notes_changes_no_foreign_bytes() -> None:
         notes = generated(10_000, seed=1)
     assert notes, "no notes there"
     figures = _figures(notes)
-    kinds = Counter(str(take_apart(note.raw).kind) for note in notes)
+    kinds = Counter(str(split_note(note.raw).kind) for note in notes)
     why = Counter(re.sub(r"\d+|'[^']*'", "…", read_note(note.raw).problem) for note in notes)
     print(f"\n{figures}\n{dict(kinds)}")
     for problem, count in why.most_common():

@@ -12,7 +12,7 @@ from placet.case.approval import valid_plan
 from placet.case.callout import box_lines, box_of
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.question_note import difference, with_scope
 from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
@@ -1059,7 +1059,7 @@ def submitted(
 
 def approved(text: str) -> list[str]:
     """Return why a plan's text is not approved."""
-    note = look_at(
+    note = inspect_note(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + text.encode(), ""
     )
     found = valid_plan(note, ["write_file"])

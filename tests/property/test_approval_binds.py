@@ -23,7 +23,7 @@ from placet.case.commands import Decision, Stamp
 from placet.case.decide import decide
 from placet.case.events import PlanGone, RequestGone, Started
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.observe import observe
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
@@ -84,7 +84,7 @@ def interleaving(seed: int) -> str:
             case "move" if path == PLANS:
                 path = ACTIVE
             case "look":
-                note = look_at(path, raw, "alice")
+                note = inspect_note(path, raw, "alice")
                 its = sort_notes({TRACE: case}, [note]).of_case.get(TRACE, CaseNotes())
                 gesture = observe(case, its, PLANNABLE)
                 if gesture is not None and (
@@ -150,7 +150,7 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
         if at in stamped or at in box:
             continue
         changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1 :]
-        assert look_at(ACTIVE, changed, "alice").digest != approved.approval.digest, at
+        assert inspect_note(ACTIVE, changed, "alice").digest != approved.approval.digest, at
 
 
 # --- what was done to the notes while no daemon ran, or as it began, counts first

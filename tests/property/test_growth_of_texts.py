@@ -17,7 +17,7 @@ from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.hidden_text import find_unseen
 from placet.plan.comments import (
@@ -171,7 +171,7 @@ LINES = (
     "\n",
 )
 READINGS: dict[str, Callable[[str], object]] = {
-    "look": lambda text: look_at("Inbox/Plans/r_plan.md", HEAD + text.encode(), ""),
+    "look": lambda text: inspect_note("Inbox/Plans/r_plan.md", HEAD + text.encode(), ""),
     "callout": lambda text: with_box(HEAD + text.encode(), box_of(CASE)),
     "plan": judged,
     "comments": comments,
@@ -302,13 +302,13 @@ def test_key_with_thousands_of_parts_is_refused() -> None:
 
 
 def test_too_long_plan_is_explained() -> None:
-    note = look_at(
+    note = inspect_note(
         "System/Active/r.md",
         b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000,
         "cleo",
     )
     assert f"at most {2 * MAX_NOTE_CHARACTERS:,}." in note.problem
-    long = look_at(
+    long = inspect_note(
         "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo"
     )
     assert f"more than {MAX_NOTE_CHARACTERS:,} are not read" in str(valid_plan(long, ()))

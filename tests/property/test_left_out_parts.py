@@ -168,7 +168,7 @@ def carry_out(plan: Plan, top: Path) -> list[int]:
         place = Workplace(root, None, plan.scope, Box(top), Level.NONE, None, lambda: False)
         case = Case("t", "r", State.RUNNING)
         limits = SimpleNamespace(
-            leave_if_told=lambda: None,
+            raise_if_stopping=lambda: None,
             saw=lambda use, outcome: None,
             history=SimpleNamespace(steps=[]),
         )

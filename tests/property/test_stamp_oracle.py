@@ -6,7 +6,7 @@ import yaml
 from yaml_edit import Document, ScalarValue, YamlError
 
 from corpus import corpus
-from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp, take_apart
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, split_note, stamp
 
 TRACE_ID = "550e8400-e29b-41d4-a716-446655440000"
 CHANGES = (
@@ -45,12 +45,12 @@ def by_oracle(block: str, changes: dict[str, str]) -> str | None:
 def test_yaml_edit_stamps_the_same_bytes() -> None:
     compared, differ = 0, set()
     for note in corpus():
-        block = take_apart(note.raw)
+        block = split_note(note.raw)
         if not note.editable or block.kind is not Frontmatter.YAML or not block.block:
             continue
         for changes in CHANGES:
             try:
-                ours = take_apart(stamp(note.raw, changes)).block
+                ours = split_note(stamp(note.raw, changes)).block
             except UnsafeEdit:
                 continue
             theirs = by_oracle(block.block, changes)

@@ -36,7 +36,7 @@ from placet.case.events import (
     Started,
 )
 from placet.case.life_cycle import ANSWERS, OVER, STATUSES, TABLE, EventKind, State
-from placet.case.notes import look_at, trace_of
+from placet.case.notes import inspect_note, trace_of
 from placet.case.observe import observe, stale_statuses
 from placet.case.question_note import shown_digest
 from placet.case.request import read_request
@@ -97,7 +97,7 @@ class World:
 
 @cache
 def seen(path: str, raw: bytes) -> NoteSeen:
-    return look_at(path, raw, "alice")
+    return inspect_note(path, raw, "alice")
 
 
 @cache

@@ -34,7 +34,7 @@ from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
 from placet_team.job_queue import make_queue
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_schema import create_tables
 from placet_team.team_cache import TeamCache
 from placet_team.work_dispatch import Team
 from teamkit import Troupe, Workers, team
@@ -121,7 +121,7 @@ COMMAND: list[dict[str, Any]] = [
 @contextmanager
 def journal_at(folder: Path, address: str) -> Iterator[Journal]:
     """Give a journal in a database that a team uses."""
-    make_ready(address)
+    create_tables(address)
     make_queue(address)
     folder.mkdir()
     address_file(folder / "journal.db").write_text(f"{address}\n")
@@ -1032,7 +1032,7 @@ def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
     assert time.monotonic() - began < 3 * FROZEN_S
     with pytest.raises(DatabaseAway):
         store.connection.execute("COMMIT")
-    store.ready()
+    store.ensure_writable()
     store.begin(durable=True)
     store.connection.execute("ROLLBACK")
     store.connection.close()

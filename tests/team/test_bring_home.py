@@ -24,7 +24,7 @@ from placet.host.clock import Clock
 from placet.journal.writes import Write
 from placet.loop.app import daemon
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
-from placet_team.git_fetching import BASE, WORK, fetch, fetch_home, push, remove, said_of
+from placet_team.git_fetching import BASE, WORK, fetch, fetch_commits, push, redact_line, remove
 from placet_team.git_refs import FETCHED, bare_repo_at
 from placet_team.team_tables import PutRefs
 from placet_team.work_item import Source
@@ -73,11 +73,11 @@ def test_fetch_home_adds_commit_without_refs(tmp_path: Path) -> None:
     news = tip(commit_all(tmp_path / "other", "News"))
     push(open_repo(tmp_path / "other"), str(remote), {f"{WORK}/t/1/0-0": news})
     before = untouched(code)
-    fetch_home(open_repo(code), str(remote), [news], [tip(code)])
+    fetch_commits(open_repo(code), str(remote), [news], [tip(code)])
     assert git(code, "cat-file", "-t", news) == "commit"
     assert untouched(code) == before
     remote.rename(tmp_path / "away.git")
-    fetch_home(open_repo(code), str(remote), [news], [tip(code)])  # it is there
+    fetch_commits(open_repo(code), str(remote), [news], [tip(code)])  # it is there
 
 
 def test_fetch_home_refuses_malformed_commit(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_fetch_home_refuses_malformed_commit(tmp_path: Path) -> None:
     push(open_repo(code), str(remote), {f"{WORK}/t/1/0-0": evil})
     home = make_repo(tmp_path / "home")
     with pytest.raises(GitError):
-        fetch_home(open_repo(home), str(remote), [evil], [])
+        fetch_commits(open_repo(home), str(remote), [evil], [])
     assert git(home, "cat-file", "-t", evil, check=False) == ""
 
 
@@ -110,7 +110,9 @@ def test_refs_of_old_fetches_are_pruned(tmp_path: Path) -> None:
 
 
 def test_git_error_message_hides_address_password() -> None:
-    assert "secret" not in said_of("fatal: no access to 'https://ann:secret@git.example.org/a'\n")
+    assert "secret" not in redact_line(
+        "fatal: no access to 'https://ann:secret@git.example.org/a'\n"
+    )
 
 
 @pytest.mark.parametrize("reach", ["fetch", "push"])
@@ -158,7 +160,7 @@ def test_repository_hooks_and_git_settings_are_ignored(tmp_path: Path) -> None:
     git(code, "config", f"url.{tmp_path}/other.insteadOf", str(remote))
     repo = open_repo(code)
     push(repo, str(remote), {f"{BASE}/t/x": tip(code)})
-    fetch_home(repo, str(remote), [tip(code)], [])
+    fetch_commits(repo, str(remote), [tip(code)], [])
     with pytest.raises(GitError):
         push(repo, "ssh://127.0.0.1:9/x", {f"{BASE}/t/x": tip(code)})
     assert not made.exists()

@@ -71,7 +71,7 @@ from placet_team import postgres
 from placet_team.journal_copy import move_in, move_out
 from placet_team.postgres import PostgresConnection, PostgresStore, checked
 from placet_team.postgres_plugin import lock
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_schema import create_tables
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -87,7 +87,7 @@ def own_server() -> Iterator[pgkit.Server]:
 
 
 def world_at(folder: Path, address: str) -> World:
-    make_ready(address)
+    create_tables(address)
     address_file(folder / "journal.db").write_text(address)
     return World(folder / "journal.db")
 
@@ -220,7 +220,7 @@ def test_database_address_with_password_is_refused(address: str) -> None:
 def test_unreachable_database_is_reported(tmp_path: Path) -> None:
     address = f"postgresql://placet@127.0.0.1:{pgkit.free_port()}/none"
     with pytest.raises(UserError, match="cannot be used"):
-        make_ready(address)
+        create_tables(address)
     address_file(tmp_path / "journal.db").write_text(address)
     with pytest.raises(UserError, match="cannot be reached"), open_reader(tmp_path / "journal.db"):
         pass
@@ -327,7 +327,7 @@ class Proxy:
 
 def test_commit_with_lost_reply_is_not_repeated(tmp_path: Path, server: pgkit.Server) -> None:
     address = server.fresh()
-    make_ready(address)
+    create_tables(address)
     proxy = Proxy(server.port)
     world = world_at(tmp_path, address.replace(str(server.port), str(proxy.port)))
     with world.open() as journal:
@@ -348,7 +348,7 @@ def test_commit_with_lost_reply_is_not_repeated(tmp_path: Path, server: pgkit.Se
 def test_writer_recovers_after_any_failed_transaction(server: pgkit.Server, before: int) -> None:
     """psycopg prepares a statement at its sixth use, and counted one that the server passed over."""
     address = server.fresh()
-    make_ready(address)
+    create_tables(address)
     store = PostgresStore(address)
     with closing(PostgresConnection(address)) as other:
         for end in ["ROLLBACK", *["COMMIT"] * before]:
@@ -360,7 +360,7 @@ def test_writer_recovers_after_any_failed_transaction(server: pgkit.Server, befo
         rollback(store.connection)
         other.execute("ALTER TABLE elsewhere RENAME TO chain")
     for _ in range(2):
-        store.ready()
+        store.ensure_writable()
         store.begin(durable=True)
         store.commit()
     assert store.was_kept()

@@ -35,7 +35,7 @@ from placet.journal.writes import AcquireLease, Guard
 from placet.models.server import CREDENTIAL as KEY
 from placet_team.job_queue import make_queue, work
 from placet_team.postgres import CREDENTIAL, PostgresConnection
-from placet_team.postgres_schema import make_ready
+from placet_team.postgres_schema import create_tables
 from placet_team.team_cache import TeamCache
 from placet_team.team_checks import team_lines
 from placet_team.team_tables import (
@@ -318,7 +318,7 @@ OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
 def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
     """A vault whose journal is in a database that is as a daemon leaves it; none runs."""
     with team(tmp_path, server, lease_s=600) as found:
-        make_ready(found.address)
+        create_tables(found.address)
         make_queue(found.address)
         state = found.vault.site.state
         state.folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
-from placet.agent.work import Underway, name_of, refs, whole
+from placet.agent.work import Underway, name_of, refs, without_temporary
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
@@ -44,7 +44,7 @@ def keep(work: Underway, entry: Key[str]) -> None:
             message,
             work.ports.clock.wall(),
             lambda changed: refuse_secrets(
-                work.repo, work.tree, whole(changed), work.place.secrets
+                work.repo, work.tree, without_temporary(changed), work.place.secrets
             ),
         )
     except ToolError:
@@ -88,7 +88,7 @@ def put_back(work: Underway, kept: str | None) -> bool:
     return True
 
 
-def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
+def restore_worktree(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
     """Restore the worktree to its state after `uses`, the first calls of a turn.
 
     Return whether that was possible.
@@ -127,7 +127,7 @@ def rebuild(work: Underway) -> None:
         iteration, uses = iteration + 1, ()
     done = [use for i, use in enumerate(uses) if record.has(CALL.at(iteration, i))]
     literals = not iteration and any(key.startswith(f"{LITERAL.key}:") for key in record.outcomes)
-    if literals or not bring_back(work, iteration, done):
+    if literals or not restore_worktree(work, iteration, done):
         raise RepositoryChanged(f"{work.tree.path} is gone, and the work in it cannot be repeated")
 
 

@@ -20,11 +20,11 @@ from placet.agent.work import (
     Mission,
     Underway,
     astray,
-    lost_mark,
+    lost_marker,
     path_of,
     private_dir,
     refs,
-    whole,
+    without_temporary,
 )
 from placet.agent.workplace import Ports
 from placet.case.case import Case
@@ -47,11 +47,11 @@ from placet.git.removal import (
     Leftover,
     WorkNotKept,
     abandon,
+    delete_leftovers,
     remove_leftovers,
     remove_worktree,
     roll_back,
     take_hold,
-    tidy,
 )
 from placet.git.repository import is_repository, open_repo, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
@@ -107,7 +107,7 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
     with writing(tree) as worktree:
         if inside := found_in_modules(tree):  # git does not list those as changes
             refuse_not_kept(tree, inside)
-        changed = whole(worktree.changes())
+        changed = without_temporary(worktree.changes())
         left_out = out_of_scope(work, changed)
         paths = sorted(set(changed) - set(left_out))
         if not paths:
@@ -143,7 +143,7 @@ def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
     refused = {
         path for path in changed if not work.place.may_commit(path) or _leads_out(work, path)
     }
-    return tuple(sorted(refused | _in_the_place_of(refused, changed, work.tree.path)))
+    return tuple(sorted(refused | _files_that_replace(refused, changed, work.tree.path)))
 
 
 def ignored(work: Underway) -> Sequence[str]:
@@ -173,7 +173,7 @@ def _leads_out(work: Underway, path: str) -> bool:
     )
 
 
-def _in_the_place_of(refused: AbstractSet[str], changed: Sequence[str], top: Path) -> set[str]:
+def _files_that_replace(refused: AbstractSet[str], changed: Sequence[str], top: Path) -> set[str]:
     """Return the changed files whose commit would delete a refused one (a file for a folder)."""
     folders = {above for path in refused for above in _above(path)}
     return {
@@ -282,7 +282,7 @@ def _keep_failure(
         case.approval.digest,
         case.approval.by,
     )
-    lost = lost_mark(tree.path)
+    lost = lost_marker(tree.path)
     if not tree.path.exists() and resolve(repo, failed) is None:
         lost.touch()
     roll_back(tree, failed, message, ports.clock.wall())
@@ -299,14 +299,14 @@ def _keep_failure(
         facts |= {"not_kept": [show(path) for path in not_kept]} if not_kept else {}
         row = record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY, **facts)
         record.settle(ROLLED_BACK, kept, row)
-    drift = told_of(ended.drift, kept)
+    drift = with_kept_ref(ended.drift, kept)
     files = files_between(repo, ended.base, failed) if kept else ()
     return replace(
         ended, kept=kept, files=files, not_kept=not_kept, kept_commit=kept_commit, drift=drift
     )
 
 
-def told_of(drift: Drifted | None, kept: str) -> Drifted | None:
+def with_kept_ref(drift: Drifted | None, kept: str) -> Drifted | None:
     """Return a sentence on what changed under a plan, with the ref that keeps the work."""
     if drift is None or not kept:
         return drift
@@ -314,13 +314,15 @@ def told_of(drift: Drifted | None, kept: str) -> Drifted | None:
     return replace(drift, why=why)
 
 
-def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
+def delete_old_refs(ports: Ports, repo: Repo, record: Record) -> None:
     """Delete refs that long finished missions left in the repository, and journal it."""
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = tidy(repo, ports.worktrees, live, before, now, partial(blank_secrets, own=ports.secrets))
+    gone = delete_leftovers(
+        repo, ports.worktrees, live, before, now, partial(blank_secrets, own=ports.secrets)
+    )
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.log(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))
@@ -365,7 +367,7 @@ def _in_use(reader: Reader) -> set[str]:
 def drop_temporaries(tree: Worktree) -> list[str]:
     """Delete the temporary files of interrupted writes; return the other changed files."""
     changed = [change.path for change in status(tree)]
-    kept = whole(changed)
+    kept = without_temporary(changed)
     if len(kept) < len(changed):
         with Root(tree.path, writable=True) as files:
             for path in set(changed) - set(kept):

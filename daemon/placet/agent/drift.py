@@ -68,5 +68,5 @@ def what_changed(paths: Sequence[str], repo: Repo, base: str, tip: str, *, lost:
     return (
         "Since the plan was written these files changed, which it read or names: "
         f"{named}{more}.\n"
-        f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
+        f"Look at it: `{repo.command_line} diff {base[:12]}..{tip[:12]}`"
     )

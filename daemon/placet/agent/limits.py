@@ -104,7 +104,7 @@ class MissionLimits:
         remarks = []
         answered = self.record.has(REPLY.at(iteration))
         if not answered:
-            self.leave_if_told()
+            self.raise_if_stopping()
         ledger = self.ledger()
         match check(self.history, self.guards, (ledger,)):
             case Halt(stop, pattern) if not answered:
@@ -126,7 +126,7 @@ class MissionLimits:
             remarks.append(f"Noticed ({kind}): {sign.seen} {advice}")
         return remarks
 
-    def leave_if_told(self) -> None:
+    def raise_if_stopping(self) -> None:
         """Raise Stop or Interrupted where the work is to end before anything else is begun."""
         self.cancel.check()
         self.ports.leaving.check()

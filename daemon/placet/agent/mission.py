@@ -11,21 +11,21 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.checkpoints import (
-    bring_back,
     keep,
     keep_call,
     keep_turn,
     rebuild,
+    restore_worktree,
 )
 from placet.agent.commits import (
     clean_up,
     commit_once,
+    delete_old_refs,
     drop_temporaries,
     files_between,
     ignored,
     named,
     out_of_scope,
-    tidy_up,
 )
 from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
@@ -48,11 +48,11 @@ from placet.agent.work import (
     Mission,
     Underway,
     astray,
-    lost_mark,
+    lost_marker,
     name_of,
     path_of,
     refs,
-    whole,
+    without_temporary,
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.drift import IfChanged
@@ -74,7 +74,7 @@ from placet.errors import (
     passing,
 )
 from placet.git.commit import branch_gone, pins, status
-from placet.git.fate import look_after
+from placet.git.fate import branch_facts
 from placet.git.removal import (
     abandon,
 )
@@ -137,7 +137,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-            after=look_after(repo, tree.branch, work.mission.case.plan.base_branch)
+            after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch)
             if last != tree.base
             else None,
         )
@@ -197,7 +197,9 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except RepositoryChanged as error:
         stop, left_out = astray(work.repo, error), ()
     if left_out is None:
-        left_out = out_of_scope(work, whole([change.path for change in status(work.tree)]))
+        left_out = out_of_scope(
+            work, without_temporary([change.path for change in status(work.tree)])
+        )
     return stop, left_out
 
 
@@ -352,7 +354,7 @@ def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
         # The end is recorded before git is cleaned up, so that a crash in between cannot decide it
         # again.
         ended = clean_up(ports, mission, record, repo, ended)
-    tidy_up(ports, repo, record)
+    delete_old_refs(ports, repo, record)
     return ended
 
 
@@ -367,7 +369,7 @@ def _in_worktree(
     case, path = mission.case, path_of(ports, mission.case, record)
     known = record.has(BRANCH)
     # until a lost worktree is rebuilt, now or after the next start
-    mark = lost_mark(path)
+    mark = lost_marker(path)
     lost = known and (not path.exists() or mark.exists())
     if lost:
         mark.touch()
@@ -468,7 +470,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
 
     tools = executing(named(plan), plan.scope, place.level)
     talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE)
-    restore = partial(bring_back, work)
+    restore = partial(restore_worktree, work)
     for turn in rounds(talk, place, work.limits, restore, partial(keep_call, work)):
         try:
             for use, outcome in turn.calls:

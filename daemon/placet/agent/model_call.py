@@ -134,7 +134,7 @@ def _attempt(
             if isinstance(caught, ModelError)
             else ModelError(ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
         )
-        lost = _lost(error, held, opened, ports.prices)
+        lost = _worst_case(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)
         return _Failed(error, Attempted(lost, error.kind.value))
     took_s = clock.monotonic() - began
@@ -153,7 +153,9 @@ def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
     return ""
 
 
-def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[Price]) -> Amount:
+def _worst_case(
+    error: ModelError, held: Room, model: Model | None, prices: Sequence[Price]
+) -> Amount:
     """Return the most that a call without an answer used: the prompt, and the longest answer.
 
     The whole reservation counts if the server had not reported anything yet.

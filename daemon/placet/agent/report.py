@@ -23,7 +23,7 @@ from placet.case.events import MissionEnded
 from placet.case.explain import (
     Events,
     advice,
-    ready_request,
+    continued_request,
     refused_calls,
     what_happened,
 )
@@ -236,7 +236,9 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         numbers=cost_line(ended, at),
         end=ended.end.value,
         work=_work(ended),
-        next_steps=_next_steps(ended, at) + "\n\n" + _ready(at, facts, ended.detail),
+        next_steps=_next_steps(ended, at)
+        + "\n\n"
+        + _continued_request_callout(at, facts, ended.detail),
     )
     return new_note(
         {
@@ -287,9 +289,9 @@ def _work(ended: MissionResult) -> str:
     )
 
 
-def _ready(at: ReportData, facts: Mapping[str, Any], detail: str) -> str:
+def _continued_request_callout(at: ReportData, facts: Mapping[str, Any], detail: str) -> str:
     """Return a request that starts from where the mission broke, as a folded callout."""
-    request = ready_request(at.case, at.plan, facts, detail, at.rows)
+    request = continued_request(at.case, at.plan, facts, detail, at.rows)
     text = fenced_text(request.rstrip("\n"), "markdown")
     lines = [
         "[!example]- A request that continues from here",
@@ -492,7 +494,11 @@ def _where(ended: MissionResult, at: ReportData) -> str:
         [
             f"Branch {code(ended.branch)} of {code(ended.repository)}, "
             f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
-            *(_beside(after, notes=not at.case.request.portal) if after is not None else ()),
+            *(
+                _branch_relation(after, notes=not at.case.request.portal)
+                if after is not None
+                else ()
+            ),
             "",
             "To take the work over:",
             "",
@@ -509,7 +515,7 @@ def _where(ended: MissionResult, at: ReportData) -> str:
     )
 
 
-def _beside(after: After, *, notes: bool) -> list[str]:
+def _branch_relation(after: After, *, notes: bool) -> list[str]:
     """Return how a branch relates to the one it goes into; `notes`: that is the vault's own."""
     if not after.into:
         return []
@@ -565,7 +571,7 @@ def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) ->
         is_mission = is_mission or row.action_type == Action.EXECUTION_STARTED
         if row.action_type == Action.QUESTION_ASKED:
             end = ends.get(_name(row))
-            said = next(words, ("", "")) if is_mission else _said_in(planned, end)
+            said = next(words, ("", "")) if is_mission else _take_words(planned, end)
             lines.append(_question(case, row, end, said))
         elif row.action_type == Action.PLAN_AMENDMENT_REQUESTED:
             lines.append(_wider(case, row, ends.get(_name(row))))
@@ -606,7 +612,7 @@ def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
     return found
 
 
-def _said_in(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
+def _take_words(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
     """Remove and return the first of the words with the answer of a row; "" if none has it."""
     digest = None if answered is None else answered.details["digest"]
     found = next((one for one in words if sha256(one[1].encode()).hexdigest() == digest), None)

@@ -144,7 +144,7 @@ class StepsUnderway:
             use = ToolUse(entry.key, action.tool, action.params)
             outcome = record.get(entry)
             if outcome is None:
-                work.limits.leave_if_told()
+                work.limits.raise_if_stopping()
                 before = CHECKPOINT.at(entry.key)
                 if may_be_half_done(action.tool):
                     keep(work, before)

@@ -101,7 +101,7 @@ def private_dir(repo: Repo, worktree: Path, record: Recorded) -> Path:
     return repo.common_dir / "worktrees" / (name if known else worktree.name)
 
 
-def lost_mark(worktree: Path) -> Path:
+def lost_marker(worktree: Path) -> Path:
     """Return the file that is there while a worktree that was lost is not what it was."""
     return worktree.with_name(f"{worktree.name}.lost")
 
@@ -115,7 +115,7 @@ def refs(case: Case, name: str) -> tuple[str, str, str]:
     )
 
 
-def whole(changed: list[str]) -> list[str]:
+def without_temporary(changed: list[str]) -> list[str]:
     """Return changed files without the temporary ones that a killed write left."""
     return [path for path in changed if not fnmatchcase(path.rsplit("/", 1)[-1], TEMPORARY)]
 

@@ -42,7 +42,7 @@ from placet.plan.scope import Scope
 from placet.sandbox.box import Box, BoxLimits, Level
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
-from placet.tools.commit_secrets import refuse_lost
+from placet.tools.commit_secrets import refuse_uncommittable
 from placet.tools.text import known_secrets
 
 
@@ -207,7 +207,7 @@ def workplace(
             cancelled,
             bounds.config.commands.sandbox == "none",
             secrets,
-            refuse=partial(refuse_lost, tree),
+            refuse=partial(refuse_uncommittable, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
         )
 

@@ -12,7 +12,7 @@ from placet.case.explain import state_sentence
 from placet.case.life_cycle import OVER, State
 from placet.case.notes import APPROVE, body_of, decision_of, same_moment
 from placet.case.sorting import CaseNotes
-from placet.case.warnings import NO_COMMENT, lost_keys
+from placet.case.warnings import NO_COMMENT, missing_keys
 from placet.chat.budget import Complexity
 from placet.codec import sha256
 from placet.note.frontmatter import plan_text
@@ -113,7 +113,7 @@ def refusal(
         return f"{state_sentence(case)}, so there is {what}."
     if note is None or decision == "retry":
         return None
-    if why := note.problem or lost_keys(case, note):
+    if why := note.problem or missing_keys(case, note):
         return why
     if decision == "approve":
         found = approval(case, note, tools)
@@ -163,7 +163,7 @@ def _denial(case: Case, plan: NoteSeen) -> str:
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, not one of {', '.join(Complexity)}."
-    return lost_keys(case, plan)
+    return missing_keys(case, plan)
 
 
 def valid_plan(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Approved | str:

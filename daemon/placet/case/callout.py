@@ -118,7 +118,7 @@ _APPROVED = ("info", "This plan for {} is approved", (_STOP,))
 _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     State.FAILED: (
         "failure",
-        "This plan for {} could not be revised; it is as it was",
+        "This plan for {} could not be revised and is unchanged",
         HOW_TO_REVIEW,
     ),
     State.APPROVED: _APPROVED,

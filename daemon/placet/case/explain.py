@@ -307,7 +307,7 @@ def _result(row: CommittedRow) -> str:
 # --- continue a failed mission
 
 
-def ready_request(
+def continued_request(
     case: Case, plan: Plan, facts: Mapping[str, Any], detail: str, rows: Events
 ) -> str:
     """Return a request note that continues where a mission stopped.

@@ -15,10 +15,10 @@ from placet.case.commands import Decision, Edit, Move
 from placet.case.decision_builder import plan_path
 from placet.case.explain import state_sentence
 from placet.case.life_cycle import EventKind
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
-from placet.case.warnings import lost_keys
+from placet.case.warnings import missing_keys
 from placet.codec import Stored, sha256
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, show
@@ -178,7 +178,7 @@ def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: s
     if intent.what == "retry":
         text = with_comments(note.raw, said, intent.who, at)
         return _edited(notes, note, intent, at, text, status="pending")
-    if why := lost_keys(case, note):
+    if why := missing_keys(case, note):
         raise OutdatedError(f"{show(note.path)}: {why}")
     if intent.what == "tick":
         return _edited(notes, note, intent, at, _ticked(note, said))
@@ -225,7 +225,7 @@ def _edited(
     **decision: str,
 ) -> Change:
     """Return a note with another text; `decision` is only seen, as the daemon stamps it itself."""
-    seen = look_at(note.path, stamp(text, decision) if decision else text, note.owner)
+    seen = inspect_note(note.path, stamp(text, decision) if decision else text, note.owner)
     if seen.problem:
         raise OutdatedError(f"{show(note.path)}: {seen.problem}")
     commands: tuple[Edit, ...] = ()

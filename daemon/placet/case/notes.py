@@ -88,7 +88,7 @@ _REVISION = re.compile(rb"(?m)^[\"']?revision[\"']?[ \t]*[:=]")
 
 def trace_of(raw: bytes) -> str:
     """Return the trace_id that a note has, empty for none or an invalid one."""
-    said = _trace_said(read_note(raw))
+    said = _trace_property(read_note(raw))
     try:
         return str(UUID(said)) if said else ""
     except ValueError:
@@ -135,7 +135,7 @@ def keeps_status(raw: bytes, changes: Mapping[str, object]) -> bool:
     return "revision" not in meta and (said == DRAFT or asks)
 
 
-def _trace_said(note: Note) -> str:
+def _trace_property(note: Note) -> str:
     said = str(note.meta.get("trace_id") or "")
     if note.problem and not said and (hint := _TRACE.search(note.raw[:4096])):
         return hint[1].decode()
@@ -148,7 +148,7 @@ def _asked(raw: bytes) -> bool:
     return _ASKED_AT.search(head) is not None and _REVISION.search(head) is None
 
 
-def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
+def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
     """Return the note at `path` with its keys, and its problem if it has one.
 
     A note whose frontmatter cannot be read still belongs to the case whose trace_id is in it: a
@@ -163,7 +163,7 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
             f"It is {len(raw):,} bytes long, and placet reads plans of at most {MAX_PLAN_BYTES:,}. "
             "Shorten it, or delete it and ask for several smaller ones."
         )
-    said, trace_id = _trace_said(note), trace_of(raw)
+    said, trace_id = _trace_property(note), trace_of(raw)
     if said and not trace_id:
         problem = (
             problem

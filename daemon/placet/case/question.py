@@ -99,7 +99,7 @@ def _amended(plan: bytes, scope: Scope) -> bytes:
 
 def answered(d: DecisionBuilder, g: Answered) -> None:
     """Take an answer, or that a person took the question away: a fact for all later work."""
-    asking = _over(d, g, "answered" if g.note is not None else "")
+    asking = _closed(d, g, "answered" if g.note is not None else "")
     said = f"{g.person.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
     fact = d.text(f"Question: {asking.question}\n{said}\n".encode(errors="replace"))
     d.set(answers=(*d.case.answers[1 - ANSWERS_KEPT :], fact))
@@ -117,7 +117,7 @@ def answered(d: DecisionBuilder, g: Answered) -> None:
 
 def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     """Approve the plan with the wider scope: one new digest, that of the amended text."""
-    asking = _over(d, g, "approved")
+    asking = _closed(d, g, "approved")
     before, plan, person = d.case.approval.digest, g.plan, g.person
     d.spend_approval()
     # a weaker box was not shown: the mission waits for the former one
@@ -144,7 +144,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
 
 def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
     """Reject a wider scope; the mission continues and is told why."""
-    asking = _over(d, g, "rejected")
+    asking = _closed(d, g, "rejected")
     d.by_human(
         Action.PLAN_AMENDMENT_REJECTED, Entity.PLAN, g.person, number=asking.number, reason=g.why
     )
@@ -152,10 +152,10 @@ def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
 
 def withdrawn(d: DecisionBuilder) -> None:
     """Withdraw what was asked: the work that waited for it is void, or has to stop."""
-    _over(d, None, "void")
+    _closed(d, None, "void")
 
 
-def _over(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
+def _closed(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
     asking, d.asking = d.asking, None
     assert asking is not None, "an answer is observed only where something is asked"
     path = g.note.path if g is not None and g.note is not None else asking.path

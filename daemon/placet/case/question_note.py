@@ -167,7 +167,7 @@ def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:
                 b[2].strip() for b in map(_BOX.match, outline.texts(part)) if b and b[1] != " "
             ]
         elif part.level and part.name == "answer":
-            words = _said(outline.texts(part))
+            words = _own_words(outline.texts(part))
     known = [option_meant(text, options, box=True) for text in boxes]
     known += _property(note, options)
     if len({text for text, _ in known}) > 1:
@@ -177,7 +177,7 @@ def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:
     return Answer("\n".join(texts), chosen=known[0][1] if known and not words else 0)
 
 
-def _said(lines: Sequence[str]) -> str:
+def _own_words(lines: Sequence[str]) -> str:
     """Return a person's own words, empty if reading view shows none: a bullet, a comment."""
     words = unescaped_text(lines).strip()
     hidden = commented_lines(words)
@@ -256,7 +256,7 @@ def is_approved(note: NoteSeen) -> bool:
     return note.folder is Folder.ACTIVE or decision_of(note) == APPROVE
 
 
-def beside_asked(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) -> str:
+def question_warning(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) -> str:
     """Return why a note in which something is asked has no effect yet, or an empty string.
 
     `every` are all notes in which it is asked.
@@ -281,7 +281,7 @@ def beside_asked(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) -> s
     return f"`decision: {said}` has no effect. {' '.join(HOW_TO_WIDEN)}"
 
 
-def is_of(note: NoteSeen, asking: Asking) -> bool:
+def is_question_note(note: NoteSeen, asking: Asking) -> bool:
     """Return whether a note is the one in which this is asked."""
     at = note.meta.get("asked_at")
     if at is None:

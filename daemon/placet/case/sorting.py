@@ -9,7 +9,7 @@ from placet.case.callout import is_own_box, settled
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT
-from placet.case.question_note import is_of
+from placet.case.question_note import is_question_note
 from placet.note.frontmatter import plan_digest
 from placet.note.paths import Folder, plan_name, show
 from placet.plan.differences import diff_callout
@@ -157,7 +157,7 @@ def _is_another(note: NoteSeen, last: Case) -> bool:
 
 
 def _sort_asked(case: Case, note: NoteSeen, found: Sorted) -> None:
-    if case.asking is not None and is_of(note, case.asking):
+    if case.asking is not None and is_question_note(note, case.asking):
         found.its(case.trace_id).asked.append(note)
         found.tell(note, note.problem)
     else:

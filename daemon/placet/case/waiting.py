@@ -60,7 +60,7 @@ class Hold:
         )
 
 
-def told(why: Why, reason: str, after_s: float) -> str:
+def wait_text(why: Why, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
     if why in (Why.HISTORY, Why.WALL):
         return reason

@@ -16,7 +16,7 @@ from placet.case.notes import (
     decision_of,
     in_capitals,
 )
-from placet.case.question_note import beside_asked
+from placet.case.question_note import question_warning
 from placet.case.sorting import CaseNotes, text_back
 from placet.errors import counted
 from placet.note.paths import Folder, show
@@ -59,7 +59,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
+def warnings_for(case: Case, notes: CaseNotes) -> Mapping[str, str]:
     """Return the warnings for the notes of a case that is not about to change, by path."""
     said: dict[str, str] = {}
     if (
@@ -67,16 +67,16 @@ def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
         and request.folder is Folder.REQUESTS
         and not request.problem
     ):
-        said[request.path] = _beside_request(case, request)
+        said[request.path] = _request_warning(case, request)
     if len(notes.plans) == 1 and not notes.plans[0].problem:
-        said[notes.plans[0].path] = _beside_plan(case, notes.plans[0])
+        said[notes.plans[0].path] = _plan_warning(case, notes.plans[0])
     if case.asking is not None:
         readable = [note for note in notes.asked if not note.problem]
-        said |= {note.path: beside_asked(case.asking, note, readable) for note in readable}
+        said |= {note.path: question_warning(case.asking, note, readable) for note in readable}
     return {path: why for path, why in said.items() if why}
 
 
-def lost_keys(case: Case, note: NoteSeen) -> str:
+def missing_keys(case: Case, note: NoteSeen) -> str:
     """Return what to put back into a plan that lost its keys, or an empty string."""
     if note.trace_id and note.is_plan:
         return ""
@@ -93,7 +93,7 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     )
 
 
-def _beside_request(case: Case, note: NoteSeen) -> str:
+def _request_warning(case: Case, note: NoteSeen) -> str:
     approved = case.acting in (State.APPROVED, State.RUNNING)
     # Old words of the daemon's come back with a sync tool or a late save; a person's are those that
     # it never wrote here.
@@ -132,8 +132,8 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
     return ""
 
 
-def _beside_plan(case: Case, note: NoteSeen) -> str:
-    if why := lost_keys(case, note):
+def _plan_warning(case: Case, note: NoteSeen) -> str:
+    if why := missing_keys(case, note):
         return why
     if (said := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
         return (
@@ -167,7 +167,7 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
         and not case.outcome.report_path
     ):
         return (
-            f"It could not be revised: {case.outcome.failure}\nThe plan is as it was. To try again "
+            f"It could not be revised: {case.outcome.failure}\nThe plan is unchanged. To try again "
             "set `status: needs_revision`; or approve it as it is, or reject it."
         )
     if place == (Folder.PLANS, State.REVIEW) and note.digest != case.plan.digest:

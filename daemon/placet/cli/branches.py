@@ -28,9 +28,9 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.checkout import (
     Conflicts,
+    checked_out_branch,
     drop_branch,
     merge_into_checkout,
-    must_be_ready,
     revert_in_checkout,
     where_checked_out,
 )
@@ -39,7 +39,7 @@ from placet.git.commit import commit_message
 from placet.git.fate import (
     brought_in,
     commits_since,
-    fate_here,
+    fate_in_checkout,
     fate_of,
     merged_elsewhere,
     reverts_in,
@@ -169,7 +169,7 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
     progress in it, or the merge would conflict.
     """
     case, repo = mission_of(site, ident)
-    keep_notes_of(site, repo)
+    commit_notes(site, repo)
     with one_at_a_time(repo):
         last, tip = case.outcome, resolve(repo, case.newest.ref)
         if tip is None:
@@ -179,7 +179,7 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
                 f"The branch {last.branch} has other commits than you read.",
                 f"Read it again: placet diff {case.request_id}",
             )
-        onto = must_be_ready(repo, tip)
+        onto = checked_out_branch(repo, tip)
         refs = all_refs(repo)
         into = refs.ends_in(case.plan.base_branch)
         if onto not in (into, refs.default) and not here:
@@ -210,12 +210,12 @@ def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
             raise _both_changed(case, found.paths) from found
         raise UserError(
             f"Merging {last.branch} into {onto} conflicts in: "
-            f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
-            f"Merge by hand: {repo.by_hand} merge --no-ff {last.branch}",
+            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
+            f"Merge by hand: {repo.command_line} merge --no-ff {last.branch}",
         ) from found
     except GitError as error:
         raise UserError(
-            f"git does not merge: {error.stderr}", "The checkout is as it was."
+            f"git does not merge: {error.stderr}", "The checkout is unchanged."
         ) from error
 
 
@@ -236,8 +236,8 @@ def _gone(repo: Repo, case: Case) -> UserError:
     commit = kept[-1] if kept else case.outcome.tip[:12]
     return UserError(
         f"The branch {case.outcome.branch} is gone; its commits are kept.",
-        "Bring it back, then merge it: "
-        f"{repo.by_hand} branch {case.outcome.branch} {commit} && placet merge {case.request_id}",
+        f"Restore it, then merge it: {repo.command_line} branch {case.outcome.branch} {commit} && "
+        f"placet merge {case.request_id}",
         exit_code=3,
     )
 
@@ -259,8 +259,8 @@ def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
     except Conflicts as found:
         raise UserError(
             f"Bringing {last.branch} in again conflicts in: "
-            f"{', '.join(map(show, found.paths))}. The checkout is as it was.",
-            f"By hand: {repo.by_hand} revert {sha[:12]}",
+            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
+            f"By hand: {repo.command_line} revert {sha[:12]}",
         ) from found
 
 
@@ -275,7 +275,7 @@ def became_now(site: Site, case: Case) -> str:
     """Return what became of a case's branch by now; what the journal has where git does not say."""
     try:
         _, repo = mission_of(site, case.trace_id)
-        fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
+        fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
         if fate is None:
             name = merged_elsewhere(repo, case.newest)
             return f"merged into {name}" if name else ""
@@ -287,7 +287,7 @@ def became_now(site: Site, case: Case) -> str:
     return "dropped" if is_said else fate.became
 
 
-def keep_notes_of(site: Site, repo: Repo) -> None:
+def commit_notes(site: Site, repo: Repo) -> None:
     """Commit what was changed in a vault whose history placet keeps."""
     if repo.path == site.vault.resolve() and load(site.vault).vault.history is not False:
         keep_notes(repo, kept_index(site.state.folder), Clock().wall())
@@ -393,7 +393,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
             raise UserError(
                 f"{case.outcome.branch} {fate} already, so there is no work to drop.",
                 ("" if undone else f"To undo a merge: placet undo {case.request_id}. ")
-                + f"A branch that is left over: {repo.by_hand} branch -D {case.outcome.branch}",
+                + f"To delete the branch: {repo.command_line} branch -D {case.outcome.branch}",
             )
         tip = resolve(repo, case.newest.ref)
         if tip is None:
@@ -407,7 +407,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                 f"{case.outcome.branch} is checked out in {where}, or being rebased there.",
                 f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
                 if where.is_dir()
-                else f"That folder is gone. Tell git: {repo.by_hand} worktree prune",
+                else f"That folder is gone. Tell git: {repo.command_line} worktree prune",
             )
         kept = _free_ref(repo, case, tip)
         with Vault(site.vault) as folder:
@@ -429,7 +429,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                 raise UserError(
                     f"git does not drop {case.outcome.branch}: {said}",
                     "Nothing was dropped. Try again, or by hand: "
-                    f"{repo.by_hand} branch -D {case.outcome.branch}",
+                    f"{repo.command_line} branch -D {case.outcome.branch}",
                 ) from error
     claim(site, case, "drop", case.outcome.tip)
     return kept
@@ -451,7 +451,7 @@ def _stamp_report(
 
     Raises UserError where it cannot take them.
     """
-    path, drop = case.outcome.report_path, f"{repo.by_hand} branch -D {case.outcome.branch}"
+    path, drop = case.outcome.report_path, f"{repo.command_line} branch -D {case.outcome.branch}"
     by_hand = f"Fix that, or drop the branch without a reason: {drop}"
     try:
         return folder.edit(path, lambda raw: stamp(raw, keys))
@@ -480,7 +480,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     change. Raises UserError, with nothing changed, if `ask` says no or it cannot be done.
     """
     case, repo = mission_of(site, ident)
-    fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
+    fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
         return _undo_open(site, case, repo, ask), ""
     sha = fate.commit_sha
@@ -488,12 +488,12 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         raise UserError(
             f"{case.outcome.branch} is {fate.became} already, so there is nothing to undo."
         )
-    keep_notes_of(site, repo)
-    onto = must_be_ready(repo, sha)
+    commit_notes(site, repo)
+    onto = checked_out_branch(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(
             f"{onto} does not have {sha[:12]}, which brought the work in.",
-            f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}",
+            f"Check out the branch that has it: {repo.command_line} branch --contains {sha[:12]}",
         )
     if not ask(
         f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
@@ -505,7 +505,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):
-            if must_be_ready(repo, sha) != onto:
+            if checked_out_branch(repo, sha) != onto:
                 raise UserError(
                     f"{repo.path} is no longer on {onto}.", "Look at it, then try again."
                 )
@@ -513,13 +513,14 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     except Conflicts as found:
         mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
         raise UserError(
-            f"Taking it back conflicts in: {', '.join(map(show, found.paths))}. "
-            "The checkout is as it was.",
-            f"By hand: {repo.by_hand} revert {mainline}{' '.join(sha[:12] for sha in commits)}",
+            f"The undo conflicts in: {', '.join(map(show, found.paths))}. "
+            "The checkout is unchanged.",
+            f"Revert by hand: {repo.command_line} revert {mainline}"
+            + " ".join(sha[:12] for sha in commits),
         ) from found
     except GitError as error:
         raise UserError(
-            f"git cannot undo it: {error.stderr}", "The checkout is as it was."
+            f"git cannot undo it: {error.stderr}", "The checkout is unchanged."
         ) from error
     claim(site, case, "undo", made)
     return made, onto
@@ -530,7 +531,7 @@ def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -
     if name := merged_elsewhere(repo, case.newest):
         raise UserError(
             f"It is merged into {show(name)}. Check that branch out to undo it.",
-            f"{repo.by_hand} switch {shlex.quote(name)} && placet undo {case.request_id}",
+            f"{repo.command_line} switch {shlex.quote(name)} && placet undo {case.request_id}",
         )
     if not ask(
         f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay reachable."

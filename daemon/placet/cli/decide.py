@@ -19,10 +19,10 @@ from placet.case.case import Case, NoteSeen
 from placet.case.explain import state_sentence
 from placet.case.intents import Intent, OutdatedError, What, change_of
 from placet.case.life_cycle import State
-from placet.case.notes import look_at, trace_of
+from placet.case.notes import inspect_note, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
-from placet.case.warnings import lost_keys
+from placet.case.warnings import missing_keys
 from placet.cli.site import Site, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, echo, out, say
 from placet.cli.view import as_float, asks_for_more, note_text, wider_scope
@@ -83,11 +83,11 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
     from placet.tools.registry import PLANNABLE
 
-    note = shown = look_at(case.plan.path, raw, "")
+    note = shown = inspect_note(case.plan.path, raw, "")
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
-        shown = look_at(case.plan.path, with_box(raw, what), "")
-    if why := lost_keys(case, note) or refusal(case, shown, "approve", PLANNABLE):
+        shown = inspect_note(case.plan.path, with_box(raw, what), "")
+    if why := missing_keys(case, note) or refusal(case, shown, "approve", PLANNABLE):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )
@@ -232,7 +232,10 @@ def decide(
             "Start it: placet run. Or change the note yourself.",
         )
     raw = note_text(site, case, path)
-    if seen is not None and look_at(path, raw, "").digest != look_at(path, seen, "").digest:
+    if (
+        seen is not None
+        and inspect_note(path, raw, "").digest != inspect_note(path, seen, "").digest
+    ):
         raise NotAsRead(path)
     if what == "approve":
         digest = shown_digest(raw) if is_wider else approvable(case, raw).digest
@@ -282,7 +285,7 @@ def _leave(
     home = path
     if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
         home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
-    note = look_at(home, raw, "")
+    note = inspect_note(home, raw, "")
     intent = _intent(site, case, what, path, note.digest, said)
     its = CaseNotes(plans=[note])
     if what == "retry":

@@ -29,7 +29,7 @@ from placet.errors import UserError, counted
 from placet.git.run import BOT
 from placet.git.vault_history import init_repo
 from placet.host.clock import wall
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 
@@ -51,7 +51,7 @@ SCRIPTED = '[model]\nprovider = "scripted"\nname = "demo"\nscript = "System/demo
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
 def demo_command(kept: str | None, live: bool) -> None:
     """See the whole of it in a minute: request, plan, approval, mission, report."""
-    keep = from_home(kept).absolute() if kept else None
+    keep = expand_home(kept).absolute() if kept else None
     if live and not os.environ.get("ANTHROPIC_API_KEY"):
         raise UserError(
             "--live needs a key.",

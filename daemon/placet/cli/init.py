@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from placet.agent.workplace import VAULT_EXCLUDES
-from placet.case.notes import ASKS, look_at
+from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.portals import add_portal
 from placet.cli.site import Site, here
@@ -37,7 +37,7 @@ from placet.host.config import (
     with_setting,
     write_setting,
 )
-from placet.host.state import from_home, known_id, vault_state
+from placet.host.state import expand_home, known_id, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible
 
@@ -213,7 +213,7 @@ def given_portals(given: Sequence[str]) -> dict[str, str]:
                 "Write it as --portal code=~/src/code",
                 exit_code=2,
             )
-        if not from_home(path).is_dir():  # before anything is made
+        if not expand_home(path).is_dir():  # before anything is made
             raise UserError(
                 f"--portal {name}: {visible(path)} is not a folder.",
                 "Give the folder of a repository.",
@@ -236,7 +236,7 @@ def ask_for_portal(vault: Path) -> dict[str, str]:
         ).strip()
         if given == NONE:
             return {}
-        place = from_home(given)
+        place = expand_home(given)
         place = place if place.is_absolute() else here() / place
         if is_repository(place):
             return {portal_name(place): str(place)}
@@ -388,7 +388,7 @@ def init_command(
     yours is overwritten.
     """
     folder = folder or site.given or "."
-    place = from_home(folder).absolute()
+    place = expand_home(folder).absolute()
     asks = not silent and sys.stdin.isatty() and sys.stderr.isatty()
     is_new = not (place / CONFIG_PATH).exists()
     say(f"The vault: {visible(str(place))}")
@@ -457,7 +457,7 @@ def _say_waiting(place: Path) -> None:
     with Vault(place) as vault:
         for path in sorted(vault.scan([Folder.REQUESTS]).found):
             with suppress(Unreadable):
-                if look_at(path, vault.read(path)[0], "").status in ASKS:
+                if inspect_note(path, vault.read(path)[0], "").status in ASKS:
                     found.append(path)
     if not found:
         return

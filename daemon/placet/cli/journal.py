@@ -33,7 +33,7 @@ from placet.cli.view import columns, on_terminal, row_text, table_text
 from placet.errors import UserError, counted, rfc3339
 from placet.host.events import event_of, line_of
 from placet.host.intents import waiting_in
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet.journal.database import address_of, database_of, is_begun
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
@@ -130,7 +130,7 @@ def journal_verify_command(site: Site) -> None:
 @site_option
 def journal_backup_command(site: Site, target: str) -> None:
     """Copy the journal to TARGET, a new file. The daemon may keep running."""
-    path = from_home(target).absolute()
+    path = expand_home(target).absolute()
     if os.path.lexists(path):
         raise UserError(
             f"{target} is there already, and was left as it is: nothing was copied.",
@@ -398,7 +398,7 @@ def log_lines(story: Story, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
             yield LogLine(row.timestamp, told[1], told[0] is Verbosity.TROUBLE)
 
 
-def print_told(told: LogLine) -> None:
+def print_log_line(told: LogLine) -> None:
     """Print a sentence to standard output; on a terminal it is broken to fit, trouble yellow."""
     text = colour(str(told), "yellow") if told.trouble else str(told)
     echo(fitted(text, columns(), hang=BELOW) if on_terminal() else text)
@@ -484,7 +484,7 @@ def _print(line: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json_text(line))
     else:
-        print_told(LogLine(line["timestamp"], line["text"], line["trouble"]))
+        print_log_line(LogLine(line["timestamp"], line["text"], line["trouble"]))
 
 
 WRITING_S = 2.0
@@ -525,7 +525,7 @@ def follow(site: Site, trace: str, *, as_json: bool) -> None:
                 click.echo(line_of(event_of(row)))
         else:
             for told in log_lines(story, rows):
-                print_told(told)
+                print_log_line(told)
         # who asked for a retry, which the daemon has not performed yet, waits for that
         if ended and trace not in {one.trace_id for one in waiting_in(site.state.intents)}:
             break

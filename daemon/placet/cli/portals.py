@@ -19,7 +19,7 @@ from placet.cli.terminal import colour, out, say
 from placet.errors import UserError, cannot_write
 from placet.git.repository import all_refs, is_repository, notes, open_repo
 from placet.host.config import change, holding, load, portal_path, with_setting
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.note.paths import CONFIG_PATH
@@ -49,7 +49,7 @@ def add_portal(site: Site, name: str, given: str) -> str:
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
     """
     portals = load(site.vault).portals
-    if name in portals and from_home(portals[name].path) == from_home(given):
+    if name in portals and expand_home(portals[name].path) == expand_home(given):
         return portals[name].path
     place = _place_of_new(site, portals, name, given)
     written = given
@@ -77,7 +77,7 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
                 f"placet portal remove {known}",
                 exit_code=2,
             )
-    place = from_home(given)
+    place = expand_home(given)
     if not place.is_absolute():
         place = Path(os.path.normpath(here() / place))
     if not given or not place.is_dir():

@@ -17,7 +17,7 @@ from placet.agent.day_budget import used_today
 from placet.case.case import CASE_JSON, Case
 from placet.case.intents import Intent
 from placet.case.life_cycle import OPEN, OVER, State
-from placet.case.notes import body_of, look_at
+from placet.case.notes import body_of, inspect_note
 from placet.chat.budget import Amount
 from placet.cli.events import patiently
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
@@ -276,7 +276,7 @@ def show(site: Site, ident: str) -> dict[str, Any]:
     texts = {"asking": asking, "request": request, "plan": plan, "report": report}
     digest = case.approval.digest
     if not digest and plan and case.plan.path.startswith(QUEUES):
-        digest = look_at(case.plan.path, plan, "").digest
+        digest = inspect_note(case.plan.path, plan, "").digest
     return {
         **line,
         "daemon": site.daemon is not None,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from placet.agent.prompts import agents
-from placet.case.notes import look_at
+from placet.case.notes import inspect_note
 from placet.case.request import RequestProblems, read_request, title_of
 from placet.cli.events import last_row
 from placet.cli.journal import await_case, follow
@@ -109,7 +109,7 @@ def edited(body: str) -> Iterator[str]:
     text = _NO_TITLE.sub("", after.replace(_COMMENT, "")).rstrip()
     if after == before or not text:
         shutil.rmtree(path.parent)
-        what = "left as it was" if after == before else "left empty"
+        what = "left unchanged" if after == before else "left empty"
         raise UserError(
             f"Nothing was submitted: the request was {what}.", "Try again: placet submit --edit"
         )
@@ -182,7 +182,7 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
 
 def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
     """Return a request with the ids that a daemon will give it, as `Requests.take_up` does."""
-    name, note = PurePosixPath(path).name, look_at(path, raw, "")
+    name, note = PurePosixPath(path).name, inspect_note(path, raw, "")
     trace, ordinal = note.trace_id, 0
     if not is_begun(site.state.journal):
         return Submitted(path, request_id(name, ()), trace or trace_id(name, note.digest, 0))

@@ -14,13 +14,13 @@ from placet.activity import Action, CommittedRow
 from placet.case.case import Case
 from placet.case.explain import (
     advice,
+    continued_request,
     explain_state,
     of_last_mission,
-    ready_request,
     what_happened,
 )
 from placet.case.life_cycle import DRAFTING, State
-from placet.case.notes import DRAFT, body_of, look_at
+from placet.case.notes import DRAFT, body_of, inspect_note
 from placet.case.sorting import text_back
 from placet.case.waiting import Why
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
@@ -88,7 +88,7 @@ def failed_mission(
         "kept": facts.get("kept", ""),
         "kept_commit": facts.get("kept_commit", ""),
         "files": list(facts.get("files_changed", ())),
-        "request": ready_request(case, plan, facts, case.outcome.detail, rows),
+        "request": continued_request(case, plan, facts, case.outcome.detail, rows),
         "next": [
             advice(end, rows),
             f"Read the report: {visible(case.outcome.report_path)}",
@@ -260,7 +260,7 @@ def _asks(asked: Mapping[str, Any] | None) -> list[str]:
 def _is_draft(folder: Vault, path: str) -> bool:
     with suppress(Unreadable):
         raw = text_of(folder, path) if path else None
-        return raw is not None and look_at(path, raw, "").status == DRAFT
+        return raw is not None and inspect_note(path, raw, "").status == DRAFT
     return False
 
 

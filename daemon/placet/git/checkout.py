@@ -47,14 +47,14 @@ from placet.git.run import (
 from placet.note.paths import show
 
 
-def must_be_ready(repo: Repo, rev: str) -> str:
+def checked_out_branch(repo: Repo, rev: str) -> str:
     """Return the branch that the person has checked out.
 
     `rev` is the commit to bring in or take out. Raises UserError if placet must not change the
     checkout now. Untracked files are allowed here. One that would be overwritten, ignored or not,
     is refused later.
     """
-    at = repo.by_hand
+    at = repo.command_line
     if repo.is_bare:
         raise UserError(
             f"{repo.path} is bare: there is no checkout to work in.",
@@ -107,13 +107,13 @@ def _must_be_clean(repo: Repo) -> None:
         raise UserError(
             f"{index} is damaged: git keeps there what it knows of the files, and cannot read it. "
             "Your files and the history are not touched by that.",
-            f"Have git make it again: rm {shlex.quote(str(index))} && {repo.by_hand} reset -q",
+            f"Have git make it again: rm {shlex.quote(str(index))} && {repo.command_line} reset -q",
         ) from error
     if changed:
         named = ", ".join(ascii(change.path) for change in changed[:5])
         raise UserError(
             f"{repo.path} has uncommitted changes: {named}.",
-            f"Commit them, or put them aside: {repo.by_hand} stash",
+            f"Commit them, or put them aside: {repo.command_line} stash",
         )
 
 
@@ -173,7 +173,7 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
     way) or GitError. After an error the checkout is as before.
     """
     place, before = _as_person(repo, branch, when), head(repo)
-    return _bring_forward(
+    return _fast_forward(
         repo, place, before, _commit(place, _merged(place, before, tip), message, before, tip)
     )
 
@@ -194,7 +194,7 @@ def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
     )
 
 
-def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
+def _fast_forward(repo: Repo, place: Place, before: str, new: str) -> str:
     """Move branch, index and files from the commit `before` to `new`, its descendant; return it.
 
     Raises UserError or GitError. Then all is as before, or the error says that it is not.
@@ -275,7 +275,7 @@ def _put_back(
             ):
                 file.unlink()
                 os.removedirs(file.parent)  # up to the first folder that is not empty
-    at = repo.by_hand
+    at = repo.command_line
     if (
         head(repo) != before
         or (repo.git_dir / "index.lock").exists()
@@ -303,7 +303,7 @@ def revert_in_checkout(
         if not parents:
             raise UserError(
                 f"What was there before {sha[:12]} is not known here.",
-                f"Where the clone is shallow, fetch it: {repo.by_hand} fetch --unshallow",
+                f"Where the clone is shallow, fetch it: {repo.command_line} fetch --unshallow",
             )
         # This is a merge with the commit as base and its parent as one side. `merge-tree` finds the
         # base in the history (naming it needs git 2.40). So the three trees get commits of their
@@ -316,7 +316,7 @@ def revert_in_checkout(
         )
     if tree == was:
         raise UserError(f"Already undone: {branch} no longer contains this mission.")
-    return _bring_forward(repo, place, before, _commit(place, tree, message, before))
+    return _fast_forward(repo, place, before, _commit(place, tree, message, before))
 
 
 def drop_branch(repo: Repo, branch: str, tip: str) -> None:

@@ -27,7 +27,7 @@ from placet.git.run import (
     settings_of,
     with_env,
 )
-from placet.git.worktree import BY_NAME, Worktree, holding, inside, looking, must_be_on_branch
+from placet.git.worktree import BY_NAME, Worktree, holding, inside, must_be_on_branch, query_place
 from placet.note.paths import show
 
 # Files that a mission's commit would not store as they are: ignored, filtered, in a submodule.
@@ -112,7 +112,7 @@ def ignored_files(wt: Worktree) -> list[str]:
     If git ignores everything in a folder, the folder is one entry, with a slash.
     """
     options = ("--others", "--ignored", "--exclude-standard", "--directory")
-    return items_of(run_git(looking(wt), "ls-files", "-z", *options)[1])
+    return items_of(run_git(query_place(wt), "ls-files", "-z", *options)[1])
 
 
 def _named(wt: Worktree) -> frozenset[str]:
@@ -128,7 +128,7 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
     common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
     # check-ignore accepts no literal names, and after `./` no character is special. It fails for a
     # path beyond a link, where nothing is written anyway.
-    place = with_env(looking(wt), {"GIT_LITERAL_PATHSPECS": "0"})
+    place = with_env(query_place(wt), {"GIT_LITERAL_PATHSPECS": "0"})
     names = os.fsencode("".join(f"./{path}\0" for path in paths))
     asked = ("check-ignore", "-v", "-z", "--stdin")
     items = items_of(run_git(place, *asked, stdin=names, ok=(0, 1, 128))[1])
@@ -167,7 +167,9 @@ def _filters(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     if not paths:
         return {}
     names = os.fsencode("\0".join([*paths, ""]))
-    items = items_of(run_git(looking(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1])
+    items = items_of(
+        run_git(query_place(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1]
+    )
     found = dict(zip(items[0::3], items[2::3], strict=True))
     needed = {name for name in set(found.values()) if name == "lfs" or _required(wt, name)}
     return {path: name for path, name in found.items() if name in needed}
@@ -201,7 +203,7 @@ def found_in_modules(wt: Worktree) -> list[str]:
 
 def _modules(wt: Worktree) -> list[str]:
     """Return the submodules of the last commit. The files in the worktree may say otherwise."""
-    rows = items_of(run_git(looking(wt), "ls-files", "-z", "--stage")[1])
+    rows = items_of(run_git(query_place(wt), "ls-files", "-z", "--stage")[1])
     return [row.partition("\t")[2] for row in rows if row.startswith("160000 ")]
 
 
@@ -311,7 +313,7 @@ def pins(wt: Worktree, place: Place | None = None) -> Pins:
     left out, because a person's everyday work changes them and placet never uses them. `place` is
     where git works, if the caller has one.
     """
-    place = place or looking(wt)
+    place = place or query_place(wt)
     settings = place.settings or settings_of(place)
     local = [item for scope, item in settings if scope in ("local", "worktree")]
     used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]

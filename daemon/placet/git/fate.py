@@ -70,12 +70,12 @@ def commits_traced(
 
 def _names(message: str, trace_id: str, digest: str) -> bool:
     """Return whether a message names this mission, and its plan if it names any."""
-    plans = _said_by("Placet-Plan", message)
+    plans = _trailer_values("Placet-Plan", message)
     is_plan = not digest or not plans or digest in plans
-    return is_plan and trace_id in _said_by("Placet-Trace", message)
+    return is_plan and trace_id in _trailer_values("Placet-Trace", message)
 
 
-def _said_by(trailer: str, message: str) -> list[str]:
+def _trailer_values(trailer: str, message: str) -> list[str]:
     return list(dict.fromkeys(re.findall(rf"^\s*{trailer}: (\S+)\s*$", message, re.MULTILINE)))
 
 
@@ -116,10 +116,10 @@ def reverts_in(repo: Repo, commits: Iterable[Commit]) -> list[Revert]:
 
 def _traces_of(repo: Repo, commit: Commit) -> list[str]:
     """Return the missions that a commit's message names; for a merge also those that it merged."""
-    traces = _said_by("Placet-Trace", commit.message)
+    traces = _trailer_values("Placet-Trace", commit.message)
     if not traces and len(commit.parents) > 1:
         merged = log(repo, "-E", f"--grep={_TRACED}", commit.sha, f"^{commit.parents[0]}")
-        traces = [trace for one in merged for trace in _said_by("Placet-Trace", one.message)]
+        traces = [trace for one in merged for trace in _trailer_values("Placet-Trace", one.message)]
     return list(dict.fromkeys(traces))
 
 
@@ -200,7 +200,7 @@ def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
     return Fate(one, "dropped" if is_dropped else "gone")
 
 
-def fate_here(repo: Repo, one: Branch) -> Fate | None:
+def fate_in_checkout(repo: Repo, one: Branch) -> Fate | None:
     """Return how the checked-out branch got a mission's work, or None if it has not."""
     on = current_branch(repo)
     found = (
@@ -264,7 +264,7 @@ MAX_UNSEEN = 10
 """Maximum number of uncommitted files named in a report."""
 
 
-def look_after(repo: Repo, branch: str, base_branch: str) -> After:
+def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
     """Return git's facts for the report on a successful branch, started on `base_branch` (or "").
 
     A question that git cannot answer appears among the notes.
@@ -420,7 +420,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         if not moved and memory.ends == known.ends:
             return BranchNews(path, memory)
         came = _news(repo, frozenset(ends), known.ends or frozenset())
-        named = {trace for one in came for trace in _said_by("Placet-Trace", one.message)}
+        named = {trace for one in came for trace in _trailer_values("Placet-Trace", one.message)}
         asked = [one for one in branches if one in moved or one.trace_id in named]
         fates, problem = list[Fate | None](), ""
         for one in asked:

@@ -158,7 +158,10 @@ def remove_leftovers(
         if not young and not any(trace8 in path.name for trace8 in live):
             found.append(_remove_leftover(repos, path, when, redact))
     for repo in repos:
-        found += [Leftover(path, removed=True) for path in _forget_lost(repo, worktrees, live)]
+        found += [
+            Leftover(path, removed=True)
+            for path in _forget_missing_worktrees(repo, worktrees, live)
+        ]
     return found
 
 
@@ -210,7 +213,7 @@ def _keep_and_remove(
     return bool(kept)
 
 
-def _forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator[Path]:
+def _forget_missing_worktrees(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator[Path]:
     """Remove git's data about worktrees whose folders are gone; yield those folders.
 
     Otherwise git would treat their branches as checked out. Worktrees whose name contains one of
@@ -223,7 +226,7 @@ def _forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> Iterator
             yield place
 
 
-def tidy(
+def delete_leftovers(
     repo: Repo,
     worktrees: Path,
     live: Collection[str],

@@ -476,7 +476,7 @@ class Repo:
     clone_of: Path | None = None
 
     @property
-    def by_hand(self) -> str:
+    def command_line(self) -> str:
         """The git command line for a person, quoted for a shell."""
         return f"git -C {shlex.quote(str(self.clone_of or self.path))}"
 

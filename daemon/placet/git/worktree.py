@@ -123,14 +123,14 @@ _SETTINGS = (
 )
 
 
-def looking(wt: Worktree) -> Place:
+def query_place(wt: Worktree) -> Place:
     """Return the place for questions about index, rules and attributes, which run no driver."""
     return Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
 
 
 def inside(wt: Worktree, held: int | None = None) -> Place:
     """Return the place for work in the worktree, with its drivers switched off."""
-    return configured(neutral(replace(looking(wt), held=held)), _SETTINGS)
+    return configured(neutral(replace(query_place(wt), held=held)), _SETTINGS)
 
 
 def registered(repo: Repo, path: Path) -> Path | None:

@@ -33,7 +33,7 @@ from pydantic import (
 
 from placet.disk.files import put
 from placet.errors import UserError, cannot_write
-from placet.host.state import StateFolder, from_home, vault_state
+from placet.host.state import StateFolder, expand_home, vault_state
 from placet.note.frontmatter import read_toml
 from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
 
@@ -391,10 +391,10 @@ def parse(text: str, where: str) -> Config:
             "Fix that line; strings need quotes in TOML.",
             exit_code=2,
         ) from error
-    return made_of(tables, where)
+    return config_from(tables, where)
 
 
-def made_of(tables: Mapping[str, Any], where: str) -> Config:
+def config_from(tables: Mapping[str, Any], where: str) -> Config:
     """Return the configuration of tables that were read from `where`.
 
     Raises UserError (exit code 2) with every wrong setting.
@@ -403,7 +403,7 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
         return Config.model_validate(tables)
     except ValidationError as error:
         lines = [
-            f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}{_near(e['loc'])}"
+            f"  {'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])}{_near(e['loc'])}"
             for e in error.errors()
         ]
         raise UserError(
@@ -422,7 +422,7 @@ def refused(key: Sequence[str], value: Any) -> str:
         Config.model_validate(value)
     except ValidationError as error:
         found = error.errors()[0]
-        return _said(found["type"], found["msg"])
+        return _message(found["type"], found["msg"])
     return ""
 
 
@@ -454,7 +454,7 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
         _set(document, key, value)
         wanted = tomllib.loads(plain)
         _set(wanted, key, value)
-        text = _beside_its_comment(plain, key, value)
+        text = _below_its_comment(plain, key, value)
         if not _says(text, wanted):
             text = tomlkit.dumps(document)
         if not _says(text, wanted):
@@ -474,7 +474,7 @@ def _says(text: str, wanted: Mapping[str, Any]) -> bool:
         return False
 
 
-def _beside_its_comment(text: str, key: Sequence[str], value: Any) -> str:
+def _below_its_comment(text: str, key: Sequence[str], value: Any) -> str:
     """Return a configuration with a new line for a setting, below the comment that shows it.
 
     tomlkit puts it below the last comment of its table: that may be a table that is commented out,
@@ -538,7 +538,7 @@ def put_in_place(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _said(kind: str, message: str) -> str:
+def _message(kind: str, message: str) -> str:
     message = message.removeprefix("Value error, ")
     return (
         "there is no such setting"
@@ -559,12 +559,12 @@ def _near(where: Sequence[str | int]) -> str:
 def portal_path(vault: Path, config: Config, portal: str) -> Path:
     """Return the repository of a portal; the vault itself for the empty name.
 
-    Relative paths begin at the vault, `~` is as in `from_home`. Raises KeyError for an unknown
+    Relative paths begin at the vault, `~` is as in `expand_home`. Raises KeyError for an unknown
     portal.
     """
     if not portal:
         return vault
-    path = from_home(config.portals[portal].path)
+    path = expand_home(config.portals[portal].path)
     return path if path.is_absolute() else (vault / path)
 
 
@@ -651,7 +651,7 @@ def holding(config: Config, state: StateFolder) -> InForce:
         free = dict(_leaves(config.model_dump(mode="python", exclude_defaults=True), ()))
         held = {k: v for k, v in accepted.items() if k not in differ or k in refused}
         tables = _nested({k: v for k, v in free.items() if k not in refused} | held)
-        config = made_of(tables, f"{state.accepted}, which holds for it")
+        config = config_from(tables, f"{state.accepted}, which holds for it")
     return InForce(config, refused, kept is not None, written, accepted)
 
 

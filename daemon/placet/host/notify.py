@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 from placet.case.life_cycle import State
 from placet.host.config import NotifyTable
-from placet.host.state import from_home
+from placet.host.state import expand_home
 from placet.note.paths import show
 
 
@@ -304,7 +304,7 @@ def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -
 def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
     """Run a program without a shell; return an error or "". A timeout kills its group."""
     try:
-        program = str(from_home(argv[0])) if argv[0].startswith("~") else argv[0]
+        program = str(expand_home(argv[0])) if argv[0].startswith("~") else argv[0]
         process = subprocess.Popen(
             [program, *argv[1:]],
             env=dict(environment),

@@ -45,7 +45,7 @@ def state_home(env: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "placet"
 
 
-def from_home(given: str) -> Path:
+def expand_home(given: str) -> Path:
     """Return a path with `~` expanded, or as a plain name if there is no home folder."""
     return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known
 
@@ -57,7 +57,7 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     """
     named = given or env.get("PLACET_VAULT")
     if named:
-        path = from_home(named).absolute()
+        path = expand_home(named).absolute()
         if not path.is_dir():
             there = path.exists() or path.is_symlink()
             raise UserError(

@@ -19,7 +19,7 @@ from placet.journal.costs import CallUse, Paid, add, sum_of
 from placet.journal.database import Connection
 
 
-class ReadyRow(NamedTuple):
+class EncodedRow(NamedTuple):
     """An activity as it is written: its columns, the same as hashed, and its part in the sums."""
 
     columns: tuple[str, ...]
@@ -37,7 +37,7 @@ _LONE = re.compile("[\ud800-\udfff]")
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-def ready_row(activity: Activity) -> ReadyRow:
+def encode_row(activity: Activity) -> EncodedRow:
     """Return an event as a row; raises ValueError or TypeError for what cannot be stored."""
     metadata = _COMPACT(dict(activity.metadata))
     if r"\u0000" in metadata:  # PostgreSQL cannot return it
@@ -53,14 +53,14 @@ def ready_row(activity: Activity) -> ReadyRow:
         metadata,
     )
     try:
-        return ReadyRow(columns, chained(columns), sum_of(activity))
+        return EncodedRow(columns, chained(columns), sum_of(activity))
     except UnicodeEncodeError:
         # A file name that is not UTF-8 carries lone surrogates. They become the text \udc80, in
         # metadata too: as the JSON escape \udc80 they would make `metadata->>'path'` return what no
         # reader can decode.
         shown = _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", columns[-1])
         columns = (*(utf8(column) for column in columns[:-1]), shown)
-        return ReadyRow(columns, chained(columns), sum_of(activity))
+        return EncodedRow(columns, chained(columns), sum_of(activity))
 
 
 def utf8(text: str) -> str:
@@ -104,7 +104,7 @@ class Chain:
         ).fetchone()
         return last_id, last_hash
 
-    def append(self, row: ReadyRow) -> None:
+    def append(self, row: EncodedRow) -> None:
         """Add an event."""
         before, last_hash = self._end or self._last()
         self._end = new, chained = before + 1, link(last_hash, before + 1, row.chained)

@@ -55,7 +55,7 @@ class Store(Protocol):
     def connection(self) -> Connection:
         """The writer's connection, which `ready` may replace."""
 
-    def ready(self) -> None:
+    def ensure_writable(self) -> None:
         """Make sure that it can be written now; raises OSError while it cannot."""
 
     def begin(self, *, durable: bool) -> float:
@@ -100,7 +100,7 @@ class Database(Protocol):
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Run one SELECT of a person's; return column names and rows."""
 
-    def make_ready(self, address: str) -> tuple[str, ...]:
+    def create_tables(self, address: str) -> tuple[str, ...]:
         """Make or migrate the tables; return the roles that an administrator has yet to make."""
 
     def backup(self, path: Path, target: Path) -> None:

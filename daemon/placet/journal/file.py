@@ -85,10 +85,10 @@ def damaged(path: Path, error: BaseException) -> JournalDamaged:
 def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    return rename_whole(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
+    return rename_database(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
 
 
-def rename_whole(path: Path, name: str) -> Path:
+def rename_database(path: Path, name: str) -> Path:
     """Rename the database and its companions; return the new path."""
     kept = path.with_name(name)
     for tail in ("-wal", "-shm", "-journal", ""):

@@ -20,7 +20,7 @@ from placet.case.lease import Owner, may_take
 from placet.disk.files import identity_of
 from placet.errors import BUGS, PlacetError, UserError, rfc3339
 from placet.journal import schema
-from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
+from placet.journal.chain import Chain, EncodedRow, encode_row, utf8
 from placet.journal.database import Connection, DatabaseAway, Store, address_of, database_of, upsert
 from placet.journal.errors import (
     BUSY_MS,
@@ -55,12 +55,12 @@ from placet.journal.writes import (
     hashed_body,
 )
 
-Prepared = ReadyRow | AcquireLease | Change
+Prepared = EncodedRow | AcquireLease | Change
 
 
 def prepare(write: Write) -> Prepared:
     """Return a write as `apply` takes it; ValueError or TypeError for what cannot be stored."""
-    return ready_row(write.activity) if isinstance(write, AddActivity) else write
+    return encode_row(write.activity) if isinstance(write, AddActivity) else write
 
 
 class Leases:
@@ -135,7 +135,7 @@ class Transaction:
         """
         execute = self._connection.execute
         mark = self._chain.mark()
-        simple = all(isinstance(write, ReadyRow) for write in batch)
+        simple = all(isinstance(write, EncodedRow) for write in batch)
         apart = not (simple or alone)
         if apart:
             execute("SAVEPOINT batch")
@@ -163,7 +163,7 @@ class Transaction:
         outbox: list[int] = []
         token, taken_from = 0, None
         for write in batch:
-            if isinstance(write, ReadyRow):
+            if isinstance(write, EncodedRow):
                 self._chain.append(write)
             elif isinstance(write, AcquireLease):
                 token, taken_from = self._leases.acquire(self._connection, write, **self._times)
@@ -331,7 +331,7 @@ class SqliteStore:
             raise
         self._full_sync = False
 
-    def ready(self) -> None:
+    def ensure_writable(self) -> None:
         """Raise OSError if the path names another file, or none: SQLite would write on."""
         if identity_of(self._path) != self._identity:
             raise OSError(
@@ -597,7 +597,7 @@ class Journal:
         sent: list[Outcome] = []  # of the transaction whose COMMIT was tried last
         while True:
             try:
-                self._store.ready()
+                self._store.ensure_writable()
                 if not (sent and self._store.was_kept()):
                     sent.clear()
                     self._attempt(group, sent)

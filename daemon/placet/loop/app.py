@@ -138,7 +138,7 @@ def _started(loop: Loop, bell: Watcher) -> AddActivity:
         "provider": model.provider,
         "model": model.name,
     }
-    return of_daemon(loop.ports.clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
+    return of_daemon(loop.ports.clock, Action.DAEMON_STARTED, **facts, **_unfinished_work(loop))
 
 
 def _journal(
@@ -225,7 +225,7 @@ def _loop(
     carries_out: CarryOut = carry_out
     team: Workers | None = None
     if settings.held.config.team.workers or address_of(journal.path):
-        plans, carries_out, team = plugin(WORKERS, "team").hands(
+        plans, carries_out, team = plugin(WORKERS, "team").choose_workers(
             lambda: settings.held.config, journal, bell.ring, say, stack
         )
     loop = Loop(
@@ -305,13 +305,13 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
         with suppress(JournalPaused, UserError):  # a missing journal was reported already
             facts = {"pid": os.getpid(), "orderly": orderly}
             stopped = of_daemon(
-                loop.ports.clock, Action.DAEMON_STOPPED, **facts, **_left_over(loop)
+                loop.ports.clock, Action.DAEMON_STOPPED, **facts, **_unfinished_work(loop)
             )
             journal.commit([stopped])
             mark_end(journal, state.mark, loop.book.vault)
 
 
-def _left_over(loop: Loop) -> dict[str, Any]:
+def _unfinished_work(loop: Loop) -> dict[str, Any]:
     """Return the work that the next start resumes.
 
     That is each mission with its step, and the numbers of plans being written, of plans in review

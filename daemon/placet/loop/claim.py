@@ -152,10 +152,10 @@ def must_be_there(
     there, wanted = address_of(state.journal), config.team.database
     if there == wanted:
         if wanted:
-            _make_ready(wanted, on_wait, ending)
+            _create_tables(wanted, on_wait, ending)
         return
     if not there and not state.journal.exists():
-        _make_ready(wanted, on_wait, ending)
+        _create_tables(wanted, on_wait, ending)
         put(address_file(state.journal), f"{wanted}\n".encode())
         return
     vault = shlex.quote(str(state.vault))
@@ -168,10 +168,10 @@ def must_be_there(
     )
 
 
-def _make_ready(address: str, on_wait: Callable[[str], None], ending: threading.Event) -> None:
+def _create_tables(address: str, on_wait: Callable[[str], None], ending: threading.Event) -> None:
     while True:
         try:
-            database_of(address).make_ready(address)
+            database_of(address).create_tables(address)
         except UserError as error:
             if not isinstance(error.__cause__, DatabaseAway):
                 raise

@@ -36,9 +36,9 @@ from placet.case.events import (
 from placet.case.explain import state_sentence
 from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
 from placet.case.life_cycle import OPEN, EventKind, State
-from placet.case.notes import body_of, look_at, trace_of
+from placet.case.notes import body_of, inspect_note, trace_of
 from placet.case.observe import gestures, observe
-from placet.case.question_note import answer_in, is_of
+from placet.case.question_note import answer_in, is_question_note
 from placet.case.request import unknown_agent, unknown_portal
 from placet.case.sorting import CaseNotes
 from placet.chat.budget import Limits, cost_usd, is_free, money_problem
@@ -154,7 +154,7 @@ def _from_archive(
     there = vault.scan([Folder.REQUESTS]).found
     names = (numbered(f"{Folder.REQUESTS}/{name}", number) for number in count(1))
     home = next(path for path in names if path not in there)
-    request = look_at(home, raw, vault.owner(intent.path))
+    request = inspect_note(home, raw, vault.owner(intent.path))
     moves = (Move(intent.path, home),)
     return replace(intent, path=home), replace(its, request=request), moves
 
@@ -166,8 +166,8 @@ def _asked_in_archive(book: Cases, case: Case, asking: Asking) -> list[NoteSeen]
         raw, _ = book.vault.read(path)
     except Unreadable:
         return []
-    note = replace(look_at(asking.path, raw, ""), path=path)
-    is_it = note.trace_id == case.trace_id and note.asks and is_of(note, asking)
+    note = replace(inspect_note(asking.path, raw, ""), path=path)
+    is_it = note.trace_id == case.trace_id and note.asks and is_question_note(note, asking)
     is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
     return [note] if is_answered else []
 
@@ -366,7 +366,7 @@ def _with_kept_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture:
     An approval took those of the plan.
     """
     raw = book.text_to_show(case.request_digest)
-    note = look_at(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
+    note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
     asked = request_in(book, note) if raw and not note.is_plan else ""
     return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import PurePosixPath
 
 from placet.case.case import Case, NoteSeen
-from placet.case.notes import DRAFT, look_at, trace_of
+from placet.case.notes import DRAFT, inspect_note, trace_of
 from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, Quiet, look
 from placet.case.sorting import CaseNotes
 from placet.disk.confine import EntryKind
@@ -304,7 +304,7 @@ class Intake:
             raw, read = self.vault.read(path)
             if (read.size, read.mtime_ns) != (thing.fingerprint.size, thing.fingerprint.mtime_ns):
                 return False  # It changed while it was read, so the text may be incomplete.
-            self.notes[path] = look_at(path, raw, self.vault.owner(path))
+            self.notes[path] = inspect_note(path, raw, self.vault.owner(path))
         except (Gone, NotSettled):
             return False  # the folder may be there again at the next look
         except TooLarge:

@@ -112,9 +112,9 @@ def release(book: Cases, team: Workers | None, case: Case, token: int | None) ->
     if token is None or (team is not None and ports.leaving.is_set()):
         return  # a team's worker continues while no daemon runs
     row = of_case(ports.clock, case, Action.LEASE_RELEASED, token=token)
-    over = () if team is None else team.over(case, ended=False)
+    released = () if team is None else team.release(case, ended=False)
     try:
-        ports.journal.commit([ReleaseLease(case.trace_id, token), row, *over])
+        ports.journal.commit([ReleaseLease(case.trace_id, token), row, *released])
     except LeaseLost:
         if team is None:  # a team's work is offered to another worker
             book.say(f"{case.request_id}: another daemon has taken this mission over")

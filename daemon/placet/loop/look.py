@@ -17,7 +17,7 @@ from placet.case.intents import Intent
 from placet.case.life_cycle import OPEN, State
 from placet.case.observe import stale_statuses
 from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
-from placet.case.warnings import beside
+from placet.case.warnings import warnings_for
 from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
@@ -184,7 +184,7 @@ class Decisions:
         seen = _seen(case, its)
         last, warnings = self._warned.pop(case.trace_id, ((), {}))
         if not _same(seen, last):
-            warnings = beside(case, its)
+            warnings = warnings_for(case, its)
         self._warned[case.trace_id] = seen, warnings
         return warnings
 
@@ -239,7 +239,7 @@ class Decisions:
                     )
                 )
                 notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, now))
-        for trace, why in book.waits.told().items():
+        for trace, why in book.waits.sentences().items():
             if (path := book.cases[trace].request_path) and path in notes:
                 notices.setdefault(path, why)
         if book.waits.hold is not None:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from placet.activity import Action
 from placet.agent.record import Postponed
 from placet.case.case import Case
-from placet.case.waiting import Hold, Why, told
+from placet.case.waiting import Hold, Why, wait_text
 from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
@@ -79,8 +79,8 @@ class Waits:
         if not why.why.holds_all:
             self.postponed[case.trace_id] = until, why
             # a hold is reported once, not for each case and each try
-            if not self._was_said(why):
-                self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
+            if not self._is_repeated(why):
+                self.say(f"{case.request_id}: {wait_text(why.why, why.reason, why.after_s)}")
             if why.why is Why.ASKED_TO_WAIT:
                 self.journal.commit([of_case(self.clock, case, Action.MODEL_WAITING, **facts)])
             return
@@ -111,7 +111,7 @@ class Waits:
         self._tried[case.trace_id] = now + after_s, after_s
         return Postponed(why.reason, after_s, why.why)
 
-    def _was_said(self, why: Postponed) -> bool:
+    def _is_repeated(self, why: Postponed) -> bool:
         """Return whether this wait was the last one reported, and remember it.
 
         It was not if a model has answered since.
@@ -201,10 +201,10 @@ class Waits:
             return None
         return self.hold
 
-    def told(self) -> dict[str, str]:
+    def sentences(self) -> dict[str, str]:
         """Return by trace_id a sentence about each case whose work waits."""
         return {
-            trace: told(why.why, why.reason, why.after_s)
+            trace: wait_text(why.why, why.reason, why.after_s)
             for trace, (_, why) in self.postponed.items()
         }
 

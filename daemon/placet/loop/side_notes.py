@@ -58,15 +58,15 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
 class Notices:
     """The side notes in the vault.
 
-    `said` has by note path the digest of its side note, and of the one that this replaces. placet
-    replaces or deletes only a text with one of these digests: a person wrote into any other.
+    `written` has by note path the digest of its side note, and of the one that this replaces.
+    placet replaces or deletes only a text with one of these digests: a person wrote into any other.
     """
 
     vault: Vault
     journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
-    said: dict[str, str] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
 
     def show(
         self,
@@ -86,7 +86,7 @@ class Notices:
         for path, why in sorted(wanted.items()):
             sides.setdefault(side_of(path), []).append((path, why))
         more = forgets = False
-        own = {mark for marks in self.said.values() for mark in marks.split()}
+        own = {mark for marks in self.written.values() for mark in marks.split()}
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
             try:
                 raw, _ = self.vault.read(side)
@@ -108,11 +108,13 @@ class Notices:
                 more = True
             except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
-        answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
+        answered = self.written.keys() - {show(path) for path in wanted.keys() | unsure}
         # keep its digest: else placet would not recognise its own text
         if answered and not (more or forgets):
             self.journal.commit([DropSeen(path) for path in sorted(answered)])
-            self.said = {path: marks for path, marks in self.said.items() if path not in answered}
+            self.written = {
+                path: marks for path, marks in self.written.items() if path not in answered
+            }
         return more
 
     def _put(
@@ -126,8 +128,10 @@ class Notices:
             there = None
         mark = sha256(text).hexdigest()
         found = "" if there is None else sha256(there).hexdigest()
-        marks = self.said.get(show(path), "").split()
-        is_own = found in ("", mark) or any(found in said.split() for said in self.said.values())
+        marks = self.written.get(show(path), "").split()
+        is_own = found in ("", mark) or any(
+            found in marks.split() for marks in self.written.values()
+        )
         if marks[:1] != [mark]:
             # Recorded before it is written: a crash must leave no text that placet does not
             # recognise.
@@ -169,4 +173,4 @@ class Notices:
             else PutSeen(show(path), marks, "", "")
         )
         self.journal.commit([seen] if path == MODEL else [AddActivity(row), seen])
-        self.said[show(path)] = marks
+        self.written[show(path)] = marks

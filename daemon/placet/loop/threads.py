@@ -190,7 +190,7 @@ class Workers(Protocol):
     def full(self, portal: str, working: Collection[Case]) -> bool:
         """Return whether a portal has as many missions as it may have."""
 
-    def over(self, case: Case, *, ended: bool) -> Sequence[Write]:
+    def release(self, case: Case, *, ended: bool) -> Sequence[Write]:
         """Return the writes that delete an assignment, and all of a case's where it `ended`."""
 
 

@@ -115,7 +115,7 @@ class Loop:
         with self.ports.journal.read() as reader:
             cases.load(reader)
             book.outbox.take_up(reader.pending_commands())
-            self.decisions.notices.said = {row.path: row.digest for row in reader.seen()}
+            self.decisions.notices.written = {row.path: row.digest for row in reader.seen()}
             working = [case for case in cases.values() if case.is_working]
             book.waits.load(reader, working)
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
@@ -278,7 +278,7 @@ class Loop:
         hold = book.waits.holding()
         waiting_for = (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
-            *(f"{book.cases[t].request_id}: {why}" for t, why in book.waits.told().items()),
+            *(f"{book.cases[t].request_id}: {why}" for t, why in book.waits.sentences().items()),
             *(command.error for command in book.outbox.pending if command.error),
             *(
                 f"{case.request_id}: its mission waits until {show(case.plan.path)} can be read, "

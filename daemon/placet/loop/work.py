@@ -33,7 +33,7 @@ from placet.case.events import (
 from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, EventKind, State
-from placet.case.notes import body_of, look_at
+from placet.case.notes import body_of, inspect_note
 from placet.case.sorting import CaseNotes, as_it_counts
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
@@ -334,7 +334,7 @@ class Dispatch:
         """
         path = self.decisions.shown[case.trace_id].plans[0].path
         try:
-            note = look_at(path, self.book.vault.read(path)[0], "")
+            note = inspect_note(path, self.book.vault.read(path)[0], "")
         except Unreadable:
             return False
         return may_begin(case, CaseNotes(plans=[as_it_counts(case, note)]))
@@ -386,7 +386,7 @@ class Dispatch:
             return None
         except Unreadable:
             raw = b""
-        return look_at(path, raw, "")
+        return inspect_note(path, raw, "")
 
     def _stamped_plan(self, case: Case) -> NoteSeen | None:
         """Return a case's plan with what was stamped or written in it since the last look.
@@ -396,7 +396,7 @@ class Dispatch:
         if (seen := self.book.intake.notes.get(case.plan.path)) is None:
             return None
         try:
-            note = look_at(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
+            note = inspect_note(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
         except Unreadable:
             return None
         return as_it_counts(case, note) if note.trace_id in ("", case.trace_id) else None
@@ -428,7 +428,7 @@ class Dispatch:
             book.apply(case, event)
             return
         ends = not isinstance(event, Asked)
-        over = () if self.team is None else self.team.over(case, ended=ends)
+        released = () if self.team is None else self.team.release(case, ended=ends)
         what: Event = event
         if isinstance(event, MissionEnded) and event.drift is not None and not case.stop:
             note = self._stamped_plan(case)
@@ -441,7 +441,7 @@ class Dispatch:
                 Guard(case.trace_id, token),
                 ReleaseLease(case.trace_id, token),
                 of_case(book.ports.clock, case, Action.LEASE_RELEASED, token=token),
-                *over,
+                *released,
             )
         except LeaseLost:
             book.say(

@@ -436,7 +436,7 @@ class NoteParts:
     problem: str = ""
 
 
-def take_apart(raw: bytes) -> NoteParts:
+def split_note(raw: bytes) -> NoteParts:
     """Split a note into its parts. Never raises: errors are in `problem`."""
     try:
         text = raw.decode("utf-8")
@@ -458,7 +458,7 @@ def take_apart(raw: bytes) -> NoteParts:
 
 def written_value(raw: bytes, key: str) -> str:
     """Return a key's value as its author wrote it, or "" if the layout does not have the key."""
-    parts = take_apart(raw)
+    parts = split_note(raw)
     found = next((entry for entry in parts.layout.entries if entry.key == key), None)
     return "" if found is None else parts.block[found.value_start : found.value_end]
 
@@ -692,7 +692,7 @@ class Note:
 
 def read_note(raw: bytes) -> Note:
     """Parse a note. Never raises: errors are in `problem`."""
-    parts = take_apart(raw)
+    parts = split_note(raw)
     meta = parts.meta
     if not all(str(meta.get(key, "")).isascii() for key in NAMES):
         meta = {**meta, **{key: normalize("NFC", str(meta[key])) for key in NAMES if key in meta}}
@@ -714,7 +714,7 @@ def stamp(
     Raises UnsafeEdit if the note has a `problem`, or if the result would not differ in exactly
     these keys. Raises ValueError if `kind_if_none` is NONE and a block is needed.
     """
-    before = take_apart(raw)
+    before = split_note(raw)
     if before.problem:
         raise UnsafeEdit(before.problem)
     wanted = {key: value for key, value in changes.items() if not holds(before.meta, key, value)}
@@ -731,7 +731,7 @@ def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
     For notes that are neither stamped nor compared by digest. The keys are those of `read_note`.
     Never raises.
     """
-    return frontmatter.parse("", handler=_FrontmatterHandler(take_apart(raw)))
+    return frontmatter.parse("", handler=_FrontmatterHandler(split_note(raw)))
 
 
 def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
@@ -744,7 +744,7 @@ def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatt
     raw = body.encode(errors="backslashreplace")
     if not meta:
         return raw
-    bare = take_apart(raw)
+    bare = split_note(raw)
     if bare.problem or bare.kind is not Frontmatter.NONE:
         raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
     note = _edited(bare, meta, kind)
@@ -759,7 +759,7 @@ def digest(raw: bytes, without: Collection[str]) -> str:
 
 def plan_text(raw: bytes) -> bytes:
     """Return the text that an approval of this plan binds, without PLAN_STAMPS and placet's box."""
-    parts = take_apart(raw)
+    parts = split_note(raw)
     text = without_box(parts.body)
     if parts.problem or text == parts.body:
         return _without(raw, parts, PLAN_STAMPS)
@@ -779,7 +779,7 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     note with only such keys gives the same bytes as the bare note. A note with a `problem` is
     returned whole.
     """
-    return _without(raw, take_apart(raw), keys)
+    return _without(raw, split_note(raw), keys)
 
 
 class _FrontmatterHandler(YAMLHandler):
@@ -888,7 +888,7 @@ def _put_together(parts: NoteParts, block: str) -> bytes:
     if not block:
         bom = BOM if parts.head.startswith(BOM) else ""
         bare = (bom + parts.body).encode()
-        rest = take_apart(bare)
+        rest = split_note(bare)
         if rest.kind is Frontmatter.NONE and not rest.problem:
             return bare
     return f"{parts.head}{block}{parts.foot}{parts.body}".encode()
@@ -898,7 +898,7 @@ def _prove(
     raw: bytes, before: NoteParts, after_raw: bytes, wanted: Mapping[str, Value | None]
 ) -> None:
     """Raise UnsafeEdit unless exactly the wanted keys differ, in meaning and in bytes."""
-    after = take_apart(after_raw)
+    after = split_note(after_raw)
     same_rest = _printed(after.meta, wanted) == _printed(before.meta, wanted)
     as_wanted = all(holds(after.meta, key, value) for key, value in wanted.items())
     same_bytes = _without(after_raw, after, wanted) == _without(raw, before, wanted)

@@ -215,7 +215,7 @@ def _quote(outline: Outline, first: int, end: int, begin: int) -> CommentBlock:
         lines.pop()
     indent = outline.lines[first][: outline.lines[first].index(">")]
     block = CommentBlock(lines, first, first + len(lines) - 1, indent, quoted=True)
-    return _told_apart(block)
+    return _without_answers(block)
 
 
 def _dedented(line: str, width: int) -> str:
@@ -223,7 +223,7 @@ def _dedented(line: str, width: int) -> str:
     return shown[width:] if not shown[:width].strip() else shown.lstrip()
 
 
-def _told_apart(block: CommentBlock) -> CommentBlock:
+def _without_answers(block: CommentBlock) -> CommentBlock:
     """Part a comment's lines from those of its answers."""
     starts = [n for n, line in enumerate(block.lines) if n and _ANSWER.match(line)]
     if starts:

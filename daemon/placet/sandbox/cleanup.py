@@ -68,7 +68,7 @@ def _read(path: Path) -> bytes | None:
         os.close(fd)
 
 
-def drop_odd(worktree: Path) -> None:
+def delete_special_files(worktree: Path) -> None:
     """Delete pipes, sockets and devices, because git would block on a pipe named `.gitignore`.
 
     Folders without permissions get them back, because git looks for such names in them too.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from placet.errors import ToolError, UserError
 from placet.sandbox.box import Box, BoxLimits, Level, Ran
-from placet.sandbox.cleanup import drop_odd
+from placet.sandbox.cleanup import delete_special_files
 from placet.sandbox.levels import Start, starting
 
 
@@ -216,10 +216,10 @@ def run(
             finally:
                 watch.close()
     if sys.platform == "linux":
-        drop_odd(box.worktree)
+        delete_special_files(box.worktree)
     stdout, stderr = watch.stdout.text(), watch.stderr.text()
     if not watch.verdict:
-        return Ran(_exit_code(watch.said(), stderr, level), stdout, stderr)
+        return Ran(_exit_code(watch.messages(), stderr, level), stdout, stderr)
     return Ran(None, stdout, stderr + _exceeded(watch.verdict, box.limits), watch.verdict)
 
 
@@ -247,7 +247,7 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
             start.spawn().wait()
         finally:
             signal.signal(signal.SIGINT, before)
-        return _exit_code(_said(start.status.read()), "", level)
+        return _exit_code(_messages(start.status.read()), "", level)
 
 
 class _Watch:
@@ -310,7 +310,7 @@ class _Watch:
     def _take_status(self, data: bytes) -> None:
         self._status += data
         if self._inner is None and b"child-pid" in self._status and sys.platform == "linux":
-            pid = self.said().get("child-pid")
+            pid = self.messages().get("child-pid")
             if pid is not None:
                 with suppress(ProcessLookupError):  # already gone
                     self._inner, self._inner_pid = os.pidfd_open(int(pid)), int(pid)
@@ -319,9 +319,9 @@ class _Watch:
                     elif self._waits:
                         self._let_go()
 
-    def said(self) -> dict[str, int | str]:
+    def messages(self) -> dict[str, int | str]:
         """Return the messages of bwrap or the launcher so far."""
-        return _said(bytes(self._status))
+        return _messages(bytes(self._status))
 
     def _take_word(self, data: bytes) -> None:
         self._waits = bool(data)
@@ -400,7 +400,7 @@ def _state(pid: int) -> str:
         return ""
 
 
-def _said(status: bytes) -> dict[str, int | str]:
+def _messages(status: bytes) -> dict[str, int | str]:
     """Return the JSON lines so far as one object; the last may still be incomplete."""
     lines = [json.loads(line) for line in status.splitlines() if line.rstrip().endswith(b"}")]
     return {key: value for line in lines for key, value in line.items()}

@@ -80,8 +80,8 @@ def _see(
     entries = [e for entry in entries for e in (*_rust_tool_chain(entry, rustup), entry)]
     entries = list(dict.fromkeys(entries))
     tools = [tool for entry in entries for tool in _tool_chain(entry, home)]
-    tools += _whole(Path(sys.prefix), home)
-    tools += _whole(Path(sys.base_prefix), home)
+    tools += _shown_prefix(Path(sys.prefix), home)
+    tools += _shown_prefix(Path(sys.base_prefix), home)
     tools = [part for tool in tools for part in _without(tool, hidden)]
     return VisiblePaths(tuple(map(str, entries)), _outermost([*tools, *readable]))
 
@@ -158,11 +158,11 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
     prefix = entry.parent
     marker = prefix / "pyvenv.cfg"
     if os.access(marker, os.R_OK):
-        yield from _whole(prefix, home)
+        yield from _shown_prefix(prefix, home)
         for line in marker.read_text("utf-8", "replace").splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "home" and value.strip().startswith("/"):
-                yield from _whole(Path(value.strip()).parent, home)
+                yield from _shown_prefix(Path(value.strip()).parent, home)
     elif entry.name in ("bin", "sbin") and prefix != home:
         for sibling in ("lib", "lib64", "libexec", "include", "share"):
             if sibling == "share" and prefix == home / ".local":
@@ -171,7 +171,7 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
                 yield prefix / sibling
 
 
-def _whole(prefix: Path, home: Path) -> list[Path]:
+def _shown_prefix(prefix: Path, home: Path) -> list[Path]:
     """Return the prefix, unless it would show the home or the whole machine."""
     if (
         not _open_folder(prefix)

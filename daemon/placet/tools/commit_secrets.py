@@ -39,7 +39,7 @@ def refuse_secrets(
             if count and os.path.lexists(tree.path / path):
                 found.append(f"the name of {show(named)}")
             if data is not None:
-                found += told(named, added(repo, tree.base, path, data, known))
+                found += secret_locations(named, added(repo, tree.base, path, data, known))
     if found:
         raise ToolError(
             "secret_in_commit",
@@ -64,7 +64,7 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
         )
 
 
-def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
+def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> None:
     """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file."""
     refuse_not_kept(tree, paths)
     for path, rule in ignored(tree, paths).items():
@@ -149,7 +149,7 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
         ) from error
 
 
-def told(named: str, secrets: Sequence[tuple[int, str]]) -> list[str]:
+def secret_locations(named: str, secrets: Sequence[tuple[int, str]]) -> list[str]:
     """Return where secrets are in a file, for people."""
     return [f"{show(named)}:{line}: {kind}" for line, kind in secrets]
 

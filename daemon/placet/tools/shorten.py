@@ -76,8 +76,8 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
     start = opening[half - 1] if long else len(text)
     end = _last_words(text, half) if long else 0
     if not long or start + len(text) - end > chars:
-        start = _whole(text, min(start, chars // 2))
-        end = _whole(text, max(end, len(text) - chars // 2))
+        start = _character_start(text, min(start, chars // 2))
+        end = _character_start(text, max(end, len(text) - chars // 2))
     head, tail = text[:start], text[end:]
     missing = _count_words(text, start, end)
     first = head.count("\n") + (2 if text[start : start + 1] == "\n" else 1)
@@ -122,14 +122,14 @@ def fold(text: str, width: int) -> str:
     for line in each_line(text):
         at = 0
         while len(line) - at > width + 1:
-            stop = _whole(line, at + width)
+            stop = _character_start(line, at + width)
             out.append(line[at:stop] + "\n")
             at = stop
         out.append(line[at:])
     return "".join(out)
 
 
-def _whole(text: str, at: int) -> int:
+def _character_start(text: str, at: int) -> int:
     """Return `at`, moved before the character that it would split, by at most 32."""
     for _ in range(32):
         if not 0 < at < len(text) or not (

@@ -88,9 +88,9 @@ class ToolError(PlacetError):
         return {"error": self.message, "error_type": self.error_type, **self.details}
 
 
-def with_last_words(reason: str, said: str) -> str:
+def with_last_words(reason: str, words: str) -> str:
     """Return why work failed, and the model's last text, which often says what it lacked."""
-    return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{said}"' if said else reason
+    return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{words}"' if words else reason
 
 
 BUGS = (

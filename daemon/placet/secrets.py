@@ -26,10 +26,10 @@ def _is_jwt(found: re.Match[str]) -> bool:
     if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
         return False  # the example of every tutorial
     try:
-        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
     except (binascii.Error, ValueError, RecursionError):
         return False
-    return isinstance(said, dict) and "alg" in said
+    return isinstance(header, dict) and "alg" in header
 
 
 @dataclass(frozen=True, slots=True)

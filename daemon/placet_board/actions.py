@@ -125,8 +125,8 @@ def _comment(site: Site, ident: str, fields: Fields) -> Done:
     must_allow(case, "comment")
     comment = _field_text(fields, "comment")
     must_say_something("comment", [comment], "Say what to change", "leave the tests alone")
-    said = _at_step(fields, comment)
-    return decide(site, case, "comment", [said], seen=_seen(site, case, fields))
+    text = _at_step(fields, comment)
+    return decide(site, case, "comment", [text], seen=_seen(site, case, fields))
 
 
 def _tick(site: Site, ident: str, fields: Fields) -> Done:
@@ -144,13 +144,13 @@ def _answer(site: Site, ident: str, fields: Fields) -> Done:
             "This question is closed: it was answered, or the mission ended.",
             "Open it as it is now.",
         )
-    said = _field_text(fields, "own") or _field_text(fields, "option")
-    if not said:
+    text = _field_text(fields, "own") or _field_text(fields, "option")
+    if not text:
         raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
     raw = asking_text(site, case)
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
         raise NotAsRead(case.asking.path)
-    return decide(site, case, "answer", [said.strip()], seen=raw)
+    return decide(site, case, "answer", [text.strip()], seen=raw)
 
 
 def _widen(site: Site, ident: str, fields: Fields) -> Done:

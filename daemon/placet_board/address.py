@@ -125,7 +125,7 @@ def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
 
 
 @contextmanager
-def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
+def announced(path: Path, address: Mapping[str, object]) -> Iterator[None]:
     """Say in a file where a server is, as long as the block lasts.
 
     The file is locked meanwhile: who listens at that address after a server was killed may be
@@ -133,7 +133,7 @@ def announced(path: Path, told: Mapping[str, object]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         try:
-            put(path, json.dumps(told).encode())
+            put(path, json.dumps(address).encode())
             server = stack.enter_context(FileLock(path, 0.5))
         except OSError as error:
             raise cannot_write(path, error) from error

@@ -97,8 +97,8 @@ def row_chart(columns: Sequence[Column], tell: Tell, full: float = 0.0) -> Drawi
     blocks, labels = [], []
     for number, (name, values) in enumerate(shown):
         y, x = number * ROW, 0.0
-        said = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
-        labels += [Label(0, y + 14, said), Label(WIDTH, y + 14, tell(_sum(values)), "end")]
+        label = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+        labels += [Label(0, y + 14, label), Label(WIDTH, y + 14, tell(_sum(values)), "end")]
         for series, value in enumerate(values):
             if value:
                 wide = max(value / most * WIDTH, 1.0)

@@ -387,8 +387,8 @@ def _not_done(board: Board, request: Request, error: UserError, code: int) -> Re
         for name, text in (_fields(request) if request.method == "POST" else {}).items()
         if name in TYPED and text.strip()
     ]
-    told = UserError(error.what, hint_of(error))
-    return board.page(request, "error.html", code=code, error=told, typed=typed)
+    shown = UserError(error.what, hint_of(error))
+    return board.page(request, "error.html", code=code, error=shown, typed=typed)
 
 
 def _index(board: Board, request: Request) -> Response:
@@ -413,17 +413,17 @@ def _index(board: Board, request: Request) -> Response:
 def _request(board: Board, request: Request) -> Response:
     page = request_page(board.site(request), request.path_params["ident"])
     name = request.query_params.get("said", "")
-    said = "" if name == "approve" and page["put_back"] else actions.result_message(name)
-    return board.page(request, "request.html", said=said, **page)
+    message = "" if name == "approve" and page["put_back"] else actions.result_message(name)
+    return board.page(request, "request.html", said=message, **page)
 
 
 def _act(board: Board, request: Request) -> Response:
     ident, name = request.path_params["ident"], request.path_params["name"]
-    said = actions.act(board.site(request), ident, name, _fields(request))
+    result = actions.act(board.site(request), ident, name, _fields(request))
     # back to the step that was ticked, which a browser then shows and reads on from
     number = _fields(request).get("step", "")
     place = f"#step-{number}" if name in ("tick", "comment") and number.isdecimal() else ""
-    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={said}{place}", 303)
+    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={result}{place}", 303)
 
 
 def _new(board: Board, request: Request) -> Response:
@@ -498,7 +498,7 @@ def _scripted(site: Site) -> str:
 
 def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:
     """Return what each running mission does at this moment, by trace_id."""
-    story, told = Story(), {}
+    story, lines = Story(), {}
     running = [c["trace_id"] for c in found["cases"] if c["state"] == State.RUNNING]
     if running:
         with open_reader(site.state.journal) as reader:
@@ -507,8 +507,10 @@ def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:
                     line = story.line(row)
                     text = "" if line is None else line[1].partition(": ")[2]
                     thinks = row.action_type == Action.MODEL_CALLED
-                    told[trace] = "the model has answered" if thinks else text.removeprefix(_CALLED)
-    return told
+                    lines[trace] = (
+                        "the model has answered" if thinks else text.removeprefix(_CALLED)
+                    )
+    return lines
 
 
 ROWS = 100
@@ -604,11 +606,11 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
     with site.reader(ident) as reader:
         case = find(reader, ident)
         rows = reader.activity(case.trace_id, limit=MAX_TOLD, newest=True, routine=False)
-    story, before, told = Story(), "", list[dict[str, Any]]()
+    story, before, lines = Story(), "", list[dict[str, Any]]()
     for row in rows:
         line = story.line(row)
         if line is not None:
-            told.append(
+            lines.append(
                 {
                     "row": row.id,
                     "at": row.timestamp,
@@ -620,17 +622,17 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
                 }
             )
             before = row.timestamp
-    over = _long(seconds_between(told[0]["at"], told[-1]["at"])) if told else ""
-    return {"case": case, "story": told, "over": over, "is_cut": len(rows) == MAX_TOLD}
+    over = _long(seconds_between(lines[0]["at"], lines[-1]["at"])) if lines else ""
+    return {"case": case, "story": lines, "over": over, "is_cut": len(rows) == MAX_TOLD}
 
 
 def _shown(row: CommittedRow) -> dict[str, Any]:
     """Return a row as text; the metadata of a hand-made one may be no JSON."""
     try:
         data = row.details
-        told, raw = facts(row.action_type, data), json_text(dict(data), indent=2)
+        text, raw = facts(row.action_type, data), json_text(dict(data), indent=2)
     except (ValueError, TypeError, AttributeError):
-        told, raw = "", row.metadata
+        text, raw = "", row.metadata
     return {
         "id": row.id,
         "at": row.timestamp,
@@ -639,7 +641,7 @@ def _shown(row: CommittedRow) -> dict[str, Any]:
         "action": row.action_type,
         "about": row.entity_id,
         "trace": row.trace_id,
-        "text": seen_name(told)[:400],
+        "text": seen_name(text)[:400],
         "raw": seen(raw),
     }
 

@@ -265,8 +265,8 @@ class Track:
     def text(self) -> str:
         """The track in words."""
         now = {"waits": "waits for you", "works": "in progress", "bad": "failed"}.get(self.kind)
-        said = f"Done: {', '.join(DOTS[: self.done])}."
-        return f"{said} Next: {DOTS[self.done]}, {now}." if now else said
+        done = f"Done: {', '.join(DOTS[: self.done])}."
+        return f"{done} Next: {DOTS[self.done]}, {now}." if now else done
 
 
 _TRACKS = {
@@ -470,10 +470,10 @@ def _changes(before: tuple[int, bytes], plan: Plan) -> tuple[int, str]:
     """Return the number of the last revision, and in one line what changed since."""
     number, old = before
     try:
-        told = ", ".join(_changed_parts(parse_plan(body_of(old)), plan))
+        changed = ", ".join(_changed_parts(parse_plan(body_of(old)), plan))
     except PlanProblems:
-        told = "all of it is new"
-    return number, told or "nothing in the plan changed"
+        changed = "all of it is new"
+    return number, changed or "nothing in the plan changed"
 
 
 def _changed_parts(old: Plan, new: Plan) -> Iterator[str]:
@@ -558,8 +558,10 @@ def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
 
 def _rejected(case: Case, rows: Sequence[CommittedRow]) -> str:
     """Return who rejected a plan, and why."""
-    said = next((one for one in reversed(rows) if one.action_type == Action.PLAN_REJECTED), None)
-    facts = {} if said is None else said.details
+    rejection = next(
+        (one for one in reversed(rows) if one.action_type == Action.PLAN_REJECTED), None
+    )
+    facts = {} if rejection is None else rejection.details
     reason = case.rejection.reason or facts.get("reason", "")
     who = facts.get("reviewed_by", "Somebody")
     return f"{who} rejected the plan: {reason}" if reason else f"{who} rejected the plan."
@@ -568,10 +570,10 @@ def _rejected(case: Case, rows: Sequence[CommittedRow]) -> str:
 def _story(case: Case, rows: Sequence[CommittedRow]) -> list[dict[str, str]]:
     """Return what happened, newest first, in the daemon's sentences; details are left out."""
     story = Story()
-    told = [(row.timestamp, story.line(row)) for row in rows]
+    lines = [(row.timestamp, story.line(row)) for row in rows]
     return [
         {"at": at, "text": line[1].removeprefix(f"{case.request_id}: ")}
-        for at, line in reversed(told)
+        for at, line in reversed(lines)
         if line is not None and line[0] is not Verbosity.DETAIL
     ]
 

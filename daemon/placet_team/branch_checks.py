@@ -146,11 +146,11 @@ def _link_target(path: str, links: Mapping[str, str]) -> str:
             return ""
         at = normpath(join(at, name))
         at = "" if at == "." else at
-        if (said := links.get(at)) is not None:
-            if isabs(said):
+        if (target := links.get(at)) is not None:
+            if isabs(target):
                 return ""
             followed += 1
             if followed > _MAX_LINKS:
                 return path  # no system follows it
-            at, left = dirname(at), [*said.split("/"), *left]
+            at, left = dirname(at), [*target.split("/"), *left]
     return at

@@ -166,10 +166,10 @@ def fetch_mission(
     try:
         fetch_commits(repo, url, [*dict.fromkeys(to.values())], [place.base, head(repo)])
     except GitError as error:
-        said = (
+        reason = (
             passing(error) or f"cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}"
         )
-        raise Postponed(said, REMOTE_RETRY_S, Why.MACHINE) from error
+        raise Postponed(reason, REMOTE_RETRY_S, Why.MACHINE) from error
     allowed = Allowed(
         place.base,
         mission.plan.scope,

@@ -78,7 +78,7 @@ def address_of_git(given: str) -> str:
 
 def _reaching(place: Place) -> Place:
     """Return a place where git reaches the network, as its user would and without placet's keys."""
-    env = {name: said for name, said in os.environ.items() if _USERS.fullmatch(name)}
+    env = {name: value for name, value in os.environ.items() if _USERS.fullmatch(name)}
     env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
     return replace(with_env(place, env), reaches=True)
 
@@ -183,5 +183,5 @@ def _bare_place(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) ->
 
 def redact_line(error: str) -> str:
     """Return git's message on one line, without a password or token that an address may hold."""
-    said = re.sub(r"(https?://)[^/@\s]+@", r"\1", " ".join(error.split()))
-    return re.sub(r"(://[^/@:\s]+):[^/@\s]+@", r"\1@", said)
+    line = re.sub(r"(https?://)[^/@\s]+@", r"\1", " ".join(error.split()))
+    return re.sub(r"(://[^/@:\s]+):[^/@\s]+@", r"\1@", line)

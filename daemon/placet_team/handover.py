@@ -172,7 +172,7 @@ class Handover:
                 return found
 
     def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[str, str]:
-        told, told_s = "", 0.0
+        cancelled, told_s = "", 0.0
         while True:
             row = self.cache.work.get(case.trace_id)
             if row is None or row.token != token:
@@ -186,16 +186,16 @@ class Handover:
                 raise Interrupted("the daemon stops; the worker continues")
             lease_s = self.lease_s
             quiet = row.expired and self.cache.watched_s() >= lease_s
-            quiet = quiet or (told != "" and ports.clock.monotonic() - told_s > OBEYED_S)
+            quiet = quiet or (cancelled != "" and ports.clock.monotonic() - told_s > OBEYED_S)
             if quiet or cancel.must_leave():
                 self._revoke(case, token)
                 if cancel.must_leave():
                     raise Interrupted("it is no longer wanted")
                 why = f"the worker {row.worker} gives no sign of life; another one continues"
                 raise Postponed(why, 0.0, Why.WORKER)
-            if cancel.reason and told != cancel.reason:
-                told, told_s = cancel.reason, ports.clock.monotonic()
-                self.journal.commit([TellWorker(case.trace_id, token, told)])
+            if cancel.reason and cancelled != cancel.reason:
+                cancelled, told_s = cancel.reason, ports.clock.monotonic()
+                self.journal.commit([TellWorker(case.trace_id, token, cancelled)])
             self.cache.wait()
 
     def _revoke(self, case: Case, token: int) -> None:

@@ -85,7 +85,7 @@ async def _work(
     ending: Callable[[], bool],
     say: Callable[[str], None],
 ) -> None:
-    told = [False]
+    reported = [False]
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unless_away)
     # Procrastinate runs work in the loop's own threads, of which there are else 4 and one a core.
@@ -104,8 +104,8 @@ async def _work(
             app.task(name=TASK)(take)
             try:
                 async with app.open_async():
-                    if told[0]:
-                        told[0] = False
+                    if reported[0]:
+                        reported[0] = False
                         say("The journal can be reached again. This worker takes work.")
                     await _until(ending, app, queues)
             except (
@@ -115,8 +115,8 @@ async def _work(
             ) as error:
                 if isinstance(error.__cause__, InsufficientPrivilege):
                     raise error.__cause__ from error
-                if not told[0]:
-                    told[0] = True
+                if not reported[0]:
+                    reported[0] = True
                     say("The journal cannot be reached. This worker takes work when it can.")
             if not ending():
                 await asyncio.sleep(_AGAIN_S)

@@ -220,8 +220,8 @@ def _plain() -> Iterator[None]:
 
 def error_line(error: Exception) -> str:
     """Return on one line what a database said."""
-    said = error.diag.message_primary if isinstance(error, psycopg.Error) else ""
-    return said or one_line(str(error))
+    message = error.diag.message_primary if isinstance(error, psycopg.Error) else ""
+    return message or one_line(str(error))
 
 
 def password_of(address: str) -> dict[str, str]:

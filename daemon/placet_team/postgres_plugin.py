@@ -117,7 +117,7 @@ def lock(
 def _taken(
     journal: Journal, want: AcquireLease, say: Callable[[str], None], ending: threading.Event
 ) -> int:
-    told, gone = False, None
+    reported, gone = False, None
     while True:
         try:
             return journal.commit(
@@ -129,12 +129,12 @@ def _taken(
         if ours and gone != other.token and not is_alive(other.owner):
             gone = other.token
             continue
-        if not told:
+        if not reported:
             say(
                 f"The daemon with {other.owner} works on this vault. This one waits, and takes "
                 f"over when that one has given no sign of life for {other.ttl_s:g} s."
             )
-            told = True
+            reported = True
         if ending.wait(LOOK_S):
             raise UserError(
                 f"Stopped. The daemon with {other.owner} still works on this vault.",

@@ -130,9 +130,11 @@ def query(
             return connection.query(sql)
         except psycopg.Error as error:
             late = isinstance(error, pg.QueryCanceled)
-            said = error_line(error)
+            message = error_line(error)
             raise UserError(
-                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {said}",
+                f"the query took over {timeout_s:.0f} s"
+                if late
+                else f"the query failed: {message}",
                 "it must be one SELECT; `SELECT tablename FROM pg_tables WHERE schemaname = "
                 "'placet'` lists the tables",
                 exit_code=2,

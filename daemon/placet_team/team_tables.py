@@ -27,7 +27,7 @@ TABLES = (
      trace_id text COLLATE "C" PRIMARY KEY, generation bigint NOT NULL, planning boolean NOT NULL,
      queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
      turn bigint NOT NULL DEFAULT 0, level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
-     told text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
+     stop text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
      result text NOT NULL DEFAULT '')""",
     """CREATE TABLE IF NOT EXISTS team_members (
      name text COLLATE "C" PRIMARY KEY, labels text NOT NULL, level bigint NOT NULL,
@@ -62,7 +62,7 @@ class PutWork(Change):
         VALUES (:trace_id, :generation, :planning, :queue, :now)
         ON CONFLICT (trace_id) DO UPDATE SET generation = excluded.generation,
           planning = excluded.planning, queue = excluded.queue, put_at = excluded.put_at,
-          worker = NULL, owner = NULL, token = NULL, item = '', told = '', kind = '',
+          worker = NULL, owner = NULL, token = NULL, item = '', stop = '', kind = '',
           result = ''""",
         f"""SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(:queue, '{TASK}', :priority, NULL, NULL,
           jsonb_build_object('trace_id', CAST(:trace_id AS text), 'generation', :generation), NULL)
@@ -88,12 +88,12 @@ class HandWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class TellWorker(Change):
-    """Tell the worker that has a piece of work to end it (`told` is a Stop as JSON)."""
+    """Tell the worker that has a piece of work to end it (`stop` is a Stop as JSON)."""
 
     trace_id: str
     token: int
-    told: str
-    SQL = ("UPDATE team_work SET told = :told WHERE trace_id = :trace_id AND token = :token",)
+    stop: str
+    SQL = ("UPDATE team_work SET stop = :stop WHERE trace_id = :trace_id AND token = :token",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class WorkRow:
     owner: str
     level: int
     token: int
-    told: str
+    stop: str
     kind: str
     expired: bool
     queued: bool
@@ -249,7 +249,7 @@ def needs(queue: str) -> tuple[str, str, int]:
 
 
 _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(worker, ''),
-  coalesce(owner, ''), level, coalesce(w.token, 0), told, kind,
+  coalesce(owner, ''), level, coalesce(w.token, 0), stop, kind,
   w.token IS NOT NULL AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token AND held
     AND l.expires_s > extract(epoch FROM clock_timestamp())),

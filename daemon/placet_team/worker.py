@@ -117,12 +117,12 @@ class Worker:
     def _beat(self, gone: str = "") -> None:
         level, slots = int(self.machine.level), self.ident.slots
         beat = (self.owner, level, __version__, slots, gone, [*self.under_way])
-        said, lease_s = self.journal.call("worker_beat", *beat)
-        if said == "taken":
+        answer, lease_s = self.journal.call("worker_beat", *beat)
+        if answer == "taken":
             raise name_taken(self.ident.name)
-        if said == "unknown":
+        if answer == "unknown":
             raise not_let_in(self.ident.name)
-        self.draining, self.lease_s = said == "draining", float(lease_s)
+        self.draining, self.lease_s = answer == "draining", float(lease_s)
 
     def _heed(self) -> None:
         """Tell the work under way what the daemon says."""
@@ -134,8 +134,8 @@ class Worker:
             row = rows.get(trace_id)
             if row is None or row.token != token:
                 cancel.set()
-            elif row.told:
-                cancel.set(row.told)
+            elif row.stop:
+                cancel.set(row.stop)
 
     # --- work
 

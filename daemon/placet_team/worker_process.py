@@ -100,8 +100,8 @@ def _work(
         worker = Worker(ident, journal, machine, say, owner)
         if not _join(stack, worker, say, ending):
             return
-        said = f"{counted(ident.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
-        say(f"worker {ident.name} takes work: {said}; stop with Ctrl-C")
+        facts = f"{counted(ident.slots, 'slot')}, labels {', '.join(labels)}, {level.title}"
+        say(f"worker {ident.name} takes work: {facts}; stop with Ctrl-C")
 
         def is_stopping() -> bool:
             if ending.is_set() or worker.failed:
@@ -124,7 +124,7 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     reachable. Raises UserError if it lives.
     """
     name, mine = worker.ident.name, OWNER_JSON.validate_json(worker.owner)
-    told, began_s = False, boottime_s()
+    reported, began_s = False, boottime_s()
     looked_s = began_s
     while not ending.is_set():
         with worker.journal.read() as reader:
@@ -147,8 +147,8 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
                     raise
             else:
                 return True
-        if not told and not gone:  # else another worker was quicker, and the next look names it
-            told, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
+        if not reported and not gone:  # else another worker was quicker, and the next look names it
+            reported, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)
     return False
@@ -159,7 +159,7 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
 
     Return False if told to end before.
     """
-    told = ""
+    reported = ""
     while True:
         try:
             with closing(PostgresConnection(address)) as connection:
@@ -174,8 +174,8 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
                 f"The database {shown(address)} cannot be reached: {error}. This worker waits "
                 "until it can be reached."
             )
-        if waits != told:
-            told = waits
+        if waits != reported:
+            reported = waits
             say(waits)
         if ending.wait(LOOK_S):
             return False

@@ -82,8 +82,8 @@ def with_worker(
         return f"It waits for a worker: {_waits_for(case, reader)}.", (_SEE,)
     if not runs:
         helps = (*helps, "The result waits for the daemon: placet run")
-    said = f"Since {found['since'] or case.since}: {found['now']}."
-    return f"{why}\n{said}" if found["state"] == AT_WORK else said, helps
+    sentence = f"Since {found['since'] or case.since}: {found['now']}."
+    return f"{why}\n{sentence}" if found["state"] == AT_WORK else sentence, helps
 
 
 def _waits_for(case: Case, reader: Reader) -> str:

@@ -833,7 +833,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
     The lock of the vault, which keeps the second one out, is taken away: what is left is the lease.
     The second one takes the first for gone. Nothing may be done twice, and what the first does
     after that counts for nothing. The next daemon takes away the worktree that it was about to
-    make, which is empty, and one that a mission left that failed as both were in it.
+    make, which is empty, and one that a mission left that failed as both were in it. A file that
+    the first wrote into the worktree as it went on is kept at a reference.
     """
     names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")
@@ -853,9 +854,13 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         killed = bench.await_end(pid) != 0
         second = bench.await_end(other)
         last = bench.live(partial(prepare, bench)) or bench.live(None)
+        left = [ref for ref in bench.state()["refs"] if ref.startswith("refs/placet/left/")]
+        for ref in left:
+            git(bench.repo, "update-ref", "-d", ref)
         bad = once(bench, good)
-        if not bench.vault.rows("execution.failed"):
-            bad += [ref for ref in bench.state()["refs"] if ref.startswith("refs/placet/left/")]
+        writes = names[at].split()[1] in ("os.write", "os.fsync", "os.rename")
+        if not (writes or bench.vault.rows("execution.failed")):
+            bad += left
         if second not in (0, REFUSED) or last != 0:
             bad.append(f"the others ended with {second} and {last}")
         yield [at, names[at]], killed, bench.asked() - asked, bad

@@ -165,8 +165,8 @@ def _leads_out(work: Underway, path: str) -> bool:
     if not link.is_symlink():
         return False
     folder = os.path.join(top, os.path.dirname(path))  # noqa: PTH118, PTH120 - as it is written
-    said = os.path.normpath(os.path.join(folder, link.readlink()))  # noqa: PTH118 - likewise
-    ends = [os.path.relpath(end, top) for end in (said, os.path.realpath(link))]
+    target = os.path.normpath(os.path.join(folder, link.readlink()))  # noqa: PTH118 - likewise
+    ends = [os.path.relpath(end, top) for end in (target, os.path.realpath(link))]
     return link.readlink().is_absolute() or any(
         end == "." or end.split("/")[0] == ".." or work.place.root.denied.protects(end)
         for end in ends

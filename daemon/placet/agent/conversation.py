@@ -105,11 +105,11 @@ def begin(
                 repository=record.case.request.portal or "the vault itself",
                 turns=limits.guards.max_iterations,
             )
-        said = texts(guidance(place.root, remarks))
+        remarks_text = texts(guidance(place.root, remarks))
         opening = Opening(
             *(
                 tuple(redact(text, place.secrets)[0] for text in some)
-                for some in (system, said, remarks)
+                for some in (system, remarks_text, remarks)
             )
         )
         record.settle(OPENING, opening)
@@ -195,11 +195,11 @@ def _prepared(
     turns = list(ask.turns)
     if decided.compaction is not None:
         turns = list(compacted(turns, decided.compaction, keep))
-    said = [text_block(remark) for remark in decided.remarks]
-    if said and turns[-1].role == "user":
-        turns[-1] = user_turn([*turns[-1].blocks, *said])
-    elif said:
-        turns.append(user_turn(said))
+    blocks = [text_block(remark) for remark in decided.remarks]
+    if blocks and turns[-1].role == "user":
+        turns[-1] = user_turn([*turns[-1].blocks, *blocks])
+    elif blocks:
+        turns.append(user_turn(blocks))
     return turns
 
 

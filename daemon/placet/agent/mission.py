@@ -456,17 +456,17 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
 
     def texts(agents_md: str) -> list[str]:
         text = text_to_do(work.mission.text, plan)
-        said = [f"The approved plan:\n\n<plan>\n{text}\n</plan>"]
+        blocks = [f"The approved plan:\n\n<plan>\n{text}\n</plan>"]
         if remarks := work.mission.remarks:
             listed = "\n".join(f"- {placed(one)}" for one in remarks)
-            said.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
-        said += answered_before(work.ports, work.mission.case)
+            blocks.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
+        blocks += answered_before(work.ports, work.mission.case)
         if agents_md:
-            said.append(agents_md)
+            blocks.append(agents_md)
         if literals:
             numbers = ", ".join(str(one["step"]) for one in literals)
-            said.append(f"Carried out already, as written: step {numbers}.")
-        return said
+            blocks.append(f"Already done, as written: step {numbers}.")
+        return blocks
 
     tools = executing(named(plan), plan.scope, place.level)
     talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE)

@@ -148,8 +148,8 @@ MAX_LAST_WORDS = 300
 def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
     """Return the model's last text on one line, without secrets, shortened; "" if none."""
     for replied in reversed(record.replies()):
-        if said := one_line(redact(replied.reply.turn.text, secrets)[0], MAX_LAST_WORDS):
-            return said
+        if words := one_line(redact(replied.reply.turn.text, secrets)[0], MAX_LAST_WORDS):
+            return words
     return ""
 
 

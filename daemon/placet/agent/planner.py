@@ -317,15 +317,15 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
 
 def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
     """Return remarks on files that the plan names in full and git ignores: it commits them."""
-    said = []
+    sentences = []
     for path, rule in ignored(tree, scope.by_name()).items():
         where = code(f"{rule.file}:{rule.line}")
-        said.append(
+        sentences.append(
             f"{code(path)} is left out of this vault's history by {where}; it cannot be written."
             if rule.for_good
             else f"{code(path)} is ignored by {where}; it will be committed all the same."
         )
-    return said
+    return sentences
 
 
 def base_of(ports: Ports, repo: Repo, record: Record) -> str:

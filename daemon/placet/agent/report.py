@@ -571,8 +571,8 @@ def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) ->
         is_mission = is_mission or row.action_type == Action.EXECUTION_STARTED
         if row.action_type == Action.QUESTION_ASKED:
             end = ends.get(_name(row))
-            said = next(words, ("", "")) if is_mission else _take_words(planned, end)
-            lines.append(_question(case, row, end, said))
+            question = next(words, ("", "")) if is_mission else _take_words(planned, end)
+            lines.append(_question(case, row, end, question))
         elif row.action_type == Action.PLAN_AMENDMENT_REQUESTED:
             lines.append(_wider(case, row, ends.get(_name(row))))
     return "\n".join([_HEADING, *lines]) + "\n\n" if lines else ""
@@ -596,9 +596,9 @@ def _words(record: Recorded) -> Iterator[tuple[str, str]]:
         begun, outcome = record.begun(Key(key, Begun)), record.get(Key(key, Outcome))
         if begun is None or begun.tool != "ask_person":
             continue
-        said: Mapping[str, str] = {} if outcome is None else json.loads(outcome.content)
-        if said.get("error_type") != "too_many_questions":
-            yield str(begun.input.get("question", "")), str(said.get("answer", ""))
+        content: Mapping[str, str] = {} if outcome is None else json.loads(outcome.content)
+        if content.get("error_type") != "too_many_questions":
+            yield str(begun.input.get("question", "")), str(content.get("answer", ""))
 
 
 def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
@@ -623,9 +623,9 @@ def _take_words(words: list[tuple[str, str]], answered: CommittedRow | None) -> 
 
 
 def _question(
-    case: Case, asked: CommittedRow, answered: CommittedRow | None, said: tuple[str, str]
+    case: Case, asked: CommittedRow, answered: CommittedRow | None, words: tuple[str, str]
 ) -> str:
-    question, answer = map(literal, said)
+    question, answer = map(literal, words)
     note = link(f"{case.request_id}_question{asked.details['number']}")
     what = f"**{question}** " if question else ""
     if answered is None:

@@ -252,8 +252,8 @@ def answered_before(ports: Ports, case: Case) -> list[str]:
     """Return a block of an opening with earlier answers of the person, "" without any."""
     with ports.journal.read() as reader:
         known = [reader.text(name) for name in case.answers]
-    said = "\n".join(text.decode() for text in known if text is not None)
-    return [f"{ASKED_BEFORE}\n\n{marked('answers', said)}"] if said else []
+    texts = "\n".join(text.decode() for text in known if text is not None)
+    return [f"{ASKED_BEFORE}\n\n{marked('answers', texts)}"] if texts else []
 
 
 def outcome_of(answer: Answering) -> Outcome:
@@ -293,7 +293,7 @@ def settled(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -> list
     assert begun is not None, "a call is begun before it asks"
     record.settle(WAITED.at(case.asking.call), waited_s, hold=True)
     use = ToolUse(entry.key, begun.tool, begun.input)
-    said = redacted(json.loads(outcome.content), ports.secrets)
-    outcome = replace(outcome, content=json.dumps(said, ensure_ascii=False))
+    result = redacted(json.loads(outcome.content), ports.secrets)
+    outcome = replace(outcome, content=json.dumps(result, ensure_ascii=False))
     settle_call(entry, use, outcome, waited_s, ports.secrets, record, hold=True)
     return record.held

@@ -124,25 +124,25 @@ def refusal(
 def _denial(case: Case, plan: NoteSeen) -> str:
     """Return what in a note's properties, or in its case, denies that it is approved."""
     moment = plan.meta.get("approved_at")
-    said = decision_of(plan)
+    decision = decision_of(plan)
     if case.state is State.COMPLETED:
         return "This plan is done already. To have something done again, write a new request."
-    if said == APPROVE and is_older(case, plan):
+    if decision == APPROVE and is_older(case, plan):
         return (
             f"This is revision {plan.meta['revision']} of the plan, and revision "
             f"{case.plan.revision} was written since. A text that came back is approved only by "
             "moving it to System/Active."
         )
     # of a rejected plan the status is the daemon's own word, and the property is newer
-    undone = said == APPROVE and case.state is State.REJECTED and plan.status == "rejected"
+    undone = decision == APPROVE and case.state is State.REJECTED and plan.status == "rejected"
     if plan.status not in _APPROVABLE and not undone:
         return (
             f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you "
             "mean to approve it, and move it to System/Active again."
         )
-    if said and said != APPROVE:
+    if decision and decision != APPROVE:
         return (
-            f"It says `decision: {said}`, so it was not approved. To approve it, clear that "
+            f"It says `decision: {decision}`, so it was not approved. To approve it, clear that "
             "property and move the plan to System/Active again."
         )
     if any(same_moment(moment, spent) for spent in case.spent_approvals):

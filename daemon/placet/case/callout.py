@@ -338,11 +338,11 @@ def scope_in_short(scope: Scope, iterations: int | None) -> str:
     uses = [f"{'uses the' if scope.network else 'no'} network"]
     uses.append(f"{'uses a' if scope.shell else 'no'} shell")
     both = "uses the network and a shell"
-    said = [", ".join(acts) or "only reads"]
-    said.append(both if scope.network and scope.shell else ", ".join(uses))
+    parts = [", ".join(acts) or "only reads"]
+    parts.append(both if scope.network and scope.shell else ", ".join(uses))
     if iterations is not None:
-        said.append(f"at most {counted(iterations, 'iteration')}")
-    return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
+        parts.append(f"at most {counted(iterations, 'iteration')}")
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in parts)
 
 
 def _paths(scope: Scope) -> int:

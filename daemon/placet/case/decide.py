@@ -442,8 +442,8 @@ def _rejected(d: DecisionBuilder, g: PlanRejected) -> None:
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, person, **facts)
     d.write_box(plan)
     stamps = {**d.plan_status, "rejected_by": person.who, "rejected_at": d.now}
-    said = {"rejection_reason": found.reason, **cleared_decision(plan)}
-    d.stamp_plan(plan, {**stamps, **said, **NO_APPROVAL})
+    properties = {"rejection_reason": found.reason, **cleared_decision(plan)}
+    d.stamp_plan(plan, {**stamps, **properties, **NO_APPROVAL})
     d.move(plan, Folder.REJECTED)
     _archive_newest(d, plan)
     d.stamp_request(g.request)
@@ -546,8 +546,8 @@ def _stop_asked(d: DecisionBuilder, g: StopAsked) -> None:
     d.set_plan(path=note.path if note is not None else "")
     # a property of the note says no: move it to the folder where the next look decides that
     if note is not None and note.folder is Folder.ACTIVE:
-        said = decision_of(note) or note.status
-        rejected = said in (REJECT, "rejected")
+        decision = decision_of(note) or note.status
+        rejected = decision in (REJECT, "rejected")
         if cleared := cleared_decision(note):
             status = STATUSES[State.REJECTED if rejected else State.REVISING].plan
             d.stamp_plan(note, {"status": status, **cleared})
@@ -564,8 +564,8 @@ def _void_approval(d: DecisionBuilder) -> None:
 
 def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
     """Return who the note says decided, unverified; nothing for the daemon's `own` stamp."""
-    said = str(note.meta.get(key) or "")[:200]
-    return {"claimed": said} if said not in ("", own, SOMEONE) else {}
+    claim = str(note.meta.get(key) or "")[:200]
+    return {"claimed": claim} if claim not in ("", own, SOMEONE) else {}
 
 
 def _without_comments(text: bytes) -> tuple[bytes, str]:

@@ -26,13 +26,15 @@ class Estimate:
     @property
     def sentence(self) -> str:
         """What similar missions cost, with a warning where the plan's budget is below that."""
-        said = f"Similar missions: about ${self.median_usd:.2f}, up to ${self.most_usd:.2f} so far."
+        sentence = (
+            f"Similar missions: about ${self.median_usd:.2f}, up to ${self.most_usd:.2f} so far."
+        )
         if self.budget_usd is not None and self.budget_usd < self.median_usd:
-            said += (
+            sentence += (
                 f" This plan's budget is ${self.budget_usd:.2f}: "
                 "the mission may stop before it is done."
             )
-        return said
+        return sentence
 
 
 def estimate(

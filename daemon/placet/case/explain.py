@@ -112,9 +112,9 @@ def _failed(case: Case, _: Rows) -> Explained:
 
 
 def _rejected(case: Case, rows: Rows) -> Explained:
-    said = _last(rows, {Action.PLAN_REJECTED})
-    who = "somebody" if said is None else said.details["reviewed_by"]
-    first = "" if said is None else said.details.get("reason", "")
+    rejection = _last(rows, {Action.PLAN_REJECTED})
+    who = "somebody" if rejection is None else rejection.details["reviewed_by"]
+    first = "" if rejection is None else rejection.details.get("reason", "")
     reason = case.rejection.reason or first  # one may be given later
     why = f"{who} rejected its plan at {case.since}"
     why += f": {reason}" if reason else ", without a reason."
@@ -145,8 +145,8 @@ def _completed(case: Case, _: Rows) -> Explained:
     if case.outcome.became == "gone":
         why += "\nThe branch was deleted. placet does not know whether you merged it."
         ways = f"If its commits are kept, this says how to restore it: placet merge {ident}"
-        said = "If you dropped it, write `dropped_reason` into the report."
-        return why, (said, ways)
+        hint = "If you dropped it, write `dropped_reason` into the report."
+        return why, (hint, ways)
     if case.outcome.became == "dropped":
         return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
     if case.outcome.tip:

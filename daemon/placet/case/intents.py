@@ -46,7 +46,7 @@ CLAIMS = ("merge", "undo", "drop")
 class Intent:
     """What a person asked for by a command.
 
-    `path`, `digest`, `state` and `generation` are what they saw. `said` is the reason, the answer,
+    `path`, `digest`, `state` and `generation` are what they saw. `texts` is the reason, the answer,
     the comments, or the numbers of steps. `who` owns the file; what the file says there is ignored.
     `name` is the name of a login of the board.
     """
@@ -58,7 +58,7 @@ class Intent:
     digest: str
     state: str = ""
     generation: int = 0
-    said: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     via: Literal["cli", "board"] = "cli"
     name: str = ""
     who: str = ""
@@ -158,7 +158,7 @@ def _is_asked(case: Case, intent: Intent) -> bool:
 
 
 def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: str) -> Change:
-    said = intent.said
+    texts = intent.texts
     if intent.what == "stop":
         home = plan_path(case)
         moved = replace(note, path=home, folder=Folder.PLANS)
@@ -169,24 +169,24 @@ def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: s
         there = answer_in(note, options)
         if there.text or there.problem:
             raise OutdatedError(there.problem or f"{show(note.path)} has an answer already.")
-        change = _edited(notes, note, intent, at, with_answer(note.raw, said[0], options))
+        change = _edited(notes, note, intent, at, with_answer(note.raw, texts[0], options))
         if not answer_in(change.notes.asked[0], options).text:
             raise OutdatedError("Nothing of this answer would be seen in the note.")
         return change
     if _is_asked(case, intent):
         return _of_wider_scope(case, intent, notes, note, at)
     if intent.what == "retry":
-        text = with_comments(note.raw, said, intent.who, at)
+        text = with_comments(note.raw, texts, intent.who, at)
         return _edited(notes, note, intent, at, text, status="pending")
     if why := missing_keys(case, note):
         raise OutdatedError(f"{show(note.path)}: {why}")
     if intent.what == "tick":
-        return _edited(notes, note, intent, at, _ticked(note, said))
+        return _edited(notes, note, intent, at, _ticked(note, texts))
     if intent.what == "reject":
-        keys = {"decision": "reject", "rejection_reason": said[0]}
+        keys = {"decision": "reject", "rejection_reason": texts[0]}
         return _edited(notes, note, intent, at, note.raw, **keys)
     decision = {} if intent.what == "comment" else {"decision": intent.what}
-    text = with_comments(note.raw, said, intent.who, at)
+    text = with_comments(note.raw, texts, intent.who, at)
     return _edited(notes, note, intent, at, text, **decision)
 
 
@@ -201,7 +201,7 @@ def _of_wider_scope(
         return _edited(notes, note, intent, at, note.raw, decision="approve")
     if intent.what != "reject":
         raise OutdatedError("A wider scope can only be approved or rejected.")
-    text = stamp(note.raw, {"rejection_reason": intent.said[0]})
+    text = stamp(note.raw, {"rejection_reason": intent.texts[0]})
     return _edited(notes, note, intent, at, text, decision="reject")
 
 
@@ -230,7 +230,7 @@ def _edited(
         raise OutdatedError(f"{show(note.path)}: {seen.problem}")
     commands: tuple[Edit, ...] = ()
     if text != note.raw:
-        comments = intent.said if intent.what in ("approve", "revise", "comment", "retry") else ()
+        comments = intent.texts if intent.what in ("approve", "revise", "comment", "retry") else ()
         commands = (Edit(note.path, sha256(note.raw), sha256(text), comments, intent.who, at),)
     texts = (text,) if commands else ()
     if note is notes.request:

@@ -44,10 +44,10 @@ def rejection_in(plan: NoteSeen, known: Rejection) -> Rejection:
     if own and own == known.reason.strip():
         own = known.own
     below = rejection_reason(body_of(plan.raw))
-    said = [words for words in (own, below) if words]
+    reasons = [words for words in (own, below) if words]
     if own and below:
-        said = [below] if own in below else [own] if below in own else said
-    return Rejection("\n\n".join(said), own)
+        reasons = [below] if own in below else [own] if below in own else reasons
+    return Rejection("\n\n".join(reasons), own)
 
 
 def decision_of(plan: NoteSeen) -> str:
@@ -88,9 +88,9 @@ _REVISION = re.compile(rb"(?m)^[\"']?revision[\"']?[ \t]*[:=]")
 
 def trace_of(raw: bytes) -> str:
     """Return the trace_id that a note has, empty for none or an invalid one."""
-    said = _trace_property(read_note(raw))
+    trace_id = _trace_property(read_note(raw))
     try:
-        return str(UUID(said)) if said else ""
+        return str(UUID(trace_id)) if trace_id else ""
     except ValueError:
         return ""
 
@@ -130,16 +130,16 @@ def keeps_status(raw: bytes, changes: Mapping[str, object]) -> bool:
     just as its case ends, before that is written into it, wants a new plan.
     """
     meta = read_note(raw).meta
-    said = str(meta.get("status") or "").strip().lower()
-    asks = said == "pending" and changes.get("status") in _ENDS
-    return "revision" not in meta and (said == DRAFT or asks)
+    status = str(meta.get("status") or "").strip().lower()
+    asks = status == "pending" and changes.get("status") in _ENDS
+    return "revision" not in meta and (status == DRAFT or asks)
 
 
 def _trace_property(note: Note) -> str:
-    said = str(note.meta.get("trace_id") or "")
-    if note.problem and not said and (hint := _TRACE.search(note.raw[:4096])):
+    trace_id = str(note.meta.get("trace_id") or "")
+    if note.problem and not trace_id and (hint := _TRACE.search(note.raw[:4096])):
         return hint[1].decode()
-    return said
+    return trace_id
 
 
 def _asked(raw: bytes) -> bool:
@@ -163,11 +163,12 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
             f"It is {len(raw):,} bytes long, and placet reads plans of at most {MAX_PLAN_BYTES:,}. "
             "Shorten it, or delete it and ask for several smaller ones."
         )
-    said, trace_id = _trace_property(note), trace_of(raw)
-    if said and not trace_id:
+    claimed, trace_id = _trace_property(note), trace_of(raw)
+    if claimed and not trace_id:
         problem = (
             problem
-            or f"`trace_id: {said[:60]}` is not a trace id. Remove the line; placet writes its own."
+            or f"`trace_id: {claimed[:60]}` is not a trace id. Remove the line; "
+            "placet writes its own."
         )
     is_plan = "request_id" in meta and "revision" in meta
     asked = {"asked_at", "request_id"} <= meta.keys() or (bool(note.problem) and _asked(raw))

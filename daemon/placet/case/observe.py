@@ -206,8 +206,8 @@ def _in_rejected(
         yield _approval(case, plan, request, tools)
     elif _decided(plan) == (f"decision: {REVISE}", RevisionAsked):
         yield PlanTakenBack(plan, request, BY_PROPERTY)
-    said = rejection_in(plan, case.rejection).reason
-    if plan.status in ("", "rejected") and said not in ("", case.rejection.reason):
+    reason = rejection_in(plan, case.rejection).reason
+    if plan.status in ("", "rejected") and reason not in ("", case.rejection.reason):
         yield RejectionExplained(plan)
     yield from _stale_box(case, plan)
 
@@ -260,12 +260,12 @@ def stale_statuses(case: Case, notes: CaseNotes) -> Iterable[tuple[NoteSeen, str
     """
     wanted, request = STATUSES[case.acting], notes.request
     if request is not None and request.folder is Folder.REQUESTS and not request.problem:
-        said = request.status
+        status = request.status
         ours = {"", "planning", "planned", *case.stamped}
         if case.acting in DRAFTING:  # it is what was asked for
             ours.add("pending")
-        asks = said in ASKS and target(case, EventKind.REQUEST_PENDING) is not None
-        if said in ours - {wanted.request} and not asks:
+        asks = status in ASKS and target(case, EventKind.REQUEST_PENDING) is not None
+        if status in ours - {wanted.request} and not asks:
             yield request, wanted.request
     plan = notes.plans[0] if len(notes.plans) == 1 else None
     if plan is None or plan.problem or not plan.trace_id or case.stop:

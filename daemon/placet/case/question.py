@@ -100,8 +100,10 @@ def _amended(plan: bytes, scope: Scope) -> bytes:
 def answered(d: DecisionBuilder, g: Answered) -> None:
     """Take an answer, or that a person took the question away: a fact for all later work."""
     asking = _closed(d, g, "answered" if g.note is not None else "")
-    said = f"{g.person.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
-    fact = d.text(f"Question: {asking.question}\n{said}\n".encode(errors="replace"))
+    sentence = (
+        f"{g.person.who} answered:\n{g.text}" if g.note is not None else "It was not answered."
+    )
+    fact = d.text(f"Question: {asking.question}\n{sentence}\n".encode(errors="replace"))
     d.set(answers=(*d.case.answers[1 - ANSWERS_KEPT :], fact))
     d.by_human(
         Action.QUESTION_ANSWERED,

@@ -190,41 +190,41 @@ def _property(note: NoteSeen, options: Sequence[str]) -> list[tuple[str, int]]:
 
     Of a list the only item counts, or each that is an option.
     """
-    said = note.meta.get("answer")
-    if isinstance(said, list):
-        items = [option_meant(str(one).strip(), options) for one in said if one is not None]
+    answer = note.meta.get("answer")
+    if isinstance(answer, list):
+        items = [option_meant(str(one).strip(), options) for one in answer if one is not None]
         if len(items) < 2 or all(number for _, number in items):
             return [item for item in items if item[0]]
-    elif isinstance(said, str):
-        return [option_meant(said.strip(), options)] if drawn(said).strip() else []
-    given = written_value(note.raw, "answer").strip() if said or said in (0, False) else ""
+    elif isinstance(answer, str):
+        return [option_meant(answer.strip(), options)] if drawn(answer).strip() else []
+    given = written_value(note.raw, "answer").strip() if answer or answer in (0, False) else ""
     # as Obsidian writes a checkbox
     given = {"true": "yes", "false": "no"}.get(given, given)
     return [option_meant(given, options)] if given else []
 
 
-def option_meant(said: str, options: Sequence[str], *, box: bool = False) -> tuple[str, int]:
+def option_meant(answer: str, options: Sequence[str], *, box: bool = False) -> tuple[str, int]:
     """Return the option that is meant by its text or its number, with its number; else the text.
 
     An option that is a number itself is meant by its text. In a `box` it stands as it was written
     there, which may be another option's text.
     """
-    texts = [n for n, option in enumerate(options, 1) if said == option]
-    shown = [n for n, option in enumerate(options, 1) if said == literal(option)]
+    texts = [n for n, option in enumerate(options, 1) if answer == option]
+    shown = [n for n, option in enumerate(options, 1) if answer == literal(option)]
     by_text = [*shown, *texts] if box else [*texts, *shown]
-    by_number = [n for n in range(1, len(options) + 1) if said == str(n)]
+    by_number = [n for n in range(1, len(options) + 1) if answer == str(n)]
     for number in (*by_text, *by_number):
         return options[number - 1], number
-    return unescaped_text([said]), 0
+    return unescaped_text([answer]), 0
 
 
-def with_answer(raw: bytes, said: str, options: Sequence[str]) -> bytes:
+def with_answer(raw: bytes, answer: str, options: Sequence[str]) -> bytes:
     """Return a question's note with a person's answer in it.
 
     An option's text or number becomes the property `answer`; other words go below “Answer”. Raises
     UnsafeEdit as `stamp` does.
     """
-    option, number = option_meant(said, options)
+    option, number = option_meant(answer, options)
     for value in (option, str(number)) if number else ():
         # properties may be read as something else than the text that was written: a time, say
         text = stamp(raw, {"answer": value})
@@ -232,7 +232,7 @@ def with_answer(raw: bytes, said: str, options: Sequence[str]) -> bytes:
             return text
     body = read_note(raw).body
     outline = outline_of(body)
-    lines = escaped_text(said.strip()).split("\n")
+    lines = escaped_text(answer.strip()).split("\n")
     parts = [p for p in outline.parts(0, len(outline.lines), 2) if p.level and p.name == "answer"]
     end = parts[-1].end if parts else len(outline.lines)
     last = next((n for n in range(end - 1, -1, -1) if outline.lines[n].strip()), -1)
@@ -274,11 +274,11 @@ def question_warning(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) 
             "This note was edited, so it approves nothing. Undo the edit, or reject it and say why "
             "under a heading `## Rejection`: the agent can ask for less."
         )
-    said = decision_of(note)
+    decision = decision_of(note)
     known = ("", APPROVE, REJECT)
-    if said in known:
+    if decision in known:
         return in_capitals(note.meta, "decision")
-    return f"`decision: {said}` has no effect. {' '.join(HOW_TO_WIDEN)}"
+    return f"`decision: {decision}` has no effect. {' '.join(HOW_TO_WIDEN)}"
 
 
 def is_question_note(note: NoteSeen, asking: Asking) -> bool:

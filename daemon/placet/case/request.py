@@ -72,8 +72,8 @@ def read_request(
         # Obsidian quotes a number that stands in a property of text
         priority = int(priority)
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 10:
-        said = shortened(str(priority))
-        problems.append(f"`priority: {said}` is not a whole number from 0 to 10.")
+        shown = shortened(str(priority))
+        problems.append(f"`priority: {shown}` is not a whole number from 0 to 10.")
         priority = 5
     complexity: Complexity | None = None
     if word := _word(meta, "complexity", problems):

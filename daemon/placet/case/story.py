@@ -148,11 +148,11 @@ class Story:
         """
         data = row.details
         who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "
-        told = self._model(row.action_type, data)
+        told_line = self._model(row.action_type, data)
         edited = row.action_type == Action.REQUEST_EDITED
         again = edited and row.trace_id in self.edited
         self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
-        if told is None and (say := _SENTENCES.get(row.action_type)) is not None:
+        if told_line is None and (say := _SENTENCES.get(row.action_type)) is not None:
             loud = Verbosity.TROUBLE if row.action_type in _TROUBLE else Verbosity.EVENT
             text = say(_lenient(row.action_type, data))
             if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
@@ -163,20 +163,23 @@ class Story:
                 loud = Verbosity.DETAIL  # it is the next try
             elif again:
                 loud = Verbosity.DETAIL
-            told = (loud, text) if text else None
+            told_line = (loud, text) if text else None
             if row.action_type == Action.PLAN_FAILED:
                 self.hear(str(data.get("reason") or ""))
-        elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
-            told = Verbosity.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
+        elif told_line is None and row.action_type not in _SAID_BY_THE_LOOP:
+            told_line = (
+                Verbosity.DETAIL,
+                f"{row.action_type} {facts(row.action_type, data)}".rstrip(),
+            )
         return (
             None
-            if told is None
-            else (told[0], who + textwrap.shorten(told[1], MAX_CHARS, placeholder=" …"))
+            if told_line is None
+            else (told_line[0], who + textwrap.shorten(told_line[1], MAX_CHARS, placeholder=" …"))
         )
 
     def _was_heard(self, reason: str) -> bool:
         line = one_line(reason)
-        return any(said and (said.endswith(line) or said in line) for said in self.heard)
+        return any(heard and (heard.endswith(line) or heard in line) for heard in self.heard)
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Verbosity, str] | None:
         """Say when the model stops answering and when it answers again, not each attempt."""

@@ -61,19 +61,19 @@ _WITHOUT_EFFECT = frozenset(
 
 def warnings_for(case: Case, notes: CaseNotes) -> Mapping[str, str]:
     """Return the warnings for the notes of a case that is not about to change, by path."""
-    said: dict[str, str] = {}
+    warnings: dict[str, str] = {}
     if (
         (request := notes.request) is not None
         and request.folder is Folder.REQUESTS
         and not request.problem
     ):
-        said[request.path] = _request_warning(case, request)
+        warnings[request.path] = _request_warning(case, request)
     if len(notes.plans) == 1 and not notes.plans[0].problem:
-        said[notes.plans[0].path] = _plan_warning(case, notes.plans[0])
+        warnings[notes.plans[0].path] = _plan_warning(case, notes.plans[0])
     if case.asking is not None:
         readable = [note for note in notes.asked if not note.problem]
-        said |= {note.path: question_warning(case.asking, note, readable) for note in readable}
-    return {path: why for path, why in said.items() if why}
+        warnings |= {note.path: question_warning(case.asking, note, readable) for note in readable}
+    return {path: why for path, why in warnings.items() if why}
 
 
 def missing_keys(case: Case, note: NoteSeen) -> str:
@@ -135,16 +135,16 @@ def _request_warning(case: Case, note: NoteSeen) -> str:
 def _plan_warning(case: Case, note: NoteSeen) -> str:
     if why := missing_keys(case, note):
         return why
-    if (said := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
+    if (decision := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
         return (
-            f"`decision: {said}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, or "
-            "leave it empty."
+            f"`decision: {decision}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, "
+            "or leave it empty."
         )
     if why := in_capitals(note.meta, "decision", "if_changed", "status"):
         return why
     if note.folder in (Folder.REQUESTS, Folder.QUESTIONS):
         return f"This is a plan. It has no effect in `{note.folder}`. {_BACK}"
-    revises = said == REVISE or (
+    revises = decision == REVISE or (
         note.status == "needs_revision" and case.acting is not State.REVISING
     )
     if revises and not open_comments(body_of(note.raw)):

@@ -141,8 +141,8 @@ class History:
 
     def with_nudge(self, nudge: Nudge) -> History:
         """Note that the model was told; the same turn counts for it no more."""
-        told = {pattern: len(self.steps) for pattern in nudge.patterns}
-        return replace(self, nudged={**told, **self.nudged})
+        nudged = {pattern: len(self.steps) for pattern in nudge.patterns}
+        return replace(self, nudged={**nudged, **self.nudged})
 
     def backwards(self) -> Iterator[CallSeen]:
         """Yield every call, the newest first."""
@@ -280,10 +280,10 @@ def check(
             return Halt(stop := gone.stop(), stop.end.value)
     new: list[Sign] = []
     for sign in _signs(history, settings):
-        told = history.nudged.get(sign.pattern)
-        if told is None:
+        nudged_at = history.nudged.get(sign.pattern)
+        if nudged_at is None:
             new.append(sign)
-        elif told < len(history.steps) and sign.count >= sign.halt_at:
+        elif nudged_at < len(history.steps) and sign.count >= sign.halt_at:
             return _ended(sign.pattern, f"{sign.seen}, despite a warning")
     if not new:
         return None

@@ -425,9 +425,9 @@ def drop(site: Site, ident: str, reason: str) -> str:
                         folder.replace(case.outcome.report_path, sha256(after).hexdigest(), before)
                     raise
             except (GitError, RepositoryChanged) as error:
-                said = error.stderr if isinstance(error, GitError) else str(error)
+                why = error.stderr if isinstance(error, GitError) else str(error)
                 raise UserError(
-                    f"git does not drop {case.outcome.branch}: {said}",
+                    f"git does not drop {case.outcome.branch}: {why}",
                     "Nothing was dropped. Try again, or by hand: "
                     f"{repo.command_line} branch -D {case.outcome.branch}",
                 ) from error

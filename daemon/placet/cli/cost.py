@@ -149,17 +149,17 @@ def _short(tokens: int) -> str:
 
 def _remarks(found: Mapping[str, Any]) -> list[str]:
     total: Mapping[str, Any] = found["total"]
-    said = []
+    remarks = []
     if unknown := total["calls_of_unknown_cost"]:
-        said.append(
+        remarks.append(
             f"What {counted(unknown, 'call')} cost is not known, as System/placet.toml has no "
             "price of the model: [[model.price]]"
         )
     if lost := total["unanswered"]:
-        said.append(
+        remarks.append(
             f"{counted(lost, 'call')} got no answer, and may have used {total['lost_tokens']:,} "
             "tokens: counted at the most that it can be"
         )
     if since := found["since"]:
-        said.append(f"Since {shown_time(since)}")
-    return said
+        remarks.append(f"Since {shown_time(since)}")
+    return remarks

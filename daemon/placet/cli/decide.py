@@ -206,7 +206,7 @@ def decide(
     site: Site,
     case: Case,
     what: What,
-    said: Sequence[str] = (),
+    texts: Sequence[str] = (),
     *,
     source: str = "",
     bound: str = "",
@@ -215,7 +215,7 @@ def decide(
     """Leave a decision, and wait for the daemon's answer.
 
     It is about the note `source`: by default the one in which the case asks, if that is what `what`
-    can answer, else the plan. `said` are the reason, the answer, comments, or numbers of steps; a
+    can answer, else the plan. `texts` are the reason, the answer, comments, or numbers of steps; a
     plan, or a wider scope, is approved only if its digest begins with `bound`. `seen` is the text
     as the person read it, None for whatever is there now. Raises NotAsRead where the note has
     another text, and UserError where the daemon would refuse it.
@@ -245,9 +245,9 @@ def decide(
                 f"{bound[:12]}.",
                 f"It was changed. Read it as it is now: placet show {case.request_id}",
             )
-        if said:  # remarks are part of the approved text, and may make it too long
-            approvable(case, with_comments(raw, said, site.who, local(Clock().now())))
-    return _leave(site, case, what, path, raw, said)
+        if texts:  # remarks are part of the approved text, and may make it too long
+            approvable(case, with_comments(raw, texts, site.who, local(Clock().now())))
+    return _leave(site, case, what, path, raw, texts)
 
 
 def claim(site: Site, case: Case, what: What, commit: str) -> None:
@@ -257,7 +257,7 @@ def claim(site: Site, case: Case, what: What, commit: str) -> None:
 
 
 def _intent(
-    site: Site, case: Case, what: What, path: str, digest: str, said: Sequence[str]
+    site: Site, case: Case, what: What, path: str, digest: str, texts: Sequence[str]
 ) -> Intent:
     state, name = case.state.value, site.who if site.via == "board" else ""
     return Intent(
@@ -268,7 +268,7 @@ def _intent(
         digest,
         state,
         case.generation,
-        tuple(said),
+        tuple(texts),
         site.via,
         name,
         site.who,
@@ -276,7 +276,7 @@ def _intent(
 
 
 def _leave(
-    site: Site, case: Case, what: What, path: str, raw: bytes, said: Sequence[str] = ()
+    site: Site, case: Case, what: What, path: str, raw: bytes, texts: Sequence[str] = ()
 ) -> Done:
     """Leave an intent about a note with this text, and wait for the daemon's answer.
 
@@ -286,7 +286,7 @@ def _leave(
     if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
         home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
     note = inspect_note(home, raw, "")
-    intent = _intent(site, case, what, path, note.digest, said)
+    intent = _intent(site, case, what, path, note.digest, texts)
     its = CaseNotes(plans=[note])
     if what == "retry":
         its = CaseNotes(request=note)
@@ -352,9 +352,9 @@ def awaiting(site: Site, ident: str, decision: What) -> Case:
     return case
 
 
-def must_say_something(what: str, said: Sequence[str], helps: str, example: str) -> None:
+def must_say_something(what: str, texts: Sequence[str], helps: str, example: str) -> None:
     """Raise UserError for an empty text of the option `what`; `helps` with an `example`."""
-    if not all(one.strip() for one in said):
+    if not all(one.strip() for one in texts):
         raise UserError(f"The {what} is empty.", f"{helps}: --{what} '{example}'", exit_code=2)
 
 

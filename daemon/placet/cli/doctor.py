@@ -132,21 +132,23 @@ def doctor(site: Site) -> list[Line]:
         held = site.in_force()
     except UserError as error:
         config = Config()  # so that the rest can be looked at
-        said = [finding("configuration", "bad", error.what, error.hint)]
+        config_findings = [finding("configuration", "bad", error.what, error.hint)]
     else:
         config = held.config
-        said = [finding("configuration", "good", "every setting can be used")]
+        config_findings = [finding("configuration", "good", "every setting can be used")]
         if held.refused:
-            said.append(finding("settings", "warn", held.problem, "placet config accept"))
+            config_findings.append(
+                finding("settings", "warn", held.problem, "placet config accept")
+            )
     return [
         finding("vault", "good", str(site.vault)),
-        *said,
+        *config_findings,
         *_folders(site),
         *_state_folder(site.state.folder),
         look_at_git(),
         _sandbox(),
         *_user(),
-        *([model_line(site, config)] if said[0]["state"] == "good" else []),
+        *([model_line(site, config)] if config_findings[0]["state"] == "good" else []),
         *key_lines(site),
         *_portals(site, config),
         *_locks(site, config),
@@ -339,8 +341,8 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
     }
     lines = []
     for line in found:
-        told = visible(" ".join(line["found"].split()))
-        lines += local_times([f"{marks[line['state']]}  {line['what']:<14} {told}"])
+        text = visible(" ".join(line["found"].split()))
+        lines += local_times([f"{marks[line['state']]}  {line['what']:<14} {text}"])
         if line["helps"]:
             lines.append(f"{'':<21}{visible(line['helps'])}")
     return "\n".join(lines)

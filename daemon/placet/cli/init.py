@@ -185,13 +185,13 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
     ):
         echo(f"  {word:<10}  {model}", err=True)
     while True:
-        said = click.prompt("placet: Model", default=VENDOR, err=True).strip()
-        if said == VENDOR:
+        answer = click.prompt("placet: Model", default=VENDOR, err=True).strip()
+        if answer == VENDOR:
             return vendor
-        if said == DEMO_NAME:
+        if answer == DEMO_NAME:
             return DEMO
         try:
-            address = _address(said)
+            address = _address(answer)
         except UserError as error:
             say(f"{error.what} {error.hint}")
             continue

@@ -283,9 +283,9 @@ class StderrWriter:
     def rows(self, rows: Sequence[CommittedRow]) -> None:
         """Say rows that were committed to the journal, in the words of `Story`."""
         for row in rows:
-            if (told := self._story.line(row)) is not None:
-                self._put(datetime.fromisoformat(row.timestamp).astimezone(), *told)
-                self._keep(row.timestamp, *told, row)
+            if (line := self._story.line(row)) is not None:
+                self._put(datetime.fromisoformat(row.timestamp).astimezone(), *line)
+                self._keep(row.timestamp, *line, row)
 
     def _keep(
         self, timestamp: str, loud: Verbosity, text: str, row: CommittedRow | None = None
@@ -393,14 +393,14 @@ class LogLine:
 def log_lines(story: Story, rows: Iterable[CommittedRow]) -> Iterator[LogLine]:
     """Yield the story's sentences about its next rows. Many rows have none."""
     for row in rows:
-        told = story.line(row)
-        if told is not None and told[0] <= Verbosity.EVENT and told[1]:
-            yield LogLine(row.timestamp, told[1], told[0] is Verbosity.TROUBLE)
+        told_line = story.line(row)
+        if told_line is not None and told_line[0] <= Verbosity.EVENT and told_line[1]:
+            yield LogLine(row.timestamp, told_line[1], told_line[0] is Verbosity.TROUBLE)
 
 
-def print_log_line(told: LogLine) -> None:
+def print_log_line(line: LogLine) -> None:
     """Print a sentence to standard output; on a terminal it is broken to fit, trouble yellow."""
-    text = colour(str(told), "yellow") if told.trouble else str(told)
+    text = colour(str(line), "yellow") if line.trouble else str(line)
     echo(fitted(text, columns(), hang=BELOW) if on_terminal() else text)
 
 
@@ -524,8 +524,8 @@ def follow(site: Site, trace: str, *, as_json: bool) -> None:
             for row in rows:
                 click.echo(line_of(event_of(row)))
         else:
-            for told in log_lines(story, rows):
-                print_log_line(told)
+            for line in log_lines(story, rows):
+                print_log_line(line)
         # who asked for a retry, which the daemon has not performed yet, waits for that
         if ended and trace not in {one.trace_id for one in waiting_in(site.state.intents)}:
             break

@@ -222,8 +222,8 @@ def _docstrings(module: str) -> Mapping[str, str | None]:
     return {one.name: ast.get_docstring(one) for one in functions}
 
 
-def _first_sentence(said: str | None) -> str:
-    return " ".join((said or "").split("\n\n")[0].split())
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())
 
 
 class _Commands(click.Group):

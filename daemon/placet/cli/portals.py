@@ -256,7 +256,7 @@ def portals_text(found: Sequence[Mapping[str, Any]]) -> str:
             if line["there"]
             else "that folder is not there",
         )
-        said = f"  {colour('BAD', 'red')}: {visible(bad)}" if bad else ""
-        lines.append(f"{visible(line['name']):<16} {visible(line['folder'])}{said}")
+        suffix = f"  {colour('BAD', 'red')}: {visible(bad)}" if bad else ""
+        lines.append(f"{visible(line['name']):<16} {visible(line['folder'])}{suffix}")
         lines += [f"{'':<16} {visible(note)}" for note in line.get("notes", ())]
     return "\n".join(lines)

@@ -75,11 +75,11 @@ def watch_status(site: Site, *, as_json: bool) -> None:
 
 
 def _print_changes(site: Site, *, as_json: bool) -> None:
-    told, changes = "", site.changes()
+    before, changes = "", site.changes()
     for _ in changes:
         found = patiently(lambda: status(Site(site.given, site.env)), changes)
-        if (now := _unchanging(found)) != told:
-            told = now
+        if (now := _unchanging(found)) != before:
+            before = now
             click.echo(json_text(found) if as_json else f"{status_screen(found)}\n")
 
 
@@ -90,8 +90,8 @@ def _shown(site: Site) -> str:
         text = status_screen(status(now), shutil.get_terminal_size().lines - 3)
         now.raise_problem()
     except UserError as error:
-        said = drawn(words(error.what, "red"), words(error.hint, "dim"))
-        return f"{text}\n\n{said}" if now.problem is error else said
+        shown = drawn(words(error.what, "red"), words(error.hint, "dim"))
+        return f"{text}\n\n{shown}" if now.problem is error else shown
     return text
 
 

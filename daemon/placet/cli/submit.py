@@ -140,9 +140,9 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
         raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
     config = site.in_force().config  # a portal counts as it was accepted
     # the text may be a whole note, frontmatter and all
-    said = read_note(text.encode()).body.strip()
+    body = read_note(text.encode()).body.strip()
     name = _file_name(
-        title or title_of("request.md", said if said.startswith("#") else "# " + said)
+        title or title_of("request.md", body if body.startswith("#") else "# " + body)
     )
     raw = text.encode()
     if not raw.endswith(b"\n"):

@@ -58,10 +58,10 @@ def boundary() -> Iterator[None]:
         psycopg = sys.modules.get("psycopg")  # loaded where the journal is in PostgreSQL
         if psycopg is None or not isinstance(error, psycopg.Error):
             raise
-        said = error.diag.message_primary or " ".join(str(error).split())
+        message = error.diag.message_primary or " ".join(str(error).split())
         _fail(
             UserError(
-                f"The database of the journal refuses: {said}.",
+                f"The database of the journal refuses: {message}.",
                 "Look whether its user has the rights, and its schema the tables, that "
                 "daemon/docs/team.md names; then try again.",
             )

@@ -24,12 +24,12 @@ def of_checkout() -> str:
     line = ["git", "-C", str(ROOT), "describe", "--tags", "--always", "--long", "--abbrev=8",
             "--dirty=.changed", f"--match={tag}"]  # fmt: skip
     try:
-        said = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+        output = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return __version__
-    if said.startswith(f"{tag}-0-g") and not said.endswith(".changed"):
+    if output.startswith(f"{tag}-0-g") and not output.endswith(".changed"):
         return __version__
-    return f"{__version__}+g{said.rpartition('-g')[2]}"
+    return f"{__version__}+g{output.rpartition('-g')[2]}"
 
 
 def of_this_program() -> str:

@@ -480,8 +480,8 @@ def today_words(used: Mapping[str, Any]) -> str:
 def asks(case: Mapping[str, Any]) -> str:
     """Return where a case asks a person, and what, on one line."""
     asking = case["asking"]
-    said = f": {first_line(asking['question'])}" if asking["question"] else ""
-    return f"{visible(asking['path'])}{said}"
+    question = f": {first_line(asking['question'])}" if asking["question"] else ""
+    return f"{visible(asking['path'])}{question}"
 
 
 def _detail(case: Mapping[str, Any]) -> str:
@@ -526,8 +526,8 @@ def kind(case: Mapping[str, Any]) -> str:
 
 def problems(why: str, width: int) -> list[str]:
     """Return what is told of a note, each line shortened, without the difference that it shows."""
-    told = without_difference(why).replace(":\n", ": ")
-    return [on_one_line(line, width) for line in told.splitlines()] or [""]
+    problem = without_difference(why).replace(":\n", ": ")
+    return [on_one_line(line, width) for line in problem.splitlines()] or [""]
 
 
 def first_line(text: str, width: int = 150) -> str:
@@ -550,9 +550,9 @@ def is_routine(row: Mapping[str, Any]) -> bool:
 
 def row_text(row: Mapping[str, Any]) -> str:
     """Return one journal row as a line."""
-    told = one_line(harmless(facts(row["action_type"], row["metadata"])))
+    shown = one_line(harmless(facts(row["action_type"], row["metadata"])))
     at = shown_time(row["timestamp"])
-    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {told}".rstrip()
+    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {shown}".rstrip()
     actor = colour(f"{row['actor']:<6}", ACTORS[row["actor"]])
     return f"{at}  {actor}{line}"
 
@@ -801,8 +801,8 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
         rows.append((words("work", "dim"), words(paused, "yellow")))
     if found["unaccepted"]:
         named = ", ".join(found["unaccepted"])
-        said = f"not accepted on this machine: {named} (placet config accept)"
-        rows.append((words("config", "dim"), words(said, "yellow")))
+        warning = f"not accepted on this machine: {named} (placet config accept)"
+        rows.append((words("config", "dim"), words(warning, "yellow")))
     waits = [found["waits"]["notice"]] if found["waits"] else []
     rows += [
         (words("work", "dim"), joined([words("waits:", "yellow"), why]))
@@ -825,8 +825,8 @@ def _id(case: CaseData, vault: Path) -> Text:
 def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
     where = case["asking"]["path"] if case["asking"] else case["plan"]
     what = [words(_awaited(case))]
-    if not case["asking"] and (said := estimate_words(case["estimate"])):
-        what.append(words(said, "dim"))
+    if not case["asking"] and (estimate := estimate_words(case["estimate"])):
+        what.append(words(estimate, "dim"))
     what.append(link(where, vault / where, "dim"))
     return [_id(case, vault), stacked(*what), words(age(case["age_s"]))]
 
@@ -841,15 +841,15 @@ def _awaited(case: CaseData) -> str:
 def _row(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[RenderableType]:
     """Return a request's line in `placet status`, cut to fit."""
     is_awaited = waits_for_you(case) and case["state"] != "failed"
-    told = (
+    doing = (
         _awaited(case)
         if is_awaited
         else turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
     )
     state = words(case["state"], COLOURS[case["state"]])
     ident, ago = _one_line(_id(case, vault)), words(age(case["age_s"]))
-    told = told.removeprefix(case["state"]).removeprefix(": ")  # it stands in front
-    return [state, ident, _one_line(words(told)), ago]
+    doing = doing.removeprefix(case["state"]).removeprefix(": ")  # it stands in front
+    return [state, ident, _one_line(words(doing)), ago]
 
 
 def _one_line(text: Text) -> Text:
@@ -890,9 +890,9 @@ def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bo
 
 def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableType, ...]]:
     """Give names and values: the state first; what a case has not is left out."""
-    told = turn(found, daemon=bool(found["daemon"]))
+    doing = turn(found, daemon=bool(found["daemon"]))
     values: list[tuple[str, RenderableType | str]] = [
-        ("state", words(told, COLOURS[found["state"]])),
+        ("state", words(doing, COLOURS[found["state"]])),
         ("id", words(f"{found['request_id']}, trace {found['trace_id']}")),
         ("since", shown_time(found["since"])),
         ("agent", found["agent"]),

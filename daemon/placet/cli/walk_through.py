@@ -171,20 +171,20 @@ def _decided(site: Site, read: Read) -> bool:
     is_question = "a" not in letters
     prompt = ",".join(["answer"] * is_question + [*letters, "?"])
     while True:
-        said = input(f"{read.case.request_id} [{prompt}]? ").strip()
-        if said in ("s", "q"):
-            return said == "s"
+        answer = input(f"{read.case.request_id} [{prompt}]? ").strip()
+        if answer in ("s", "q"):
+            return answer == "s"
         done = None
-        if said in letters:
-            done = _act(site, read, said)
-        elif is_question and said not in ("", "?"):
-            done = _answer(site, read, said)
+        if answer in letters:
+            done = _act(site, read, answer)
+        elif is_question and answer not in ("", "?"):
+            done = _answer(site, read, answer)
         else:
             echo("\n".join(f"{letter}  {LETTERS[letter]}" for letter in letters))
             if is_question:
                 echo("A number, or words of your own, answer it.")
         if done is not None:
-            what = _SAYS[said] if said in letters else "answered"
+            what = _SAYS[answer] if answer in letters else "answered"
             say(saved(site, what) if done.is_pending else f"{what}: {done.path}")
             return True
 
@@ -197,13 +197,13 @@ def _act(site: Site, read: Read, letter: str) -> Done | None:
     return decide(site, read.case, what, [words] * bool(words), seen=read.raw)
 
 
-def _answer(site: Site, read: Read, said: str) -> Done | None:
+def _answer(site: Site, read: Read, words: str) -> Done | None:
     """Answer a question by an option's number or text, or in your words; None if you say no."""
     assert read.case.asking is not None, "only what is asked is answered"
-    answer, _ = option_meant(said, read.case.asking.options)
+    answer, _ = option_meant(words, read.case.asking.options)
     if input(f"Answer “{harmless(answer)}” [y,n]? ").strip().casefold() != "y":
         return None
-    return decide(site, read.case, "answer", [said], seen=read.raw)
+    return decide(site, read.case, "answer", [words], seen=read.raw)
 
 
 def _tell(error: UserError) -> None:

@@ -158,19 +158,19 @@ def why(site: Site, ident: str) -> dict[str, Any]:
             for command in reader.pending_commands()
             if command.error and command.trace_id == case.trace_id
         ]
-        said, following, mission = _reasons(site, reader, case, notices)
+        reasons, following, mission = _reasons(site, reader, case, notices)
         intents = waiting_in(site.state.intents)
         if waiting := [one for one in intents if one.trace_id == case.trace_id]:
-            said = [f"`placet {waiting[-1].what}` waits for the daemon.", *said]
+            reasons = [f"`placet {waiting[-1].what}` waits for the daemon.", *reasons]
             following = ("The daemon does it when it runs: placet run",)
         if site.daemon is None:
-            said += _changed(site, reader, case)
+            reasons += _changed(site, reader, case)
     return {
         "request_id": case.request_id,
         "trace_id": case.trace_id,
         "state": case.state.value,
         "report": case.outcome.report_path,
-        "why": said,
+        "why": reasons,
         "next": list(following),
         "mission": mission,
     }
@@ -227,15 +227,15 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)
     if plan is not None and not body_of(plan).strip():
         helps = (f"{text_back(case.request_id)}.",)
-    said = [reason, *_asks(asked)]
+    reasons = [reason, *_asks(asked)]
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
-        said = [held] if runs and case.acting is not State.RUNNING else [reason, held]
+        reasons = [held] if runs and case.acting is not State.RUNNING else [reason, held]
         if not runs and waits["why"] == Why.BLOCKED:
             helps = ("Fix that first.", *helps)
     # the side note may say the same
-    said += [notice for notice in notices if reason.rstrip(".") not in notice]
-    return said, helps, None
+    reasons += [notice for notice in notices if reason.rstrip(".") not in notice]
+    return reasons, helps, None
 
 
 def _changed(site: Site, reader: Reader, case: Case) -> list[str]:
@@ -273,8 +273,8 @@ def _unread(site: Site, ident: str) -> dict[str, Any] | None:
         return None
     if are_drafts:
         return _not_yet("draft", paths, ident, [f"{visible(p)}: {IS_DRAFT}." for p in paths], READY)
-    said = [f"{visible(path)}: the daemon has not read it yet." for path in paths]
-    return _not_yet("new", paths, ident, said, *([] if site.daemon else ["Start it: placet run"]))
+    lines = [f"{visible(path)}: the daemon has not read it yet." for path in paths]
+    return _not_yet("new", paths, ident, lines, *([] if site.daemon else ["Start it: placet run"]))
 
 
 def _named(paths: Iterable[str], ident: str) -> list[str]:
@@ -287,12 +287,12 @@ def _id_of(path: str) -> str:
 
 
 def _not_yet(
-    state: str, paths: Sequence[str], ident: str, said: list[str], *follows: str
+    state: str, paths: Sequence[str], ident: str, reasons: list[str], *follows: str
 ) -> dict[str, Any]:
     return {
         "request_id": _id_of(paths[0]) if len(paths) == 1 else ident,
         "state": state,
-        "why": said,
+        "why": reasons,
         "next": list(follows),
         "mission": None,
     }

@@ -131,13 +131,13 @@ def where_checked_out(repo: Repo, branch: str) -> Path | None:
     for folder in (repo.common_dir, *private_dirs(repo)):
         for name in ("HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
             with suppress(OSError):
-                said = (
+                ref = (
                     (folder / name)
                     .read_text("utf-8", "surrogateescape")
                     .strip()
                     .removeprefix("ref: ")
                 )
-                if said not in (line, branch) or (
+                if ref not in (line, branch) or (
                     name == "HEAD" and folder == repo.git_dir and repo.is_bare
                 ):
                     continue

@@ -279,11 +279,11 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             conflicts = (
                 merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
             )
-        said = list(notes(repo))
+        remarks = list(notes(repo))
         if _signs_commits(repo):
-            said.append("Your commits are signed; placet's are not.")
+            remarks.append("Your commits are signed; placet's are not.")
         if _has_hooks(repo):
-            said.append("Your git hooks did not run on placet's commits.")
+            remarks.append("Your git hooks did not run on placet's commits.")
         remote, theirs = remote_of(repo)
         if f"refs/remotes/{remote}/{into}" in refs.at:
             theirs = into
@@ -292,7 +292,7 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             ahead,
             behind,
             tuple(conflicts),
-            tuple(said),
+            tuple(remarks),
             tuple(dirty_paths(repo)[:MAX_UNSEEN]),
             remote,
             theirs,
@@ -305,10 +305,10 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
 
 
 def _signs_commits(repo: Repo) -> bool:
-    said = [item.partition("\n") for scope, item in repo.settings if scope != "command"]
+    pairs = [item.partition("\n") for scope, item in repo.settings if scope != "command"]
     signs = [
         not given or value.lower() in ("true", "yes", "on", "1")
-        for key, given, value in said
+        for key, given, value in pairs
         if key == "commit.gpgsign"
     ]
     return signs[-1:] == [True]

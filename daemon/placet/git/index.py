@@ -175,7 +175,7 @@ def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
 
 def _find_fault(error: GitError) -> None:
     """Set `errno` if git could not create a folder although it had permission."""
-    for said in re.findall(r"unable to create directory for (.+)", error.stderr):
-        above = next((folder for folder in Path(said).parents if folder.is_dir()), None)
+    for path in re.findall(r"unable to create directory for (.+)", error.stderr):
+        above = next((folder for folder in Path(path).parents if folder.is_dir()), None)
         if above is not None and os.access(above, os.W_OK | os.X_OK):
             error.errno = error.errno or errno.EIO

@@ -376,43 +376,47 @@ def in_progress(repo: Repo) -> str:
 
 def notes(repo: Repo) -> list[str]:
     """Return a sentence for each peculiarity of the repository that affects a mission."""
-    said = []
+    sentences = []
     if repo.is_bare:
-        said.append("The repository is bare: nobody has it checked out.")
+        sentences.append("The repository is bare: nobody has it checked out.")
     elif not (repo.git_dir / "HEAD").read_bytes().startswith(b"ref: "):
-        said.append("HEAD is detached: the mission begins at that commit, not at a branch.")
+        sentences.append("HEAD is detached: the mission begins at that commit, not at a branch.")
     if repo.git_dir != repo.common_dir:
-        said.append(f"The folder is a worktree of {repo.common_dir}: the branch appears there too.")
+        sentences.append(
+            f"The folder is a worktree of {repo.common_dir}: the branch appears there too."
+        )
     if repo.is_shallow:
-        said.append("The clone is shallow: older history is missing.")
+        sentences.append("The clone is shallow: older history is missing.")
     if what := in_progress(repo):
-        said.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
+        sentences.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
     if (repo.common_dir / "objects/info/alternates").exists():
-        said.append("Some objects are borrowed from another repository (objects/info/alternates).")
+        sentences.append(
+            "Some objects are borrowed from another repository (objects/info/alternates)."
+        )
     try:
         _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
     except GitError:
         if resolve(repo, "HEAD") is not None:
             raise
-        return [*said, "There is no commit yet."]
+        return [*sentences, "There is no commit yet."]
     rows = [item.split("\t", 1) for item in items_of(out)]
     modules = [path for what, path in rows if what.startswith("160000 ")]
     if modules:
-        said.append(
+        sentences.append(
             f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}."
         )
     filters = filters_named(repo, rows)
     if filters:
         if "lfs" in filters:
-            said.append(
+            sentences.append(
                 "Files kept with git LFS appear as small pointer files, and must not be edited."
             )
-        said += [
+        sentences += [
             f"The filter {name!a} is not run: its files appear as they are stored."
             for name in filters
             if name != "lfs"
         ]
-    return said
+    return sentences
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:

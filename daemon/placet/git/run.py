@@ -156,20 +156,22 @@ def program_on(path: str) -> str:
         raise GitError(("version",), 1, f"no answer within {CALL_TIMEOUT_S:g} s") from late
     if ended.returncode != 0:
         raise GitError(("version",), ended.returncode, why_ended(ended.returncode, ended.stderr))
-    said = ended.stdout.strip()
-    found = re.search(r"(\d+)\.(\d+)", said)
+    version = ended.stdout.strip()
+    found = re.search(r"(\d+)\.(\d+)", version)
     if found is None:
         raise UserError(f"{git} does not say its version", f"Try it: {git} version", exit_code=2)
     if (int(found[1]), int(found[2])) < MINIMUM_GIT:
         wanted = ".".join(map(str, MINIMUM_GIT))
-        raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
+        raise UserError(
+            f"{git} is too old: {version}", f"Install git {wanted} or newer.", exit_code=2
+        )
     return git
 
 
-def why_ended(code: int, said: str) -> str:
+def why_ended(code: int, stderr: str) -> str:
     """Return why a git process failed, from its exit `code` and its stderr, `said`."""
     # killed by the system, for example without memory; not by placet
-    return f"it was killed by signal {-code}" if code < 0 else said.strip() or "it said nothing"
+    return f"it was killed by signal {-code}" if code < 0 else stderr.strip() or "it said nothing"
 
 
 def git_found() -> tuple[str, str, bool]:
@@ -278,13 +280,13 @@ _told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False
 
 
 @contextmanager
-def leavable(told: Callable[[], bool]) -> Iterator[None]:
+def leavable(must_stop: Callable[[], bool]) -> Iterator[None]:
     """Kill each git process that this thread waits for once `told` returns true.
 
     `run_git` then raises Interrupted. A killed git leaves the same state as a killed daemon,
     including locks. The next call or start resumes from there.
     """
-    before = _told.set(told)
+    before = _told.set(must_stop)
     try:
         yield
     finally:
@@ -302,7 +304,7 @@ def _read_all(
     repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
-    told = _told.get()
+    must_stop = _told.get()
     assert process.stdout is not None
     assert process.stderr is not None
     taken: dict[int, bytearray] = {
@@ -315,7 +317,7 @@ def _read_all(
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map() and not (late or cut):
             ready = selector.select(min(_POLL_S, max(0.0, deadline - time.monotonic())))
-            if not ready and told():
+            if not ready and must_stop():
                 raise Interrupted("git was ended: the work is to be left")
             late = not ready and time.monotonic() >= deadline
             for key, _ in ready:
@@ -490,8 +492,8 @@ class Repo:
 
         None if the key is missing or has no value.
         """
-        said = (item.partition("\n") for _, item in reversed(self.settings))
-        return next((value if given else None for name, given, value in said if name == key), None)
+        pairs = (item.partition("\n") for _, item in reversed(self.settings))
+        return next((value if given else None for name, given, value in pairs if name == key), None)
 
 
 def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> bytes:

@@ -420,7 +420,7 @@ def _stage_within(
         f"A history (git) of the vault begins, in {repo.path / '.git'}: "
         f"{counted(len(found), 'file')}, {megabytes(total)}."
     )
-    batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
+    batch, size, done, logged_s = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
         batch.append(change)
         size += kept.get(change.path, 0)
@@ -430,8 +430,8 @@ def _stage_within(
             # retries and reports files that git cannot add.
             stage_possible(place, batch, config=("core.bigFileThreshold=1",))
             done, batch, size = done + size, [], 0
-            if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
-                said = time.monotonic()
+            if time.monotonic() - logged_s >= _SAY_EVERY_S and number < len(found):
+                logged_s = time.monotonic()
                 allowance.say(
                     f"The vault's history: {number:,} of {counted(len(found), 'file')}, "
                     f"{done / 1e6:.1f} of {megabytes(total)}."

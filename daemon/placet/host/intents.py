@@ -65,9 +65,9 @@ def read(path: Path) -> Intent | None:
                 return None
             found = INTENT_JSON.validate_json(file.read(MAX_BYTES))
         needs_words = found.what in ("reject", "answer")
-        if found.id != named[1] or (needs_words and len(found.said) != 1):
+        if found.id != named[1] or (needs_words and len(found.texts) != 1):
             return None
-        "".join((*found.said, found.path, found.trace_id, found.name)).encode()
+        "".join((*found.texts, found.path, found.trace_id, found.name)).encode()
         return replace(found, who=owner_of(info))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -147,8 +147,8 @@ def _with_facts(connection: sqlite3.Connection, case: Case) -> Case:
         case = replace(case, outcome=replace(case.outcome, merged_as=merged or ""))
     events = "SELECT DISTINCT action_type FROM activity WHERE trace_id = ?"
     found = [_ENDS[action] for (action,) in select(events, (trace,)) if action in _ENDS]
-    said = {STATUSES[state].request: None for state in (*found, case.acting)}
-    return replace(case, stamped=tuple(said))
+    statuses = {STATUSES[state].request: None for state in (*found, case.acting)}
+    return replace(case, stamped=tuple(statuses))
 
 
 def _with_box(connection: sqlite3.Connection, case: Case) -> Case:

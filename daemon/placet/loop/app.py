@@ -158,12 +158,12 @@ def _journal(
         # watchdog calm.
         notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
 
-    told: list[str] = []
+    reported: list[str] = []
 
     def waits_for_start(why: str) -> None:
         waits(why)
-        if not told:
-            told.append(why)
+        if not reported:
+            reported.append(why)
             say(why)
 
     must_be_there(config, state, waits_for_start, until)

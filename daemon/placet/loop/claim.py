@@ -119,18 +119,18 @@ def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:
     """Mark the journal's last event. If that fails, an older mark is good enough."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()
-    said = f"{row_id} {row_hash}\n".encode()
+    text = f"{row_id} {row_hash}\n".encode()
     # Synced first: if a power cut lost an event that a mark names, the journal would look older.
-    journal.commit([PutText(MARK, said)], durable=True)
+    journal.commit([PutText(MARK, text)], durable=True)
     with suppress(OSError):
-        put(mark, said)
+        put(mark, text)
     with suppress(VaultTrouble, Stale, NotAFile, TooLarge, AlreadyThere):
         if not folder.is_present():
             return
         try:
-            folder.edit(TWIN, lambda _: said)
+            folder.edit(TWIN, lambda _: text)
         except Gone:
-            folder.publish(TWIN, said)
+            folder.publish(TWIN, text)
 
 
 AWAY_RETRY_S = 1.0

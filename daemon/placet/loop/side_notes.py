@@ -29,13 +29,13 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 """The side note of this note says why all work waits for the model. The note need not exist."""
 
 
-def side_note(told: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
+def side_note(warnings: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
     """Return a side note with a callout for each path and reason in `told`.
 
     A callout within a reason becomes a second one. `known` are the paths of notes that belong to
     cases: placet can use those.
     """
-    parts = [part for path, why in told for part in _callouts(path, why, known=path in known)]
+    parts = [part for path, why in warnings for part in _callouts(path, why, known=path in known)]
     parts.append("placet deletes this warning once the problem is fixed.\n")
     return "\n\n".join(part for part in parts if part).encode()
 
@@ -50,8 +50,8 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
         else f"placet cannot use {name}"
     )
     words, difference = parted(why)
-    told = [f"{SIDE_CALLOUT}{title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
-    return "\n".join(told), difference.rstrip()
+    callout = [f"{SIDE_CALLOUT}{title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
+    return "\n".join(callout), difference.rstrip()
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ class Notices:
             except VaultTrouble as error:
                 forgets = True
                 self.say(f"cannot delete {side}: {error}")
-        for side, told in sides.items():
-            path, why = told[0][0], "\n".join(why for _, why in told)
-            text = side_note(told, known)
+        for side, warnings in sides.items():
+            path, why = warnings[0][0], "\n".join(why for _, why in warnings)
+            text = side_note(warnings, known)
             try:
                 self._put(side, text, path, why, notes.get(path), known=path in known)
             except (Stale, AlreadyThere):

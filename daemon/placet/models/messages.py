@@ -153,8 +153,8 @@ class JoinedEvents:
     @property
     def used(self) -> Usage | None:
         """Return the server's token counts so far; None before the first."""
-        told = _usage(self.message.get("usage")) if self.message is not None else Usage()
-        return told if told != Usage() else None
+        usage = _usage(self.message.get("usage")) if self.message is not None else Usage()
+        return usage if usage != Usage() else None
 
     def received(self) -> Received:
         """Return the joined message. Raises TypeError for pieces that are not text."""

@@ -119,8 +119,8 @@ class ModelServer:
         self, status: int, body: object, headers: Mapping[str, str], request: str
     ) -> ModelError:
         """Return the error of an error answer; no word of `request` is quoted."""
-        said = body if isinstance(body, Mapping) else {}
-        inner = said.get("error", said)
+        answer = body if isinstance(body, Mapping) else {}
+        inner = answer.get("error", answer)
         inner = inner if isinstance(inner, Mapping) else {"message": inner}
         error_type, words = inner.get("type"), inner.get("message")
         is_type = isinstance(error_type, str) and error_type.isidentifier()

@@ -206,13 +206,13 @@ class _Walk:
 
         The span may continue on the next line.
         """
-        said, room = "", _OPEN_CHARACTERS
+        opened, room = "", _OPEN_CHARACTERS
         for line in self.lines[number : number + 2]:
-            begin = _LEADING.match(line, at).end() if not said else 0  # type: ignore[union-attr]
-            said, at = f"{said}\n{line[begin : begin + room]}".removeprefix("\n"), 0
-            if len(said) >= room:
+            begin = _LEADING.match(line, at).end() if not opened else 0  # type: ignore[union-attr]
+            opened, at = f"{opened}\n{line[begin : begin + room]}".removeprefix("\n"), 0
+            if len(opened) >= room:
                 break
-        return said
+        return opened
 
 
 def read_markdown(lines: Sequence[str]) -> Reading:

@@ -287,8 +287,8 @@ _NUMBERED = re.compile(r"[ \t]*(?:step[ \t]+)?([0-9]{1,4})[.)](?:[ \t]|$)", re.I
 
 def _step_meant(line: str, text: str, steps: Mapping[int, int]) -> int:
     """Return the step that an item means by beginning with its number and a dot, or 0."""
-    for said in (SIGNED.sub("", text), line):
-        if (found := _NUMBERED.match(said)) and (place := steps.get(int(found[1]), 0)):
+    for candidate in (SIGNED.sub("", text), line):
+        if (found := _NUMBERED.match(candidate)) and (place := steps.get(int(found[1]), 0)):
             return place
     return 0
 
@@ -354,8 +354,8 @@ def placed(comment: Comment) -> str:
 
 def text_of(block: CommentBlock) -> str:
     """Return a comment's words, without its signature."""
-    said = "\n".join(block.lines)
-    return unescaped_text(SIGNED.sub("", said).split("\n"))
+    lines = "\n".join(block.lines)
+    return unescaped_text(SIGNED.sub("", lines).split("\n"))
 
 
 def step_title(heading: str) -> str:
@@ -424,13 +424,13 @@ def with_comment(body: str, text: str, who: str, at: str) -> str:
     return with_lines(body, {last: [*before, *new]})
 
 
-def with_comments(raw: bytes, said: Sequence[str], who: str, at: str) -> bytes:
+def with_comments(raw: bytes, comments: Sequence[str], who: str, at: str) -> bytes:
     """Return a note with these comments, signed as `with_comment` does.
 
     A comment that it has already is not repeated.
     """
     body = text = read_note(raw).body
-    for comment in said:
+    for comment in comments:
         added = with_comment(text, comment, who, at)
         before, now = (Counter(one.text for one in open_comments(t)) for t in (text, added))
         if not (now - before).keys() & before.keys():

@@ -29,9 +29,9 @@ _SHOWN = 60
 
 def plan_excess(plan: Plan) -> list[str]:
     """Return a sentence for each limit that a plan exceeds."""
-    said = []
+    sentences = []
     if len(plan.steps) > MAX_STEPS:
-        said.append(
+        sentences.append(
             f"The plan has {len(plan.steps):,} steps. At most {MAX_STEPS} are allowed. "
             "Split the request into several."
         )
@@ -39,11 +39,11 @@ def plan_excess(plan: Plan) -> list[str]:
         for action in step.actions:
             size = len(json.dumps(action.params, ensure_ascii=False, default=str).encode())
             if size > MAX_ACTION_BYTES:
-                said.append(
+                sentences.append(
                     f"An action of step {number} has {size:,} bytes. "
                     f"At most {MAX_ACTION_BYTES:,} are allowed. Split it into several."
                 )
-    return [*said, *scope_excess(plan.scope)]
+    return [*sentences, *scope_excess(plan.scope)]
 
 
 def scope_excess(scope: Scope) -> list[str]:
@@ -54,20 +54,20 @@ def scope_excess(scope: Scope) -> list[str]:
             f"The scope has {len(entries):,} entries in `write` and `run`. "
             f"At most {MAX_SCOPE_ENTRIES} are allowed. Use patterns such as `src/**`."
         ]
-    said = []
+    sentences = []
     for key, entry in entries:
         name = f"{code(entry[:_SHOWN])}{'…' if len(entry) > _SHOWN else ''} in `{key}`"
         if len(entry) > MAX_ENTRY_CHARACTERS:
-            said.append(
+            sentences.append(
                 f"{name} has {len(entry):,} characters. "
                 f"At most {MAX_ENTRY_CHARACTERS:,} are allowed, so that you can read it."
             )
         elif bounded(entry) != entry:
-            said.append(
+            sentences.append(
                 f"{name} cannot be shown as it is. "
                 "Write it without hidden characters and long gaps."
             )
-    return said
+    return sentences
 
 
 def comment_excess(body: str) -> Sequence[str]:

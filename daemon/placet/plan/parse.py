@@ -207,8 +207,8 @@ class _PlanReader:
             self.problem(max(outline.fences), why)
         if self.problems or scope is None:
             raise PlanProblems(self.problems)
-        said = ("\n".join(outline.texts(part)) for part in sections["review comments"])
-        comments = unescaped_comments(clean("\n\n".join(said)))
+        texts = ("\n".join(outline.texts(part)) for part in sections["review comments"])
+        comments = unescaped_comments(clean("\n\n".join(texts)))
         return Plan(title, summary, tuple(steps), scope, tuple(risks), comments, tuple(others))
 
     def parts(self, section: Part) -> list[Part]:

@@ -97,7 +97,7 @@ def end_left_behind(worktrees: Path) -> int:
     abandoned. A user's shell in `placet sandbox` is left alone. Linux only, because bwrap does not
     run elsewhere.
     """
-    told = 0
+    signalled = 0
     with ExitStack() as stack:
         ended = select.poll()
         for pid, number in _boxes(worktrees) if sys.platform == "linux" else ():
@@ -111,13 +111,13 @@ def end_left_behind(worktrees: Path) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(process, number)
                 ended.register(process, select.POLLIN)
-                told += 1
-        waited_for = told
+                signalled += 1
+        waited_for = signalled
         while waited_for and (gone := ended.poll(_GONE_S * 1000)):
             for process, _ in gone:
                 ended.unregister(process)
             waited_for -= len(gone)
-    return told
+    return signalled
 
 
 def _boxes(worktrees: Path, pids: list[str] | None = None) -> Iterator[tuple[int, signal.Signals]]:

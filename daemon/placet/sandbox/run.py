@@ -379,12 +379,12 @@ class _Watch:
     def _learn_inner(self) -> None:
         """Wait until bwrap, killed while it started, names the namespace's first process."""
         until = time.monotonic() + _DEATH_S
-        said = select.poll()
-        said.register(self._start.status, select.POLLIN)
+        ready = select.poll()
+        ready.register(self._start.status, select.POLLIN)
         while (
             self._inner is None
             and (left_s := until - time.monotonic()) > 0
-            and said.poll(left_s * 1000)
+            and ready.poll(left_s * 1000)
         ):
             data = os.read(self._start.status.fileno(), _PIECE)
             if not data:
@@ -406,14 +406,14 @@ def _messages(status: bytes) -> dict[str, int | str]:
     return {key: value for line in lines for key, value in line.items()}
 
 
-def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
+def _exit_code(messages: Mapping[str, int | str], stderr: str, level: Level) -> int:
     """Return the command's exit code.
 
     Raises UserError if the wall failed, at the start or later.
     """
-    if "exit-code" in said and "error" not in said:
-        return int(said["exit-code"])
-    reason = said.get("error") or stderr.strip()[-500:] or "it ended without a message"
+    if "exit-code" in messages and "error" not in messages:
+        return int(messages["exit-code"])
+    reason = messages.get("error") or stderr.strip()[-500:] or "it ended without a message"
     raise UserError(
         f"the sandbox ({level.title}) failed: {reason}",
         "`placet doctor` says which level holds on this machine",

@@ -138,10 +138,10 @@ def _as_spelt(files: Root, path: str) -> str:
     return here
 
 
-def refusal(said: Mapping[str, Any]) -> ToolError:
+def refusal(result: Mapping[str, Any]) -> ToolError:
     """Return the ToolError for a refusal of the scope."""
-    rest = {key: value for key, value in said.items() if key not in ("error", "error_type")}
-    return ToolError(said["error_type"], said["error"], refused=True, **rest)
+    rest = {key: value for key, value in result.items() if key not in ("error", "error_type")}
+    return ToolError(result["error_type"], result["error"], refused=True, **rest)
 
 
 @dataclass(frozen=True, slots=True)

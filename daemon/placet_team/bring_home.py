@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placet.agent.mission import carry_out, unable
+from placet.agent.mission import run_mission, unable
 from placet.agent.record import AUTHOR, ENDED, PLACE, MissionPlace, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
@@ -44,10 +44,10 @@ AWAY_RETRY_S = 15.0
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
+def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
     """Run a mission in this process, after fetching what workers did of it.
 
-    Raises as `agent.mission.carry_out` does.
+    Raises as `agent.mission.run_mission` does.
     """
     case = mission.case
     drop = [DropWork(case.trace_id, case.generation), DropRefs(case.trace_id, case.generation)]
@@ -75,7 +75,7 @@ def carry_out_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionRes
         ports.journal.commit([guard, *drop])
     clear_remote(ports, case, () if to is None else [*to.values()])
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
-    ended = carry_out(ports, mission, cancel)
+    ended = run_mission(ports, mission, cancel)
     if not record.has(ENDED):
         return ended
     # its end may be a worker's

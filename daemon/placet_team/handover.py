@@ -31,13 +31,13 @@ from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import BranchRefused
 from placet_team.bring_home import (
     AWAY_RETRY_S,
-    carry_out_here,
     check_refs,
     clear_remote,
     fetch_mission,
     kept_ref,
     needed_remote,
     not_taken,
+    run_mission_here,
     without_checkpoints,
 )
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, redact_line
@@ -101,11 +101,11 @@ class Handover:
         clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
-    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
+    def run_mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         """Let a worker carry a mission out, and put its commits into the person's repository.
 
         This process runs a mission that it began, or that was stopped before a worker had it.
-        Raises as `agent.mission.carry_out` does.
+        Raises as `agent.mission.run_mission` does.
         """
         case = mission.case
         row = self.cache.work.get(case.trace_id)
@@ -113,7 +113,7 @@ class Handover:
             with ports.journal.read() as reader:
                 here = began_here(reader.connection, case.trace_id, case.generation)
             if cancel.reason or here:
-                return carry_out_here(ports, mission, cancel)
+                return run_mission_here(ports, mission, cancel)
         record = Record.load(ports.journal, case, case.generation, ports.clock)
         try:
             try:
@@ -122,7 +122,7 @@ class Handover:
             except WorkerBug as error:
                 came = broken(ports, mission, error)
             if not isinstance(came, MissionResult):
-                raise WorkerBug(f"a worker carried out a plan, and gave back: {came!r:.200}")
+                raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
         except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:

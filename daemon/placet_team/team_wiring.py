@@ -14,7 +14,7 @@ from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused, LeaseLost
 from placet.loop.threads import Workers
-from placet.loop.work import CarryOut, Draft
+from placet.loop.work import Draft, RunMission
 
 HEAR_S = 10.0
 """Seconds after which it looks for rows though none were announced."""
@@ -29,7 +29,7 @@ def choose_workers(
     ring: Callable[[], None],
     say: Callable[[str], None],
     stack: ExitStack,
-) -> tuple[Draft, CarryOut, Workers | None]:
+) -> tuple[Draft, RunMission, Workers | None]:
     """Return who plans and runs missions: this process, or the workers of a team.
 
     The journal is in a database, or workers are wanted. `settings` returns the current ones,
@@ -39,9 +39,9 @@ def choose_workers(
     address = address_of(journal.path)
     if not config.team.workers:
         # Only here, as below: workers may have had work until now.
-        from placet_team.bring_home import carry_out_here
+        from placet_team.bring_home import run_mission_here
 
-        return draft, carry_out_here, None
+        return draft, run_mission_here, None
     if not address:
         raise UserError(
             "[team] workers is set in System/placet.toml, but the journal is in a file, which no "
@@ -61,7 +61,7 @@ def choose_workers(
     team = Team(journal, cache, config.team.lease_s, lambda: settings().portals)
     handover = Handover(journal, cache, config.team.lease_s)
     say("The work is done by workers: placet team workers.")
-    return handover.draft, handover.carry_out, team
+    return handover.draft, handover.run_mission, team
 
 
 @contextmanager

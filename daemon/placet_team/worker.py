@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.mission import broken, carry_out
+from placet.agent.mission import broken, run_mission
 from placet.agent.planner import draft
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -205,7 +205,7 @@ class Worker:
         writes = list[Write]()
         try:
             item = ITEM_JSON.validate_json(text)
-            what = "plans" if item.assignment is not None else "carries out"
+            what = "plans" if item.assignment is not None else "runs"
             self.say(f"{what} {item.case.request_id}")
             if item.assignment is not None:
                 ports, _ = self.machine.ports(item, cancel)
@@ -236,7 +236,7 @@ class Worker:
 
     def _ended(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         try:
-            return carry_out(ports, mission, cancel)
+            return run_mission(ports, mission, cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost, JournalPaused, BodyDamaged):
             raise
         except Exception as error:

@@ -146,7 +146,7 @@ def test_line_typed_into_the_box_survives_drift(planned: TestVault, repo: Path) 
     change(repo, "read.txt")
     planned.approve()
     with meddling(), nobody_writes(), looping(planned) as running:
-        carry_out = running.loop.dispatch.carry_out
+        run_mission = running.loop.dispatch.run_mission
 
         def typing(*given: Any) -> Any:
             text = planned.active().read_text()
@@ -154,9 +154,9 @@ def test_line_typed_into_the_box_survives_drift(planned: TestVault, repo: Path) 
             planned.active().write_text(
                 text.replace("\n%% /placet %%", f"\n{line}\n%% /placet %%", 1)
             )
-            return carry_out(*given)
+            return run_mission(*given)
 
-        running.loop.dispatch.carry_out = typing
+        running.loop.dispatch.run_mission = typing
         running.settle()
     assert planned.rows("plan.drifted")
     assert line in planned.plan().read_text()

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from placet.agent.mission import carry_out
+from placet.agent.mission import run_mission
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
 from placet.case.case import Case
@@ -206,7 +206,7 @@ def looping(
             told.append,
             settings.reload,
             draft,
-            carry_out,
+            run_mission,
             no_wait=True,
         )
         loop.load()

@@ -262,7 +262,7 @@ class Play:
             lambda _case: None,
             lambda ports: (ports, None),
             self.draft,
-            self.carry_out,
+            self.run_mission,
             self.waiting.append,
         )
         self.loop.load()
@@ -450,7 +450,7 @@ class Play:
                 f"the planner of {case.request_id} is told {told}, but its request says {says}",
             )
 
-    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
+    def run_mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         trace = mission.case.trace_id
         expected = self.running.get(trace)
         self.must(

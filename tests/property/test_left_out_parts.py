@@ -162,7 +162,7 @@ class Literal(StepsUnderway):
         return None
 
 
-def carry_out(plan: Plan, top: Path) -> list[int]:
+def run_mission(plan: Plan, top: Path) -> list[int]:
     """Have a plan's steps done in a folder, the agent's as complete at once; return their order."""
     with Root(top, writable=True) as root:
         place = Workplace(root, None, plan.scope, Box(top), Level.NONE, None, lambda: False)
@@ -224,7 +224,7 @@ def one(number: int, dice: random.Random, got: Path, counts: Counter[str]) -> st
     counts["lines of scopes left out"] += len(given.scope) - len(left)
     top = got / str(number)
     write(top, BASE)
-    assert carry_out(plan, top) == kept
+    assert run_mission(plan, top) == kept
     own = set().union(*(given.writes[n - 1] for n in out), set()) - set().union(
         *(given.writes[n - 1] for n in kept)
     )

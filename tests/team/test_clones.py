@@ -23,7 +23,7 @@ def vault_at(folder: Path, **portals: Path) -> TestVault:
     return vault
 
 
-def carried_out(found: Troupe, ident: str, portal: str) -> None:
+def run_to_completion(found: Troupe, ident: str, portal: str) -> None:
     """Let a request be planned and carried out."""
     done = len(found.rows("execution.completed"))
     found.vault.drop(f'---\nportal: "{portal}"\n---\n# Say hello\n', f"{ident}.md")
@@ -49,7 +49,7 @@ def test_each_portal_name_gets_its_own_clone(tmp_path: Path, server: pgkit.Serve
         found.host()
         found.worker("ann")
         for ident, portal in (("a", "vault"), ("b", ""), ("c", "../../../up"), ("d", "Vault")):
-            carried_out(found, ident, portal)
+            run_to_completion(found, ident, portal)
         assert len({path.parent.name.casefold() for path in clones(found)}) == 4
         assert not list(tmp_path.glob("state-ann/*.git"))
 
@@ -65,7 +65,7 @@ def test_worker_reuses_state_folder_across_databases(tmp_path: Path, server: pgk
             words = ("worker", found.role("ann"), "--remote", str(found.remote))
             words += ("--config", found.config)
             found.start(*words, log="ann", env=home)
-            carried_out(found, "hello", "code")
+            run_to_completion(found, "hello", "code")
 
 
 def test_clone_recovers_from_repository_changes_and_damage(
@@ -85,19 +85,19 @@ def test_clone_recovers_from_repository_changes_and_damage(
         clone = clones(found)[0].parent
         assert git(clone, "config", "core.autocrlf") == "input"
         git(code, "config", "--unset", "core.autocrlf")
-        carried_out(found, "whole", "code")
+        run_to_completion(found, "whole", "code")
         assert "Begin" in git(clone, "log", "main")
         assert git(clone, "config", "core.autocrlf", check=False) == ""
         lose(clone)
-        carried_out(found, "anew", "code")
+        run_to_completion(found, "anew", "code")
         for pack in clone.glob("objects/??/*"):
             pack.chmod(0o600)
             pack.write_bytes(b"")
-        carried_out(found, "damaged", "code")
+        run_to_completion(found, "damaged", "code")
         (clone / "HEAD").write_text("garbage")
-        carried_out(found, "garbage", "code")
+        run_to_completion(found, "garbage", "code")
         git(clone, "config", "credential.helper", "!false")
-        carried_out(found, "setting", "code")
+        run_to_completion(found, "setting", "code")
         assert "creates it again" in found.log("host")
         lose(code)
         code.mkdir()

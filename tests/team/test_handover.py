@@ -95,7 +95,7 @@ def test_daemon_finishes_its_mission_after_workers_are_enabled(troupe: Troupe) -
     troupe.host()
     troupe.worker("ann")
     ended(troupe)
-    assert "carries out" not in troupe.log("ann")
+    assert "runs hello" not in troupe.log("ann")
     assert not [row for row in troupe.rows("lease.acquired") if "worker" in str(row[2])]
 
 

@@ -19,9 +19,9 @@ from placet.agent.tool_calls import (
     CUT_OFF,
     Tools,
     call_on_record,
-    carried_out,
     may_change,
     reads,
+    run_call,
     settle_call,
 )
 from placet.chat.compaction import compacted, make_room
@@ -273,7 +273,7 @@ def _reads_at_once(
     done: dict[int, Outcome] = {}
 
     def read(at: int) -> None:
-        done[at] = carried_out(uses[at], tools, place, record)
+        done[at] = run_call(uses[at], tools, place, record)
 
     begun: list[Future[None]] = []
     readers = ThreadPoolExecutor(min(READERS, end - start), thread_name_prefix="read")

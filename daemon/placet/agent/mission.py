@@ -288,7 +288,7 @@ SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, 
 """The reply to a turn that called no tool."""
 
 
-def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
+def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
     """Carry a mission out to its end, success or failure.
 
     With a reason, `cancel` ends the mission at the next safe point; without one, the work is left
@@ -298,7 +298,7 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
     try:
-        return _carry_out(ports, mission, record, cancel)
+        return _run_mission(ports, mission, record, cancel)
     except Interrupted:
         if cancel.reason and not record.has(BRANCH):
             return not_begun(ports, mission, record, cancel.stop())
@@ -324,7 +324,7 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
         record.close()
 
 
-def _carry_out(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionResult:
+def _run_mission(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionResult:
     repo = repository(ports, mission.case.request.portal, record)
     at = record.get(PLACE)
     if ports.lent is not None and ports.lent.carry is not None and at is not None:

@@ -100,7 +100,7 @@ def reads(tools: Tools, use: ToolUse) -> bool:
     return tool is not None and tool.effect is Effect.READ
 
 
-def carried_out(use: ToolUse, tools: Tools, place: Workplace, record: Record) -> Outcome:
+def run_call(use: ToolUse, tools: Tools, place: Workplace, record: Record) -> Outcome:
     """Run a call off the record; the outcome says how long it took."""
     began = record.clock.monotonic()
     outcome = Toolbox(tools, place).dispatch(use.name, use.input)
@@ -137,7 +137,7 @@ def call_on_record(
         if not reads(tools, use):
             record.intend(Key(entry.key, Begun), Begun(use.name, dict(use.input)))
         try:
-            outcome = carried_out(use, tools, place, record)
+            outcome = run_call(use, tools, place, record)
         except AsksPerson as asks:
             raise AsksPerson(replace(asks.asked, call=entry.key)) from None
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:

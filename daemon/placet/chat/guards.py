@@ -365,8 +365,7 @@ RULES: Mapping[Pattern, Rule] = {
         "Older results were replaced by one line each. Ask for less at a time.", End.CONTEXT_FULL
     ),
     Pattern.CUT_OFF: Rule(
-        "No call in it was carried out. Answer in smaller parts: fewer calls, smaller files and"
-        " edits.",
+        "No call in it was run. Answer in smaller parts: fewer calls, smaller files and edits.",
         End.MODEL_ERROR,
         "cut_off",
     ),

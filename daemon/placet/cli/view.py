@@ -216,7 +216,7 @@ def _wider(reader: Reader, case: Case, asking: Asking) -> str:
 
 
 AT_WORK = "at work"
-"""What a worker says of a case that it carries out."""
+"""What a worker says of a case whose mission it runs."""
 
 
 def case_line(

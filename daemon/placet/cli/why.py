@@ -74,7 +74,7 @@ def failed_mission(
         return None
     end = End(facts["reason"])
     text = reader.text(facts["digest"])
-    assert text is not None, "what is carried out was stored when it was approved"
+    assert text is not None, "an approved plan is stored"
     plan = parse_plan(read_note(text).body, None)
     found = ENDS[end]
     first, *rest = what_happened(facts, plan, rows)

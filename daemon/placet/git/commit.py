@@ -359,7 +359,7 @@ def commit_message(
     would take for the end of the message, is indented by a space. Then `git interpret-trailers`
     finds the trailers.
     """
-    line = _one_line(subject).lstrip("-# ") or "Carry out the plan"
+    line = _one_line(subject).lstrip("-# ") or "Run the plan"
     if len(line) > _SUBJECT_LENGTH:
         line = line[: _SUBJECT_LENGTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
     text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")

@@ -13,7 +13,7 @@ from typing import Any
 from placet import __version__
 from placet.activity import Action, CommittedRow
 from placet.agent.commits import remove_leftover_worktrees
-from placet.agent.mission import carry_out
+from placet.agent.mission import run_mission
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
 from placet.case.life_cycle import DRAFTING, State
@@ -46,7 +46,7 @@ from placet.loop.rows import of_daemon
 from placet.loop.run import Daemon, Ending, journal_pause_as_user_error
 from placet.loop.threads import Workers
 from placet.loop.tick import Loop
-from placet.loop.work import CarryOut, Draft
+from placet.loop.work import Draft, RunMission
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
@@ -221,11 +221,11 @@ def _loop(
     if config.daemon.paused:
         say("Paused: no new work starts until `placet resume`.")
     tell = stack.enter_context(teller(config, vault, say))
-    plans: Draft = draft
-    carries_out: CarryOut = carry_out
+    do_draft: Draft = draft
+    do_mission: RunMission = run_mission
     team: Workers | None = None
     if settings.held.config.team.workers or address_of(journal.path):
-        plans, carries_out, team = plugin(WORKERS, "team").choose_workers(
+        do_draft, do_mission, team = plugin(WORKERS, "team").choose_workers(
             lambda: settings.held.config, journal, bell.ring, say, stack
         )
     loop = Loop(
@@ -236,8 +236,8 @@ def _loop(
         say,
         tell,
         settings.reload,
-        plans,
-        carries_out,
+        do_draft,
+        do_mission,
         team=team,
     )
     loop.load()

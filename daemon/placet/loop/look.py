@@ -24,7 +24,7 @@ from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
 from placet.loop.gestures import acknowledge_places, perform, refuse, take
 from placet.loop.intake import View
-from placet.loop.requests import adopt, take_up
+from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, Notices
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_text, stamp
 from placet.note.paths import Folder
@@ -79,7 +79,7 @@ class Decisions:
         else:
             notices |= adopt(book, found.orphans, intake.notes.values(), taken)
         new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
-        problems = take_up(book, new, taken)
+        problems = open_requests(book, new, taken)
         known = {path for case in book.cases.values() for path in case.places}
         problems |= {
             n.path: notices.pop(n.path)

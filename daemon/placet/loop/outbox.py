@@ -77,7 +77,7 @@ class Outbox:
     # commands that may have been performed before a crash
     _tried: set[int] = field(default_factory=set)
 
-    def take_up(self, commands: Iterable[PendingCommand]) -> None:
+    def load(self, commands: Iterable[PendingCommand]) -> None:
         """Load the commands that an earlier daemon left."""
         self.pending = list(commands)
         self._tried = {command.id for command in self.pending}
@@ -85,7 +85,7 @@ class Outbox:
     def forget(self) -> None:
         """Drop all commands: they were decided for notes of another time."""
         self.journal.commit([MarkDone(command.id) for command in self.pending])
-        self.take_up([])
+        self.load([])
 
     @property
     def busy(self) -> set[str]:

@@ -40,7 +40,7 @@ def request_in(book: Cases, note: NoteSeen) -> Request | str:
     return request
 
 
-def take_up(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
+def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
     """Open cases for new requests; return the problems of others by path.
 
     `taken` are the request ids in use; the new ones are added.

@@ -175,7 +175,7 @@ class Workers(Protocol):
         """
 
     def is_here(self, case: Case) -> bool:
-        """Return whether the daemon itself ends or carries out a mission."""
+        """Return whether the daemon itself ends or runs a mission."""
 
     def withdraw(self, wanted: Collection[str], works: Mapping[str, int]) -> None:
         """Withdraw offers for cases that are not in `wanted`.

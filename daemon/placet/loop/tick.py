@@ -34,7 +34,7 @@ from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.look import Decisions
 from placet.loop.side_notes import Notices
 from placet.loop.threads import Threads, Workers
-from placet.loop.work import CarryOut, Dispatch, Draft
+from placet.loop.work import Dispatch, Draft, RunMission
 from placet.note.paths import QUEUES, show
 
 SCAN_SHARE = 100
@@ -72,7 +72,7 @@ class Loop:
         tell: Callable[[Case | Hold], None],
         reload: Callable[[Ports], tuple[Ports, float | None]],
         draft: Draft,
-        carry_out: CarryOut,
+        run_mission: RunMission,
         start: Callable[[threading.Thread], None] = threading.Thread.start,
         *,
         no_wait: bool = False,
@@ -82,9 +82,9 @@ class Loop:
 
         `ring` wakes the loop. `say` writes to the daemon's log. `tell` is called with each case
         that entered a new state and with each hold. `reload` returns the ports with the current
-        configuration, and in how many seconds to look again. `draft` and `carry_out` do the work in
-        threads that `start` starts. With a `team` its workers do it, and `draft` and `carry_out`
-        wait for them. `no_wait`: plan a request at once, even if it may be unfinished.
+        configuration, and in how many seconds to look again. `draft` and `run_mission` do the work
+        in threads that `start` starts. With a `team` its workers do it, and the two functions wait
+        for them. `no_wait`: plan a request at once, even if it may be unfinished.
         """
         self.reload = reload
         self.stopping = False
@@ -96,7 +96,7 @@ class Loop:
         self.intake = book.intake
         self.intake.no_wait = no_wait
         self.decisions = Decisions(book, Notices(vault, ports.journal, clock, say))
-        self.dispatch = Dispatch(book, self.decisions, owner, draft, carry_out, team)
+        self.dispatch = Dispatch(book, self.decisions, owner, draft, run_mission, team)
         self.branches = BranchWatch(clock, say, ring)
 
     @property
@@ -114,7 +114,7 @@ class Loop:
         book, cases = self.book, self.book.cases
         with self.ports.journal.read() as reader:
             cases.load(reader)
-            book.outbox.take_up(reader.pending_commands())
+            book.outbox.load(reader.pending_commands())
             self.decisions.notices.written = {row.path: row.digest for row in reader.seen()}
             working = [case for case in cases.values() if case.is_working]
             book.waits.load(reader, working)

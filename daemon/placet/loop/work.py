@@ -97,21 +97,21 @@ MAX_REPORT_CHARS = 40_000
 WALL_RETRY_S = 60.0
 
 Draft = Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
-CarryOut = Callable[[Ports, Mission, Cancel], MissionResult]
+RunMission = Callable[[Ports, Mission, Cancel], MissionResult]
 
 
 @dataclass(slots=True)
 class Dispatch:
     """The work under way and due, for one process `owner`.
 
-    `draft` and `carry_out` are the workers' functions; with a `team` its workers do the work.
+    `draft` and `run_mission` are the workers' functions; with a `team` its workers do the work.
     """
 
     book: Cases
     decisions: Decisions
     owner: Owner
     draft: Draft
-    carry_out: CarryOut
+    run_mission: RunMission
     team: Workers | None = None
     beaten_at: float = float("-inf")
 
@@ -409,7 +409,7 @@ class Dispatch:
         """Carry a mission out and write its report (in the worker's thread)."""
         ports = replace(self.book.ports, sandbox=sandbox)
         try:
-            ended = self.carry_out(ports, mission, job.cancel)
+            ended = self.run_mission(ports, mission, job.cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost):
             raise
         except Exception as error:

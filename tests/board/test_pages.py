@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_answer import QUESTION, asking_vault
+from tests.cli.test_decide import QUESTION, asking_vault
 
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls

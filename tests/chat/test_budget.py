@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from genai_prices.data import providers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -355,3 +356,24 @@ ENOUGH = {
 def test_model_hears_only_of_short_budgets(used, turns_left, told):
     said = tell(mission(used, **ENOUGH), turns_left, 10)
     assert said == (f"You have left: {told}." if told else "")
+
+
+# --- prices
+
+
+KINDS = ("input", "output", "cache_read", "cache_write")
+
+
+def test_default_prices_match_genai_prices() -> None:
+    """Each by model, the size of the prompt above which it holds, and the kind of token."""
+    (vendor,) = [one for one in providers if one.id == "anthropic"]
+    models = {model.id: model.prices for model in vendor.models}
+    ours, theirs = {}, {}
+    for row in DEFAULT_PRICES:
+        for kind in KINDS:
+            ours[row.model, row.above_prompt_tokens, kind] = getattr(row, kind)
+            found = getattr(models[row.model], f"{kind}_mtok")
+            bands = {0: found} if isinstance(found, Decimal) else {0: found.base}
+            bands |= {tier.start: tier.price for tier in getattr(found, "tiers", ())}
+            theirs.update({(row.model, above, kind): usd for above, usd in bands.items()})
+    assert ours == theirs

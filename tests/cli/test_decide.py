@@ -8,12 +8,20 @@ import pty
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitkit import git
 from looping import Fake, Time, bare_vault, greeter, looping
-from vaultkit import ME, PLAN, TestVault, make_vault, started, until
+from placet.case.story import Story
+from placet.host.events import EVENT, event_of, line_of
+from placet.journal.reader import open_reader
+from placet.note.frontmatter import read_note
+from vaultkit import ME, PLAN, Saved, TestVault, make_vault, started, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
 
@@ -247,3 +255,281 @@ def test_read_commands_work_with_broken_configuration(vault, text):
     assert json.loads(done.stdout)["cases"][0]["state"] == "review"
     (vault.root / "System/placet.toml").unlink()
     assert "is no vault" in vault.click("status", "--vault", str(vault.root), check=False).stderr
+
+
+# --- questions
+
+
+QUESTION = {
+    "question": "Which *greeting*?",
+    "options": ["Hello", "Good morning"],
+    "why": "The file says it.",
+}
+WIDER = {"why": "The greeting has a test.", "write": ["test_hello.py"], "run": ["pytest -q"]}
+WROTE = [
+    ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+    ("complete_step", {"step": 1, "summary": "Hello"}),
+    ("finish", {"summary": "Done."}),
+]
+
+
+def asking_vault(folder: Path, *calls: tuple[str, Any], approved: bool = True) -> TestVault:
+    """A vault whose mission asks; with `approved` it stands still for the answer."""
+    vault = make_vault(folder, USER=ME, LOGNAME=ME)
+    vault.plays(PLAN, *({"calls": [call]} for call in calls), WROTE)
+    vault.drop("# Say hello\n")
+    vault.here()
+    if approved:
+        vault.approve()
+        vault.here()
+    return vault
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Saved]:
+    @cache
+    def made(tool: str) -> Saved:
+        call = (tool, QUESTION if tool == "ask_person" else WIDER)
+        return Saved(tmp_path_factory.mktemp(tool), lambda folder: asking_vault(folder, call))
+
+    return made
+
+
+@pytest.fixture
+def asked(saved: Callable[[str], Saved]) -> TestVault:
+    return saved("ask_person").restore()
+
+
+@pytest.fixture
+def wider(saved: Callable[[str], Saved]) -> TestVault:
+    return saved("request_scope").restore()
+
+
+def question(vault: TestVault) -> Path:
+    return vault.root / "Inbox/Questions/say-hello_1.md"
+
+
+def amendment(vault: TestVault) -> Path:
+    return vault.root / "Inbox/Plans/say-hello_amendment1.md"
+
+
+def told(vault: TestVault, action: str) -> dict[str, Any]:
+    (row,) = vault.rows(action)
+    return dict(row["metadata"])
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "chosen"),
+    [
+        ("Good morning", "Good morning", 2),
+        ("Moin, *everybody*\n\n## and `more`", "Moin, *everybody*\n\n## and `more`", 0),
+    ],
+)
+def test_answer_command_records_option_or_text_and_author(
+    asked: TestVault, said: str, answer: str, chosen: int
+) -> None:
+    done = asked.click("answer", "say-hello", "1")
+    assert done.stdout == "Inbox/Questions/say-hello_1.md\n"
+    assert "when the daemon runs: placet run" in done.stderr
+    assert "`placet answer` waits" in " ".join(asked.click("status").stdout.split())
+    asked.click("answer", "say-hello", said)  # the later one counts
+    asked.here()
+    row = told(asked, "question.answered")
+    assert (row["reviewed_by"], row["via"], row["chosen"]) == (ME, "cli", chosen)
+    assert row["size"] == len(answer.encode())
+    assert not list(asked.state.glob("*/intents/*"))
+    assert "execution.completed" in asked.actions()
+
+
+def test_answer_without_question_is_refused(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
+    done = vault.click("answer", "say-hello", "1", check=False)
+    assert (done.returncode, "is waiting for you, so nothing is asked" in done.stderr) == (1, True)
+    assert vault.click("answer", "nobody", "1", check=False).returncode == 3
+    assert vault.click("answer", "say-hello", " ", check=False).returncode == 2
+
+
+def test_views_put_open_question_first(tmp_path: Path) -> None:
+    asked = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
+    asked.drop("# Other\n", "Other.md")
+    asked.here()  # this plan waits for longer than the question
+    asked.approve()
+    asked.here()
+    cases = json.loads(asked.click("status", "--json").stdout)["cases"]
+    assert [c["state"] for c in cases] == ["asking", "review"]
+    asking = cases[0]["asking"]
+    assert asking["path"] == "Inbox/Questions/say-hello_1.md"
+    assert (asking["kind"], asking["question"]) == ("question", "Which *greeting*?")
+    assert asking["options"] == ["Hello", "Good morning"]
+    for command in ("status", "plans"):
+        assert "a question: Which *greeting*?" in asked.click(command).stdout
+    assert "Inbox/Questions/say-hello_1.md" in asked.click("plans").stdout
+    assert [c["request_id"] for c in json.loads(asked.click("plans", "--json").stdout)] == [
+        "say-hello",
+        "other",
+    ]
+    shown = asked.click("show", "say-hello").stdout
+    assert shown.index("Which \\*greeting\\*?") < shown.index("── request")
+    why = asked.click("why", "say-hello").stdout
+    assert "Inbox/Questions/say-hello_1.md" in why
+    assert "It asks: Which *greeting*?" in why
+    assert "placet answer say-hello TEXT" in why
+    assert "left over" not in asked.click("doctor", check=False).stdout, "its worktree is kept"
+
+
+def test_moved_question_note_is_answered_in_place(asked: TestVault) -> None:
+    question(asked).rename(question(asked).with_name("mine.md"))
+    asked.here()
+    assert asked.click("answer", "say-hello", "1").stdout == "Inbox/Questions/mine.md\n"
+    asked.here()
+    assert "execution.completed" in asked.actions()
+
+
+def test_report_lists_questions_and_answers(tmp_path: Path) -> None:
+    vault = asking_vault(
+        tmp_path, ("ask_person", QUESTION), ("ask_person", QUESTION), ("request_scope", WIDER)
+    )
+    vault.click("answer", "say-hello", "2")
+    vault.here()
+    vault.click("answer", "say-hello", "*Moin* [[x]]")
+    vault.here()
+    vault.click("approve", "say-hello", "--yes")
+    vault.here()
+    (report,) = vault.reports()
+    text = report.read_text()
+    part = text[text.index("## Questions and Wider Scopes") : text.index("## Files Changed")]
+    one, other, wider = part.strip().splitlines()[1:]
+    assert one.startswith("- **Which \\*greeting\\*?** ([[say-hello_question1]]): Good morning")
+    assert "\\*Moin\\* \\[\\[x" in other
+    assert all(f"{ME}, 20" in line for line in (one, other, wider))
+    assert "`write test_hello.py; run pytest -q` ([[say-hello_amendment1]]): approved" in wider
+    assert told(vault, "plan.amended")["digest"][:8] in wider
+    for name in ("say-hello_question1", "say-hello_question2", "say-hello_amendment1"):
+        assert (vault.root / f"Inbox/Archive/{name}.md").exists()
+
+
+def test_a_failure_report_tells_it_too(tmp_path: Path) -> None:
+    vault = asking_vault(
+        tmp_path, ("request_scope", WIDER), ("give_up", {"reason": "Not without."})
+    )
+    vault.click("reject", "say-hello", "--reason", "no tests")
+    vault.here()
+    (report,) = vault.reports()
+    assert f"([[say-hello_amendment1]]): rejected, no tests — {ME}, 20" in report.read_text()
+    row = told(vault, "plan.amendment_rejected")
+    assert (row["reviewed_by"], row["via"], row["reason"]) == (ME, "cli", "no tests")
+
+
+def test_report_without_questions_has_no_question_section(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path)
+    assert "Questions" not in vault.reports()[0].read_text()
+
+
+def test_story_describes_questions_and_amendments(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION), ("request_scope", WIDER))
+    vault.click("answer", "say-hello", "2")
+    vault.here()
+    vault.click("reject", "say-hello", "--reason", "no tests")
+    vault.here()
+    story = Story()
+    with open_reader(vault.db) as reader:
+        rows = reader.activity(limit=1_000)
+    lines = [story.line(row) for row in rows]
+    live = {EVENT.validate_json(line_of(event_of(row))).type for row in rows}
+    assert {"question.asked", "question.answered", "plan.amendment_requested"} <= live
+    said = [line[1].removeprefix("say-hello: ") for line in lines if line is not None]
+    for sentence in (
+        "is waiting for your answer: Inbox/Questions/say-hello_1.md",
+        f"its question was answered by {ME}, option 2; the work continues",
+        "its mission needs a wider scope (write test_hello.py; run pytest -q) and is waiting for "
+        "you: Inbox/Plans/say-hello_amendment1.md",
+        f"the wider scope was rejected by {ME}: no tests; the mission continues without it",
+        "1 question is waiting for your answer (placet review)",
+    ):
+        assert sentence in said, (sentence, said)
+    journal = vault.click("journal", "--trace", "say-hello").stdout
+    assert f"answered by {ME}, option 2" in journal
+
+
+# --- a wider scope
+
+
+def test_amendment_is_shown_and_approved_on_terminal(wider: TestVault) -> None:
+    code, said = on_a_terminal(wider, "n", "approve", "say-hello")
+    assert code == 1
+    for piece in ("  write    hello.txt", "+ write    test_hello.py", "+ run      pytest -q"):
+        assert piece in said, piece
+    assert said.index("+ write") < said.index("Approve it?")
+    assert not read_note(amendment(wider).read_bytes()).meta["decision"]
+    code, _ = on_a_terminal(wider, "y", "approve", "say-hello")
+    assert code == 0
+    wider.here()
+    assert "execution.completed" in wider.actions()
+    row = told(wider, "plan.amended")
+    assert (row["reviewed_by"], row["via"]) == (ME, "cli")
+    assert f"Approved-By: {ME}" in git(wider.root, "log", "--branches=feat/*", "-1", "--format=%B")
+
+
+def test_amendment_approval_requires_digest_that_was_read(wider: TestVault) -> None:
+    found = json.loads(wider.click("show", "say-hello", "--json").stdout)["asking"]
+    assert found["kind"] == "amendment"
+    assert found["question"] == "write test_hello.py; run pytest -q"
+    for command in ("status", "plans"):
+        assert "a wider scope: write test_hello.py; run" in wider.click(command).stdout
+    refused = wider.click("approve", "say-hello", "--yes", "--digest", "0" * 12, check=False)
+    assert (refused.returncode, "is not what you read" in refused.stderr) == (1, True)
+    text = amendment(wider).read_text()
+    amendment(wider).write_text(text.replace("test_hello.py", "**"))
+    refused = wider.click("approve", "say-hello", "--yes", check=False)
+    assert (refused.returncode, "approves nothing" in refused.stderr) == (1, True)
+    amendment(wider).write_text(text)
+    wider.click("approve", "say-hello", "--yes", "--digest", found["digest"][:12])
+    assert "`placet approve` waits" in " ".join(wider.click("status").stdout.split())
+
+
+def test_wrong_command_for_amendment_names_right_one(wider: TestVault) -> None:
+    done = wider.click("revise", "say-hello", "--comment", "less", check=False)
+    assert (done.returncode, "placet reject say-hello" in done.stderr) == (1, True)
+    done = wider.click("answer", "say-hello", "yes", check=False)
+    assert (done.returncode, "placet approve say-hello" in done.stderr) == (1, True)
+    assert wider.click("approve", "say-hello", "--remark", "x", check=False).returncode == 2
+
+
+def test_a_mission_that_asks_can_be_stopped(asked: TestVault) -> None:
+    done = asked.click("reject", "say-hello", "--reason", "no", check=False)
+    assert (done.returncode, "placet answer say-hello" in done.stderr) == (3, True)
+    asked.click("stop", "say-hello")
+    asked.here()
+    assert "execution.failed" in asked.actions()
+    row = asked.rows("plan.taken_back")[0]["metadata"]
+    assert (row["via"], row["reviewed_by"]) == ("cli", ME)
+
+
+def test_answer_command_refuses_note_with_two_answers(asked: TestVault) -> None:
+    text = question(asked).read_text().replace("- [ ] ", "- [x] ")
+    question(asked).write_text(text)
+    done = asked.click("answer", "say-hello", "1", check=False)
+    assert (done.returncode, "Two answers are given in it" in done.stderr) == (1, True)
+    assert question(asked).read_text() == text
+
+
+@pytest.mark.parametrize("said", ["\u200b", "-", "<!-- later -->", "x" * 600_000])
+@pytest.mark.thinned(2)
+def test_invisible_or_oversized_answer_is_refused(asked: TestVault, said: str) -> None:
+    before = question(asked).read_bytes()
+    done = asked.click("answer", "say-hello", "--", said, check=False)
+    assert done.returncode in (1, 2)
+    assert "600,4" in done.stderr or "Nothing of this answer would be seen" in done.stderr
+    assert question(asked).read_bytes() == before
+
+
+def test_oversized_remark_is_refused(tmp_path: Path) -> None:
+    """The daemon would refuse that plan, so nobody is told that it was approved."""
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION), approved=False)
+    before = vault.plan().read_bytes()
+    long = "y " * 150_000
+    done = vault.click("approve", "say-hello", "--yes", "--remark", long, check=False)
+    assert (done.returncode, "are not read" in done.stderr) == (1, True)
+    done = vault.click("revise", "say-hello", "--comment", "y " * 300_000, check=False)
+    assert (done.returncode, "placet reads plans of at most" in done.stderr) == (1, True)
+    assert vault.plan().read_bytes() == before

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_answer import QUESTION, WIDER, amendment, asking_vault, question, told
+from tests.cli.test_decide import QUESTION, WIDER, amendment, asking_vault, question, told
 
 from placet.cli.status import status
 from placet.cli.view import rendered

@@ -457,6 +457,25 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     assert "Traceback" not in said, said
 
 
+def next_line(process: subprocess.Popen[str], *words: str) -> str:
+    """Return the next line with all of these words; fail at the end."""
+    assert process.stdout is not None
+    said = []
+    for one in process.stdout:
+        said.append(one)
+        if all(word in one for word in words):
+            return one
+    raise AssertionError(f"not said: {words}, but {said}")
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # not `communicate`, which passes over what was read ahead
+    out, err = process.stdout.read(), process.stderr.read()
+    return process.wait(60), out, err
+
+
 @contextmanager
 def printing(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     """A command of placet's that goes on printing."""

@@ -1,4 +1,4 @@
-"""Test portals, and what a person does with the branches of missions."""
+"""Test what becomes of a mission's branch, and the commands that merge, undo and drop it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -43,170 +42,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in settle_home(tmp_path / "home").items():
         monkeypatch.setenv(name, value)
     return tmp_path / "home"
-
-
-# --- portals
-
-
-MINE = b"# mine\n[daemon]   # kept\nmissions_at_once = 1\n\n[portals.old]  # and this\npath = '~/old'\n\n[limits]\ntool_calls = 9\n"
-
-
-def test_portal_commands_leave_other_config_bytes_unchanged(
-    vault: TestVault, tmp_path: Path
-) -> None:
-    repo = make_repo(tmp_path / "repo")
-    before = fingerprint(repo)
-    config = vault.root / "System/placet.toml"
-    config.write_bytes(MINE)
-    assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
-    after = config.read_bytes()
-    assert tomllib.loads(after.decode())["portals"] == {
-        "old": {"path": "~/old"},
-        "code": {"path": str(repo)},
-    }
-    added = [line for line in after.splitlines() if line not in MINE.splitlines()]
-    assert added == [b"[portals.code]", f'path = "{repo}"'.encode()]
-    assert [line for line in after.splitlines() if line and line not in added] == [
-        line for line in MINE.splitlines() if line
-    ]
-    vault.click("portal", "remove", "code")
-    assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
-    assert fingerprint(repo) == before
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[vault]\nfrontmatter = 'yaml'", "portals = {}\n", "[portals]\n", "# end\n"]
-)
-def test_a_portal_can_be_added_to_any_configuration(
-    vault: TestVault, tmp_path: Path, text: str
-) -> None:
-    repo = make_repo(tmp_path / "repo")
-    vault.configure(text)
-    vault.click("portal", "add", "code", str(repo))
-    assert json.loads(vault.click("portal", "list", "--json").stdout)[0]["folder"] == str(repo)
-    vault.click("portal", "remove", "code")
-    assert json.loads(vault.click("portal", "list", "--json").stdout) == []
-
-
-def test_portal_paths_are_stored_as_typed(vault: TestVault, tmp_path: Path, home: Path) -> None:
-    make_repo(home / "work")
-    make_repo(vault.root / "inner")
-    make_repo(tmp_path / "beside")
-    for name, given, written in (
-        ("a", "~/work", "~/work"),
-        ("b", "inner", "inner"),
-        ("c", "../beside", str(tmp_path / "beside")),
-    ):
-        # the vault's root is the folder we are in
-        assert vault.click("portal", "add", name, given).stdout == f"{written}\n"
-    found = {
-        line["name"]: line for line in json.loads(vault.click("portal", "check", "--json").stdout)
-    }
-    assert [found[n]["problem"] for n in "abc"] == ["", "", ""]
-    assert found["a"]["folder"] == str(home / "work")
-
-
-def test_unsuitable_folder_is_refused_as_portal(vault: TestVault, tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo", {"sub/a.txt": "a\n"})
-    before = fingerprint(repo)
-    (tmp_path / "two\nlines").mkdir()
-    (tmp_path / "loop").symlink_to("loop")
-    config = (vault.root / "System/placet.toml").read_bytes()
-    for path, said in (
-        ("System", "the vault's own folders"),
-        ("Inbox/Requests", "the vault's own folders"),
-        ("..", "it holds the vault"),
-        ("/", "it holds the vault"),
-        ("~nobody-at-all/x", "is not a folder"),
-        ("", "is not a folder"),
-        (str(tmp_path / "two\nlines"), "must not have a line break"),
-        (str(tmp_path / "loop"), "is not a folder"),
-        (str(repo / ".git"), "where git keeps a repository"),
-        (str(tmp_path / "none"), "is not a folder"),
-        (str(repo / "sub"), "is inside the one at"),
-    ):
-        done = vault.click("portal", "add", "x", path, check=False)
-        assert done.returncode == 2, path
-        assert said in done.stderr
-        assert (vault.root / "System/placet.toml").read_bytes() == config
-    done = vault.click("portal", "add", "a b", str(repo), check=False)
-    assert done.returncode == 2
-    assert "cannot be a portal's name" in done.stderr
-    assert vault.click("portal", "remove", "x", check=False).returncode == 2
-    assert fingerprint(repo) == before
-    vault.configure(
-        config.decode() + "[portals.x]\npath = 'System'\n[portals.y]\npath = '~nobody-at-all/x'\n"
-    )
-    for command in ("check", "list"):  # as written by hand
-        assert vault.click("portal", command, check=False).returncode == (
-            1 if command == "check" else 0
-        )
-    assert "BAD   portal x" in vault.click("doctor", check=False).stdout
-    vault.plays(PLAN)
-    vault.drop("---\nportal: x\n---\nSay hello.\n")
-    vault.here()
-    assert "the vault's own folders" in vault.rows("plan.failed")[0]["metadata"]["reason"]
-    assert not (vault.root / "System/.git").exists()
-
-
-def test_duplicate_portal_name_or_repository_is_reported(vault: TestVault, tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo")
-    vault.click("portal", "add", "code", str(repo))
-    assert (
-        "There is a portal code already"
-        in vault.click("portal", "add", "Code", str(repo), check=False).stderr
-    )
-    assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
-    done = vault.click("portal", "add", "two", str(repo))
-    assert "The portal code is the same repository" in done.stderr
-    code, two = json.loads(vault.click("portal", "check", "--json").stdout)
-    assert (code["problem"], two["problem"]) == ("", "")
-
-
-@pytest.mark.parametrize("of", ["around the vault", "another worktree"])
-def test_mission_in_outer_repository_cannot_write_vault_folders(tmp_path: Path, of: str) -> None:
-    outer = tmp_path / "outer"
-    vault = TestVault(make_vault(outer).root, tmp_path / "state")
-    git(outer, "init", "-q", "-b", "main")
-    commit_all(outer, "Vault and all")
-    if of == "another worktree":
-        git(outer, "worktree", "add", "-q", str(tmp_path / "beside"), "-b", "beside")
-    place = outer if of == "around the vault" else tmp_path / "beside"
-    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{place}"\n')
-    plan = {
-        **PLAN,
-        "scope": {"write": ["**"], "run": ["touch"]},
-        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
-    }
-    vault.plays(
-        plan,
-        [("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})],
-        [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})],
-        [("run_command", {"command": "touch", "args": ["vault/System/Active/evil2.md"]})],
-        [("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})],
-        [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})],
-    )
-    vault.drop("---\nportal: code\n---\nSay hello.\n")
-    with meddling():  # the vault is in the repository: the daemon's own notes change in it
-        vault.here()
-        vault.approve()
-        vault.here()
-    (ended,) = vault.rows("execution.completed")
-    assert ended["metadata"]["files_changed"] == ["vault/Knowledge/good.md"]
-    assert len(vault.rows("tool.refused")) == 2
-
-
-def test_portal_check_lists_problems_and_notes(vault: TestVault, tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo", {"a.bin": "x", ".gitattributes": "*.bin filter=lfs\n"})
-    git(repo, "checkout", "-q", "--detach")
-    vault.configure(f'[portals.code]\npath = "{repo}"\n[portals.gone]\npath = "{tmp_path}/gone"\n')
-    done = vault.click("portal", "check", "--json", check=False)
-    assert done.returncode == 1
-    code, gone = json.loads(done.stdout)
-    assert any("HEAD is detached" in note for note in code["notes"])
-    assert any("git LFS" in note for note in code["notes"])
-    assert "not a folder" in gone["problem"]
-    assert vault.click("portal", "check", "code").stdout
 
 
 # --- after a mission
@@ -1672,20 +1507,6 @@ def test_broken_repository_is_reported_without_traceback(
     said = vault.click("diff", "say-hello", check=False)
     assert said.returncode == 2
     assert "fix the path of code in System/placet.toml" in said.stderr
-
-
-def test_command_works_from_deleted_working_directory(vault: TestVault, repo: Path) -> None:
-    gone = vault.root / "gone"
-    gone.mkdir()
-    said = subprocess.run(
-        ["bash", "-c", f"rmdir ../gone; exec {sys.executable} -m placet portal add code {repo}"],
-        cwd=gone,
-        env=vault.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (said.returncode, said.stdout) == (0, f"{repo}\n"), said.stderr
 
 
 # --- where work ends up

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loop.test_questions import (
+from tests.stories.test_questions import (
     QUESTION,
     amendment,
     asker,

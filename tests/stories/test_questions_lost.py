@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.loop.test_questions import (
+from tests.stories.test_questions import (
     QUESTION,
     WIDER,
     amendment,
